@@ -47,7 +47,7 @@ def groups_from_parents(
     existing = {rank for ranks in above.values() for rank in ranks}
     if missing := [level for level in levels if level not in existing]:
         raise ConfigurationError(f"nothing has the rank {missing[0]}; there are {preview(sorted(existing))}")
-    paths = {label: _path(label, ranks, levels, tree) for label, ranks in above.items()}
+    paths = {label: _path(ranks, levels, tree) for label, ranks in above.items()}
     names = _unique_names([path for path in paths.values() if not isinstance(path, str)], tree)
     groups: dict[str, Group] = {}
     decisions = []
@@ -97,9 +97,7 @@ def _common_levels(
     return sorted(levels, key=lambda rank: -len(items[rank]))
 
 
-def _path(
-    label: InstanceOf, ranks: Mapping[str, list[str]], levels: Sequence[str], tree: ClassTree
-) -> tuple[str, ...] | str:
+def _path(ranks: Mapping[str, list[str]], levels: Sequence[str], tree: ClassTree) -> tuple[str, ...] | str:
     """Return the item of each level; the reason as a text if a level has none or several."""
     for level in levels:
         nearest = ranks.get(level, [])

@@ -116,16 +116,13 @@ def _not_found_error(files: _Files, landmark: str) -> InputError:
     """Return an error that names the tables that were searched, and those that are missing."""
     folder = files.hierarchy.parent
     searched = [*(path for stage, path in files.tables.items() if stage in _STAGES), *files.scraped]
-    missing = [_file_name(files, stage) for stage in _STAGES if stage not in files.tables]
+    names = {stage: f"{stage}.parquet" for stage in _STAGES} | {"hierarchy": files.hierarchy.name}
+    missing = [name for stage, name in names.items() if stage not in files.tables]
     missing += () if files.scraped else ["scraped*.parquet"]
     if not searched:
         return InputError(f"there are no tables in {folder} to find {landmark} in; expected {', '.join(missing)}")
     absent = f"; there is no {' and no '.join(missing)} in {folder}" if missing else ""
     return InputError(f"{landmark} is in none of {', '.join(map(str, searched))}{absent}")
-
-
-def _file_name(files: _Files, stage: str) -> str:
-    return files.hierarchy.name if stage == "hierarchy" else f"{stage}.parquet"
 
 
 def _find_files(hierarchy: Path, decisions: Path | None, taxonomy: Path | None, corrections: Path | None) -> _Files:

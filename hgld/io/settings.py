@@ -398,9 +398,14 @@ def comparison_presets() -> Mapping[str, Path]:
     """Return the settings files of comparisons, and rows in files of several, by name."""
     paths = {row: path / row for path, values in _preset_files().items() for row in values.get(COMPARISONS, ())}
     for path, values in _preset_files().items():
-        if values.keys() - {TRAININGS, SHARED, COMPARISONS}:
+        if _has_own_settings(values):
             paths[path.stem] = path
     return dict(sorted(paths.items()))
+
+
+def _has_own_settings(values: Mapping[str, Any]) -> bool:
+    """Return whether a file is a training or a comparison itself, besides those in its rows."""
+    return bool(values.keys() - {TRAININGS, SHARED, COMPARISONS})
 
 
 def preset_description(path: Path) -> Mapping[str, str]:
@@ -476,10 +481,10 @@ def _find_preset(name: str, presets: Mapping[str, Path], others: Mapping[str, Pa
 
 
 def _require_own_settings(path: Path, kind: str) -> None:
-    """Raise an :class:`InputError` that names the rows of a file if all it has of a kind are rows."""
+    """Raise an :class:`InputError` that names the rows of a kind if a file has nothing else."""
     values = _read_yaml(path, ())
     rows = _require_mapping(values.get(f"{kind}s", {}), path / f"{kind}s")
-    if rows and not values.keys() - {TRAININGS, SHARED, COMPARISONS}:
+    if rows and not _has_own_settings(values):
         raise InputError(f"{path}: its {kind}s are rows; give one as {path}/ROW: {', '.join(rows)}")
 
 
