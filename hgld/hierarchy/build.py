@@ -173,7 +173,7 @@ class Proposal(NamedTuple):
 
 
 class _Paths(NamedTuple):
-    """Files that a hierarchy is built from, by their roles in provenance; None or empty without them."""
+    """Files that a hierarchy is built from, by their roles in provenance; None or empty where there are none."""
 
     clean: Path
     decisions: Path | None

@@ -175,7 +175,7 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def usable_device(name: str | None) -> torch.device:
-    """Return a torch device, by default the GPU if there is one, or raise a ConfigurationError if it is not there."""
+    """Return a torch device, by default the GPU if there is one; raise a ConfigurationError if it cannot be used."""
     import torch
 
     try:

@@ -359,7 +359,10 @@ class UpdateSource(ApiSource):
         return row if row.revision is None or "_redirect" in (row.route or "") else None
 
     def _had_link(self, row: Resolution, title: str) -> bool:
-        """Return whether the item was that of the category, and no category's, whose revision hides its topic."""
+        """Return whether the item was that of the category, and its revision tells all about the landmark.
+
+        The revision of an item of a category does not tell about the topic of the category.
+        """
         classes = {value.item for value in row.instance_of if value.item}
         return (
             row.route == "direct"

@@ -244,7 +244,10 @@ def _check_records(records: Sequence[PartRecord], dump: Path) -> str:
 
 
 def _check_boundaries(records: Sequence[PartRecord]) -> None:
-    """Check that each range was entered where the one before it was left: what looks like a member may be none."""
+    """Check that each range was entered where the one before it was left, so that no line is lost or read twice.
+
+    It may be entered elsewhere because something in the middle of a member looks like a member.
+    """
     reached: int | None = None
     for record in records:
         if record.start and record.began is None:

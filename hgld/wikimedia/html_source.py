@@ -43,7 +43,7 @@ _REDIRECT_BOX = "#category-redirect, .category-redirect, .catredirect"
 
 
 class ParsedPage(NamedTuple):
-    """Contents of a category page: item, where shown, and label of each value; none without an infobox.
+    """Contents of a category page; values have an item, where shown, and a label, and are None without an infobox.
 
     The status is ``found``, else that of the landmark: ``redirect_unresolved`` for a hard redirect that was not
     followed, and for a soft one that names no page.
