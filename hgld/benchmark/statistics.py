@@ -284,7 +284,7 @@ def compare(
             continue
         numbers = np.unique(classes.loc[values.index].to_numpy(object).astype(str), return_inverse=True)[1]
         draws = resampled_means(values.to_numpy(), numbers, n_resamples, rng)
-        # Draws without any query that has the metric, of very few, deviate by nothing.
+        # Draws in which no query has the metric, possible where few have it, count as the mean.
         draws = np.where(np.isnan(draws), values.mean().to_numpy(), draws)
         means = np.array([result.means[metric] for result in named.values()])
         rows.append(_compare_metric(metric, list(named), means, draws, reference, confidence))
