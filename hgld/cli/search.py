@@ -196,7 +196,7 @@ def export_embeddings(
         embeddings: Embeddings: .npy, .safetensors, .parquet or .hdf5, or a folder of such files.
         out: File to write: .faiss for an index, .parquet for a table with ids and labels; or, in parts, a folder of
             indexes.
-        part: Build the index of one of several parts of the embeddings, such as 3/16. Default: of all.
+        part: Build the index of one of several parts of the embeddings, such as 3/16. Default: all embeddings.
     """
     from hgld.search.faiss_index import build_part, open_index, part_file, parts_are_written
     from hgld.search.gallery import export_gallery
