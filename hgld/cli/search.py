@@ -207,7 +207,7 @@ def export_embeddings(
     in_parts = part is not None or execution.executor is not None
     if in_parts != (out.is_dir() or not out.suffix):
         raise ConfigurationError(
-            f"{out}: parts are indexes in a folder; name one as `out`, or a file without `parts`"
+            f"{out}: parts are indexes in a folder; name one as `out`, or a .faiss or .parquet file without `parts`"
         )
     gallery = read_gallery(embeddings)
     if in_parts:
