@@ -20,6 +20,7 @@ from hgld.cli import app
 from hgld.cli.base import App, SharedCommand
 from hgld.cli.options import _read, options_of
 from hgld.errors import ConfigurationError
+from hgld.evaluation.settings import RerankMethod, RerankSettings
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.compute.test_processes import TASK
@@ -98,6 +99,15 @@ def test_options_are_described_as_if_their_source_were_imported(source: str) -> 
         assert (ours.name, ours.annotation) == (theirs.name, theirs.annotation)
         values = [getattr(each.default, "__name__", each.default) for each in (ours, theirs)]
         assert values[0] == values[1] or isinstance(ours.default, Field)
+
+
+def test_names_that_a_source_imports_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    imports = "from hgld.evaluation.settings import RerankMethod as Method, RerankSettings"
+    (tmp_path / "renamed.py").write_text(f"{imports}\ndef rank(method: Method, settings: RerankSettings): ...\n")
+    names = _read("renamed:rank").names
+    assert names["Method"] == RerankMethod
+    assert list(signature(names["RerankSettings"]).parameters) == list(signature(RerankSettings).parameters)
 
 
 def run_command(line: str, kind: str = "Settings", **changes: Any) -> str:

@@ -187,10 +187,10 @@ def labels(
     found = find_label_errors(images.manifest, images.vectors, config, voters)
     typer.echo(_format_label_errors(found, images.manifest.level_names))
     _write_label_errors(images, found, config, out, page)
-    if execution.executor:
-        shutil.rmtree(parts.folder)
     if queue is not None and hierarchy is not None:
         typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
+    if execution.executor:
+        shutil.rmtree(parts.folder)
 
 
 @audit.command()

@@ -141,8 +141,9 @@ def _read(source: str) -> Any:
 class _Names(dict[str, Any]):
     """The names of a module, each evaluated when it is looked up, without importing anything of hgld.
 
-    Functions and dataclasses have their parameters and docstrings only. So help needs no import of torch, which takes
-    seconds.
+    Functions and classes have their parameters and docstrings only, and ``names``, this mapping. So help needs no
+    import of torch, which takes seconds. Settings inherit nothing, and what annotations and defaults name is imported
+    from the module that defines it, outside ``if TYPE_CHECKING``.
     """
 
     def __init__(self, module: str) -> None:
@@ -155,7 +156,8 @@ class _Names(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         statement = self._statements[name]
         if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("hgld."):
-            self[name] = _Names(str(statement.module))[name]
+            imported = next(alias.name for alias in statement.names if name in (alias.asname, alias.name))
+            self[name] = _Names(str(statement.module))[imported]
             return self[name]
         text = ast.unparse(statement)
         if isinstance(statement, ast.ClassDef):

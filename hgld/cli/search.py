@@ -196,7 +196,7 @@ def export_embeddings(
         embeddings: Embeddings: .npy, .safetensors, .parquet or .hdf5, or a folder of such files.
         out: File to write: .faiss for an index, .parquet for a table with ids and labels; or, in parts, a folder of
             indexes.
-        part: Build the index of one of several parts of the embeddings, such as 3/16. Default: of all.
+        part: Build the index of one of several parts of the embeddings, such as 3/16. Default: all embeddings.
     """
     from hgld.search.faiss_index import build_part, open_index, part_file, parts_are_written
     from hgld.search.gallery import export_gallery
@@ -207,7 +207,7 @@ def export_embeddings(
     in_parts = part is not None or execution.executor is not None
     if in_parts != (out.is_dir() or not out.suffix):
         raise ConfigurationError(
-            f"{out}: parts are indexes in a folder; name one as `out`, or a file without `parts`"
+            f"{out}: parts are indexes in a folder; name one as `out`, or a .faiss or .parquet file without `parts`"
         )
     gallery = read_gallery(embeddings)
     if in_parts:

@@ -65,7 +65,7 @@ def draw_examples_file(
 
     Args:
         manifest: Manifest of the photographs, of at least two levels, see hgld manifest.
-        out: Image file to write.
+        out: Image file X.png to write.
         root: Folder that the paths in ``manifest`` are relative to. Default: the folder of ``manifest``.
         sources: CSV or Parquet file with the id and the page, url, author or licence of each photograph, to write who
             took those of the picture to X.credits.md: the table from hgld fetch gldv2, or GLDv2's train.csv or

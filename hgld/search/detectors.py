@@ -65,7 +65,7 @@ class IndexFiles:
         labels: Labels of the images, as for hgld evaluate. Default: those of the manifest that was embedded, or
             landmark_id of the embeddings.
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
-        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of labels, of which other
+        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of ``labels``, of which other
             images are not used.
         logits: Outputs of a classifier for the images, in a file like that of the embeddings. Default: x.logits.npy
             beside x.npy, for scores that need them.

@@ -23,6 +23,7 @@ from hgld.compute.processes import Processes
 from hgld.datasets.loading import Batch, BatchReader, ExampleDataset, SkippedImage
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
+from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import goodness, shown_value
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
@@ -42,7 +43,7 @@ from hgld.training.optimisation import (
 from hgld.training.run_folder import RunFolder
 from hgld.training.training_images import TrainingImages
 from hgld.training.training_settings import TrainingSettings
-from hgld.training.validation import evaluate_model
+from hgld.training.validation import embed_dataset, rank_embedded
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -213,16 +214,21 @@ class Trainer:
         settings = self.settings.evaluation
         if self.processes.rank == 0:
             log.info("evaluating with %d %s images", len(dataset), kind)
-        result, embedded = evaluate_model(
+        embedded = embed_dataset(
             self.model,
             dataset,
-            is_query,
-            metrics=(settings.best,) if kind == "val" else settings.metrics,
             batch_size=settings.batch_size,
             workers=self.settings.workers,
             processes=self.processes,
         )
-        means = result.means
+        means = rank_embedded(
+            embedded,
+            dataset,
+            is_query,
+            metrics=(settings.best,) if kind == "val" else settings.metrics,
+            ranking=RankingConfig(device=str(self.model.device), distance=self.model.settings.distance),
+            processes=self.processes,
+        ).means
         if settings.best not in means:
             raise ConfigurationError(f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}')
         if self.processes.rank == 0:

@@ -1,4 +1,4 @@
-"""Evaluate a model with images of its training, during the training and afterwards."""
+"""Embed the images that a model is evaluated with, and rank them, during its training and in comparisons."""
 
 from __future__ import annotations
 
@@ -18,23 +18,6 @@ from hgld.evaluation.retrieval_task import split_task
 from hgld.hierarchy.label_matrix import take_images
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import EmbeddingShard, embed_batches
-
-
-def evaluate_model(
-    model: EmbeddingModel,
-    dataset: ExampleDataset,
-    is_query: npt.NDArray[np.bool_] | None = None,
-    *,
-    metrics: Sequence[str] = (),
-    batch_size: int,
-    workers: int,
-    processes: Processes,
-) -> tuple[RetrievalResult, EmbeddingShard]:
-    """Embed images and rank those that could be read; see :func:`embed_dataset` and :func:`rank_embedded`."""
-    embedded = embed_dataset(model, dataset, batch_size=batch_size, workers=workers, processes=processes)
-    ranking = RankingConfig(device=str(model.device), distance=model.settings.distance)
-    result = rank_embedded(embedded, dataset, is_query, metrics=metrics, ranking=ranking, processes=processes)
-    return result, embedded
 
 
 def embed_dataset(

@@ -157,6 +157,16 @@ def test_parts_find_what_a_search_among_all_images_does(
     assert len([*(folder / "parts").iterdir()]) == 2
 
 
+def test_parts_are_kept_until_the_queue_is_written(folder: Path, parts_run_here: list[str]) -> None:
+    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "l.csv")
+    queue = ("--queue", folder / "queue", "--hierarchy", folder / "absent.parquet")
+    run_hgld(*arguments, *queue, "--executor", "local", "--parts", 2, code=1)
+    assert parts_run_here == ["part 1/2", "part 2/2"]
+    run_hgld(*arguments, "--executor", "local", "--parts", 2)
+    assert len(parts_run_here) == 2
+    assert not [*folder.glob(".l.csv.*")]
+
+
 def test_damaged_part_is_named(folder: Path) -> None:
     out = folder / "labels.parquet"
     arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", out)

@@ -126,7 +126,8 @@ def test_indexes_of_parts_are_those_of_files_of_the_parts(tmp_path: Path, parts_
     np.testing.assert_array_equal(scores, whole_scores)
     refused = run_hgld(*command[:3], tmp_path / "x.faiss", *engine, code=1).stderr
     assert "parts are indexes in a folder; name one as --out" in refused
-    assert "name one as --out, or a file without --parts" in run_hgld(*command, code=1).stderr
+    refused = run_hgld(*command, code=1).stderr
+    assert "name one as --out, or a .faiss or .parquet file without --parts" in refused
     assert "901 parts of 900 images; choose fewer --parts" in run_hgld(*command, "--part", "1/901", code=1).stderr
 
 

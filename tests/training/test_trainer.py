@@ -119,7 +119,8 @@ def test_run_writes_settings_history_and_checkpoints(uninterrupted: Path, manife
     assert int(state["loss"]["n_stored"]) == 64
     torch.manual_seed(0)
     before = toy.build(ModelSettings.model_validate(toy.SETTINGS["model"])).state_dict()
-    assert all((before[name] != state["model"][name]).any() for name in before)
+    assert before.keys() == state["model"].keys()
+    assert all((before[name] != value).any() for name, value in state["model"].items())
     assert state["settings"]["loss"]["lambda"] == 0.1
     again = read_settings(TrainingSettings, uninterrupted / "settings.yaml")
     assert again == toy.settings(manifest)
