@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -238,7 +238,7 @@ class DuplicatesSearch:
         cosines = np.full(len(pairs), np.nan, np.float32)
         if embeddings is not None:
             mean = mean_direction(embeddings)
-            for block in _blocks(len(pairs)):
+            for block in blocks_of(range(len(pairs)), _PAIRS):
                 first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
                 cosines[block] = (first * second).sum(1).numpy()
         found = config.are_copies(correlations, cosines)
@@ -319,7 +319,7 @@ def thumbnail_correlations(thumbnails: Thumbnails, pairs: NDArray[np.int64]) -> 
     image without details.
     """
     best = np.full(len(pairs), -1, np.float32)
-    for rows in _blocks(len(pairs)):
+    for rows in blocks_of(range(len(pairs)), _PAIRS):
         # A single pair is taken twice, as it would differ in the last bits from what it is among others.
         batch = np.resize(pairs[rows], (max(len(pairs[rows]), 2), 2))
         first, second = (torch.from_numpy(details(thumbnails[batch[:, side]]))[:, None] for side in range(2))
@@ -368,7 +368,8 @@ def searched_vectors(
 
 def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
     """Return the mean of the directions of vectors, float32, shape (d,)."""
-    total = sum(functional.normalize(vectors[block].float(), dim=1).sum(0) for block in _blocks(len(vectors), 4096))
+    blocks = blocks_of(range(len(vectors)))
+    total = sum(functional.normalize(vectors[block].float(), dim=1).sum(0) for block in blocks)
     return torch.as_tensor(total / len(vectors))
 
 
@@ -393,11 +394,6 @@ def _candidates(
     pairs = np.stack([np.broadcast_to(rows[:, None], neighbours.shape), neighbours], axis=2).reshape(-1, 2)
     pairs = pairs[(pairs[:, 1] >= 0) & (pairs[:, 0] != pairs[:, 1])]
     return np.unique(np.sort(pairs[readable[pairs].all(axis=1)], axis=1), axis=0)
-
-
-def _blocks(n: int, size: int = _PAIRS) -> Iterator[slice]:
-    for start in range(0, n, size):
-        yield slice(start, start + size)
 
 
 def _groups(pairs: NDArray[np.int64], n: int) -> NDArray[np.int64]:

@@ -32,9 +32,10 @@ def rows_of_part(part: Part, n_images: int) -> range:
     return range(n_images)[starts[0] : starts[-1] + BLOCK] if starts else range(0)
 
 
-def blocks_of(rows: range) -> list[slice]:
-    """Return the blocks of :data:`BLOCK` rows that make up a range, as slices."""
-    return [slice(start, min(start + BLOCK, rows.stop)) for start in rows[::BLOCK]]
+def blocks_of(rows: range, size: int | None = None) -> list[slice]:
+    """Return the blocks of ``size`` rows, by default :data:`BLOCK`, that make up a range; the last may be smaller."""
+    size = size or BLOCK
+    return [slice(start, min(start + size, rows.stop)) for start in rows[::size]]
 
 
 def nearest_images(

@@ -115,7 +115,7 @@ def duplicates(
         neighbours = open_index(index, read_gallery(embeddings))
     if embeddings is not None and recall and part is None:
         embed = load_query_model(embeddings, images.vectors.shape[1]).embed
-    parts = _parts(out, config, manifest, root, embeddings, index)
+    parts = _parts(out, config, images, root, embeddings, index)
     search = DuplicatesSearch(EncodedImages(*images[:2]), images.vectors, config, neighbours)
     with TerminalProgress("audit", "images") as progress:
         if part:
@@ -176,7 +176,7 @@ def labels(
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
     images = _AuditedImages.read(manifest, root, embeddings, part)
-    parts, voters = _parts(out, config, manifest, root, embeddings), None
+    parts, voters = _parts(out, config, images, root, embeddings), None
     if part:
         rows = rows_of_part(part, len(images.manifest))
         typer.echo(parts.write(part, find_voters(images.manifest, images.vectors, config, rows)))
@@ -335,30 +335,32 @@ class _AuditedImages(NamedTuple):
     def read(
         cls, manifest: Path, root: Path | None, embeddings: Path | None, part: Part | None = None
     ) -> _AuditedImages:
-        """Read a manifest and the embeddings of its images; for a part, which records no digests, without these."""
+        """Read a manifest and the embeddings of its images; for a part, without the digests of embeddings."""
+        import numpy as np
+
         from hgld.datasets.manifest import read_manifest
         from hgld.io.remote import folder_of
         from hgld.tables import input_digests
         from hgld.tables.embeddings import read_embeddings, rows_of
 
         images, folder = read_manifest(manifest, root), root or folder_of(manifest)
-        digests = {} if part else input_digests(manifest=manifest, embeddings=embeddings)
+        digests = input_digests(manifest=manifest, embeddings=None if part else embeddings)
         if embeddings is None:
             return cls(images, folder, None, False, digests)
         embedded = read_embeddings(embeddings)
         rows = rows_of(embedded, images.ids, "images of the manifest")
-        reordered = rows.tolist() != list(range(len(embedded)))
+        reordered = not np.array_equal(rows, np.arange(len(embedded)))
         return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
 
 
-def _parts(out: Path, config: object, manifest: Path, root: Path | None, *large: Path | None) -> AuditParts:
+def _parts(out: Path, config: object, images: _AuditedImages, root: Path | None, *large: Path | None) -> AuditParts:
     """Return the files of the parts of an audit; of the large inputs, names, sizes and modification times count."""
     from hgld.audit.parts import AuditParts
-    from hgld.io.files import sha256_of, stat_digest
+    from hgld.io.files import stat_digest
 
     given = [each for path in large if path for each in (path, path.with_suffix(".ids.txt")) if each.exists()]
     files = [each for path in given for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    return AuditParts.of(out, config, root, sha256_of(manifest), stat_digest(files))
+    return AuditParts.of(out, config, root, images.digests["manifest"], stat_digest(files))
 
 
 def _write_duplicates(

@@ -23,6 +23,8 @@ from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
 
 log = logging.getLogger(__name__)
 
+#: Parts of the classes whose rows are shuffled one after the other, in a fraction of the memory.
+_SORTED_PARTS = 16
 #: What happens to classes with fewer images than a batch takes of each: ``repeat`` draws their images with
 #: replacement, ``exclude`` never uses them.
 SmallClasses = Literal["repeat", "exclude"]
@@ -189,9 +191,8 @@ class ClassBalancedSampler:
         """
         draws, shuffled = rng.random(len(self._classes)), np.empty(len(self._classes), np.int32)
         first = np.r_[0, np.cumsum(self._counts)]
-        for low, high in pairwise(
-            np.linspace(0, len(self._counts), 17, dtype=int).tolist()
-        ):  # to sort in less memory
+        bounds = np.linspace(0, len(self._counts), _SORTED_PARTS + 1, dtype=int).tolist()
+        for low, high in pairwise(bounds):
             rows = np.flatnonzero((low <= self._classes) & (self._classes < high))
             shuffled[first[low] : first[high]] = rows[np.lexsort((draws[rows], self._classes[rows]))]
         del draws

@@ -28,9 +28,9 @@ from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles
 from hgld.gldv2.ground_truth import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.io.files import atomic_write, stat_digest
+from hgld.io.files import stat_digest
 from hgld.io.markdown import in_words
-from hgld.tables import Provenance, input_digests, is_up_to_date, with_provenance
+from hgld.tables import Provenance, input_digests, is_up_to_date, write_results
 from hgld.tables.embeddings import Embeddings, part_files, read_embeddings, read_vectors
 
 
@@ -333,9 +333,7 @@ def count_distractors_file(
     ]
     table = pa.concat_tables(tables).unify_dictionaries()
     if not config.processes.rank:
-        with atomic_write(out) as draft:
-            metadata = with_provenance(table.schema, "distractor_counts/1", provenance).metadata
-            pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
+        write_results(out, table, "distractor_counts/1", provenance)
     return out, False
 
 

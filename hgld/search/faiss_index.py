@@ -236,11 +236,14 @@ def parts_are_written(
 
     def is_written(part: Part) -> bool:
         rows, file = part.of(range(len(gallery))), part_file(folder, part)
-        if not rows or not file.is_file() or not _record_path(file).is_file():
+        if not rows or not file.is_file():
             return False
-        record = json.loads(_record_path(file).read_text())
+        try:
+            record = _read_record(file)
+        except (OSError, ValueError, TypeError):
+            return False
         expected = _settings(kind, recall, queries, seed), _digest(gallery.vectors, rows[0], rows[-1] + 1)
-        return expected == (record.get("settings"), record["vectors_sha256"])
+        return expected == (record.settings, record.vectors_sha256)
 
     return is_written
 
@@ -260,7 +263,7 @@ def open_index(path: Path, gallery: Gallery) -> FaissIndex:
     indexes, records, start = [], [], 0
     for file in sorted(path.glob("*.faiss")) if path.is_dir() else [path]:
         try:
-            record = IndexRecord(**json.loads(_record_path(file).read_text()))
+            record = _read_record(file)
             index = faiss.read_index(str(file), faiss.IO_FLAG_MMAP)
         except (OSError, ValueError, TypeError, RuntimeError) as error:
             raise InputError(
@@ -353,6 +356,10 @@ def _digest(vectors: torch.Tensor, start: int = 0, stop: int | None = None) -> s
 
 def _record_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
+
+
+def _read_record(index: Path) -> IndexRecord:
+    return IndexRecord(**json.loads(_record_path(index).read_text()))
 
 
 def _import_faiss() -> Any:

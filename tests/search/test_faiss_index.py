@@ -118,6 +118,10 @@ def test_indexes_of_parts_are_those_of_files_of_the_parts(tmp_path: Path, parts_
         parts_run_here.clear()
         run_hgld(*command, *further, *engine)
         assert len(parts_run_here) == n_run
+    (tmp_path / "parts" / "03-of-11.faiss.json").write_text("{")
+    parts_run_here.clear()
+    run_hgld(*command, "--index", "flat", *engine)
+    assert parts_run_here == ["part 3/11"]
     queries = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)
     scores, positions = open_index(tmp_path / "parts", gallery).search(queries, 20)
     build_index(gallery, tmp_path / "whole.faiss", "flat")
