@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import defaultdict
 from contextlib import ExitStack
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -118,19 +119,29 @@ def write_photographs(folder: Path, clusters: Path, n_labels: int) -> Path:
         encoded = io.BytesIO()
         Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(encoded, "JPEG", quality=85)
         contents.append(encoded.getvalue())
-    shown = read_table(clusters, CLUSTERS).sort_by(
-        [(name, "ascending") for name in ("cluster", "subcluster", "label_id")]
+    # The order of the page.
+    order = {
+        "cluster": "ascending",
+        "subcluster": "ascending",
+        "landmarks_train": "descending",
+        "label_id": "ascending",
+    }
+    shown = (
+        read_table(clusters, CLUSTERS).sort_by(list(order.items()))["label_id"].slice(0, min(n_labels, SIZES[0] // 7))
     )
-    first = shown["label_id"].slice(0, min(n_labels, SIZES[0] // 7)).to_pylist()
-    clean = read_table(clusters.with_name("clean.parquet"), CLEAN).select(["landmark_id", "class_item"]).to_pylist()
-    landmarks = [row["landmark_id"] for row in clean if row["class_item"] in set(first)]
+    of_label: defaultdict[str, list[int]] = defaultdict(list)
+    for row in (
+        read_table(clusters.with_name("clean.parquet"), CLEAN).select(["landmark_id", "class_item"]).to_pylist()
+    ):
+        of_label[row["class_item"]].append(row["landmark_id"])
+    landmarks = [landmark for label in shown.to_pylist() for landmark in islice(cycle(of_label[label]), 6)]
     with (
         tarfile.open(folder / "train" / "images_000.tar", "w") as archive,
         (folder / "train.csv").open("w", newline="") as lists,
     ):
         rows = csv.writer(lists)
         rows.writerow(["id", "landmark_id"])
-        for number, landmark in enumerate(sorted(landmarks * 2)):
+        for number, landmark in enumerate(landmarks):
             content = contents[number % len(contents)]
             member = tarfile.TarInfo(f"{number:016x}.jpg")
             member.size = len(content)
