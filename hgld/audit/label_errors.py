@@ -1,6 +1,6 @@
 """Find labels that are probably wrong, of single images and of whole classes, and queue them for the review page.
 
-The nearest images of an image vote on its finest label, as in :mod:`hgld.hierarchy.label_matrix`. At coarser levels,
+The nearest images of an image vote on its finest label, as in :func:`hgld.hierarchy.vote`. At coarser levels,
 all images of a class have one label, right or wrong, and would confirm each other in it. There the nearest images of
 other classes vote, and the votes on the images of a class are averaged: what is found is a class below the wrong
 group.
@@ -36,7 +36,7 @@ from hgld.compute.resampling import Interval, percentile_interval
 from hgld.datasets.manifest import Manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
-from hgld.hierarchy.label_matrix import TEMPERATURE, softmax_weights
+from hgld.hierarchy.neighbour_vote import TEMPERATURE, softmax_weights
 from hgld.io.columns import preview
 from hgld.ragged import RaggedIndices
 from hgld.review.labels import landmark_link

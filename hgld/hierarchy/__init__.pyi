@@ -7,7 +7,7 @@ from .label_matrix import LabelSets as LabelSets
 from .label_matrix import column_of as column_of
 from .label_matrix import lowest_common_level as lowest_common_level
 from .label_matrix import relevance as relevance
-from .label_matrix import vote as vote
+from .neighbour_vote import vote as vote
 from .stats import stats_file as stats_file
 from .tree import Hierarchy as Hierarchy
 from .tree import Level as Level

@@ -13,12 +13,11 @@ import torch
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import at_least_float32
 from hgld.errors import InputError
-from hgld.hierarchy.label_matrix import (
+from hgld.hierarchy.label_matrix import LabelMatrix, labelled_rows
+from hgld.hierarchy.neighbour_vote import (
     TEMPERATURE,
-    LabelMatrix,
     elect,
     labelled_neighbours,
-    labelled_rows,
     labels_of_winners,
     softmax_weights,
     winning_weights,
@@ -115,7 +114,7 @@ class LevelAgreement(_Vote):
     """The negative share of the neighbours, by their weights, that agree with the answer at a level.
 
     The answer is the vote of ``hgld search``, chosen from the coarsest level down, and the score of an index whose
-    images are all labelled is minus the share that is shown there; see :func:`hgld.hierarchy.label_matrix.vote`. An
+    images are all labelled is minus the share that is shown there; see :func:`hgld.hierarchy.vote`. An
     unlabelled neighbour agrees with nothing. At a coarser level at least as many neighbours agree, so a query whose
     neighbours are all churches, but different ones, is unsure at the landmark and sure at the church.
 

@@ -26,7 +26,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.datasets.image_labels import ImageLabels
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix, load_hierarchy
-from hgld.hierarchy.label_matrix import vote
+from hgld.hierarchy.neighbour_vote import vote
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.rejection import (
     Detector,

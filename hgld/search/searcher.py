@@ -22,7 +22,7 @@ from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_sea
 from hgld.evaluation.settings import RerankSettings
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_matrix import TEMPERATURE, vote
+from hgld.hierarchy.neighbour_vote import TEMPERATURE, vote
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
@@ -57,7 +57,7 @@ class LevelAnswer:
     Args:
         level: Name of the level.
         name: Name of the label.
-        share: Share of the votes for the label, from 0 to 1; see :func:`hgld.hierarchy.label_matrix.vote`.
+        share: Share of the votes for the label, from 0 to 1; see :func:`hgld.hierarchy.vote`.
     """
 
     level: str
@@ -115,7 +115,7 @@ class Answers:
         query_ids: n texts.
         top_k: Nearest images. Their levels are those that they share with the answer; 0 for unlabelled images.
         labels: int64, shape (n, L), the labels that the nearest images vote for, finest first; -1 if none has labels.
-        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.label_matrix.vote`.
+        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.vote`.
         rejections: Levels at which the answers are accepted; None if all are.
     """
 
@@ -163,7 +163,7 @@ class Searcher:
         gallery: The gallery.
         index: Index of the same images, which finds most of the nearest ones. Default: all images are compared, in
             blocks.
-        temperature: Temperature of the votes; see :func:`hgld.hierarchy.label_matrix.vote`.
+        temperature: Temperature of the votes; see :func:`hgld.hierarchy.vote`.
         rejector: Score and thresholds by which answers are rejected. Default: none is.
         config: Device, precision and distance of the exact search, and re-ranking. Votes count cosines, also after
             re-ranking, or minus distances.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_matrix import vote
+from hgld.hierarchy import vote
 from hgld.ragged import RaggedIndices
 from hgld.rejection import Detector, NeighbourDetector, build_detector, neighbours
 from hgld.rejection.neighbours import ClassMeans, DistractorPenalty, LevelAgreement, Margin, SoftVote

@@ -15,7 +15,8 @@ from hgld.cli.search import format_answers
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelSets
-from hgld.hierarchy.label_matrix import TEMPERATURE, single_labels
+from hgld.hierarchy.label_matrix import single_labels
+from hgld.hierarchy.neighbour_vote import TEMPERATURE
 from hgld.io.text_array import TextArray
 from hgld.search.gallery import Gallery, export_gallery, read_gallery
 from hgld.search.searcher import Searcher, answers_table, answers_to_json
