@@ -277,7 +277,7 @@ def _rejection_from_options(
     from hgld.cli.reject import named_files, named_values
     from hgld.rejection import DETECTORS, load_detector
     from hgld.rejection.rejected_queries import RejectionConfig
-    from hgld.search.detectors import check_same_model
+    from hgld.search.score_inputs import check_same_model
     from hgld.tables.embeddings import read_embeddings
 
     chosen = dict(named_values(options or (), "options"))

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.rejection import Detector
     from hgld.rejection.detector_files import Calibration, Figure
-    from hgld.search.detectors import CalibrationFiles, FitSummary, IndexFiles, ScoredFiles, ScoredImages
+    from hgld.search.calibration import CalibrationFiles
+    from hgld.search.detectors import FitSummary, IndexFiles, ScoredFiles, ScoredImages
 
 reject = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -123,7 +124,7 @@ def split(*, split_manifest: partial[ManifestSummary | None]) -> None:
 
 @reject.command()
 @options_of("hgld.search.detectors:IndexFiles", "index")
-@options_of("hgld.search.detectors:CalibrationFiles", "calibration")
+@options_of("hgld.search.calibration:CalibrationFiles", "calibration")
 def fit(
     *,
     score: Annotated[str, typer.Argument(autocompletion=_complete_score)],
@@ -162,12 +163,12 @@ def fit(
 
 
 def _format_fit(summary: FitSummary) -> str:
-    options = ", ".join(f"{name}={value}" for name, value in summary.options.items())
-    calibration = summary.record.calibration
+    detector, record = summary.detector, summary.record
+    options = ", ".join(f"{name}={value}" for name, value in detector.options().items())
     return lines(
-        f"{summary.score}{f' ({options})' if options else ''} fitted on {summary.record.n_images:,} images of "
-        f"{summary.dim:,} dimensions in {summary.seconds:.1f} s, {byte_size(summary.n_bytes)}",
-        calibration is not None and _format_calibration(calibration, summary.record.level_names),
+        f"{detector.name}{f' ({options})' if options else ''} fitted on {record.n_images:,} images of "
+        f"{detector.dim:,} dimensions in {summary.seconds:.1f} s, {byte_size(summary.n_bytes)}",
+        record.calibration is not None and _format_calibration(record.calibration, record.level_names),
     )
 
 

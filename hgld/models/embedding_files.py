@@ -25,7 +25,7 @@ from hgld.io.files import atomic_write, sha256_of, write_csv
 from hgld.io.remote import address, files_below
 from hgld.models.model_settings import ModelSource
 from hgld.tables import Provenance
-from hgld.tables.embeddings import deviations_path, remove_deviations, write_embeddings
+from hgld.tables.embeddings import path_beside, remove_deviations, write_embeddings
 
 if TYPE_CHECKING:  # an evaluation reads what is recorded beside embeddings, and needs no models
     from hgld.models.embedding_model import EmbeddingModel
@@ -94,7 +94,7 @@ def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
         return False
     recorded = {out: record.embeddings}
     if record.deviations is not None:
-        recorded[deviations_path(out)] = record.deviations
+        recorded[path_beside(out, "deviations")] = record.deviations
     has_ids = out.suffix == ".parquet" or all(path.with_suffix(".ids.txt").is_file() for path in recorded)
     is_unchanged = all(path.is_file() and _size_and_time(path) == recorded[path] for path in recorded)
     return is_unchanged and has_ids and skipped_path(out).is_file()
@@ -127,8 +127,8 @@ def write_output(
     remove_deviations(out)
     deviations = None
     if embeddings.deviations is not None:
-        write_embeddings(deviations_path(out), embeddings.deviations, ids[rows].tolist())
-        deviations = _size_and_time(deviations_path(out))
+        write_embeddings(path_beside(out, "deviations"), embeddings.deviations, ids[rows].tolist())
+        deviations = _size_and_time(path_beside(out, "deviations"))
     record = EmbeddingRecord(provenance, sources, mean, _size_and_time(out), deviations)
     with atomic_write(_record_path(out)) as draft:
         draft.write_text(json.dumps(asdict(record), indent=1, default=str) + "\n")

@@ -1,4 +1,4 @@
-from .detectors import CalibrationFiles as CalibrationFiles
+from .calibration import CalibrationFiles as CalibrationFiles
 from .detectors import IndexFiles as IndexFiles
 from .detectors import fit_detector as fit_detector
 from .gallery import Gallery as Gallery

@@ -30,8 +30,8 @@ from hgld.io.files import atomic_write, require_suffix
 from hgld.io.text_array import TextArray
 from hgld.rejection import Detector, load_detector
 from hgld.rejection.detector_files import Calibration
-from hgld.search.detectors import check_same_model
 from hgld.search.gallery import Gallery
+from hgld.search.score_inputs import check_same_model
 from hgld.tables import Provenance, write_results
 from hgld.tables.embeddings import embeddings_sha256
 

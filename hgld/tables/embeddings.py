@@ -505,18 +505,18 @@ _READERS: Mapping[str, Callable[[Path], tuple[torch.Tensor, dict[str, pa.Array]]
 # Standard deviations
 
 
-def deviations_path(embeddings: Path) -> Path:
-    """Return the path of the deviations that belong to a file of embeddings.
+def path_beside(embeddings: Path, name: str) -> Path:
+    """Return the path of the logits or deviations that belong to a file of embeddings.
 
-    >>> deviations_path(Path("data/photographs.npy")).as_posix()
+    >>> path_beside(Path("data/photographs.npy"), "deviations").as_posix()
     'data/photographs.deviations.npy'
     """
-    return embeddings.with_suffix(f".deviations{embeddings.suffix}")
+    return embeddings.with_suffix(f".{name}{embeddings.suffix}")
 
 
 def has_deviations(embeddings: Path) -> bool:
     """Return whether deviations are beside a file of embeddings, or beside each part of a folder."""
-    return all(deviations_path(file).is_file() for file in part_files(embeddings))
+    return all(path_beside(file, "deviations").is_file() for file in part_files(embeddings))
 
 
 def read_deviations(embeddings: Path, ids: Texts | None = None) -> torch.Tensor:
@@ -529,7 +529,7 @@ def read_deviations(embeddings: Path, ids: Texts | None = None) -> torch.Tensor:
         InputError: There are no deviations beside the embeddings, or none of some of the images.
     """
     embeddings = local_copy(embeddings)
-    files = [deviations_path(file) for file in part_files(embeddings)]
+    files = [path_beside(file, "deviations") for file in part_files(embeddings)]
     if absent := [file.name for file in files if not file.is_file()]:
         where = "in it for each part" if embeddings.is_dir() else "beside it"
         raise InputError(
@@ -544,7 +544,7 @@ def read_deviations(embeddings: Path, ids: Texts | None = None) -> torch.Tensor:
 
 def remove_deviations(embeddings: Path) -> None:
     """Remove the deviations that belong to a file of embeddings, with their ids, if there are any."""
-    path = deviations_path(embeddings)
+    path = path_beside(embeddings, "deviations")
     ids = find_ids_file(path)
     for file in (path, ids):
         if file is not None:

@@ -24,7 +24,7 @@ from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, e
 from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
-from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings
+from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
 from tests.child_processes import run_child, single_thread_environment
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_of, picture, save_pictures
@@ -120,7 +120,7 @@ def test_deviations_are_resumed_and_aligned(folder: Path, tmp_path: Path, suffix
     with pytest.raises(InputError, match="1 of the 1 images are not embedded"):
         read_deviations(out, [sorted(PATHS)[0]])
     assert embed_images(folder, out, model, config) is None
-    deviations_path(out).unlink()
+    path_beside(out, "deviations").unlink()
     assert embed_images(folder, out, model, config) is not None
     embed_images(folder, out, model, CONFIG)
     assert not list(out.parent.glob("*deviations*"))

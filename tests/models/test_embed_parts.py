@@ -30,9 +30,9 @@ from hgld.models.image_embedding import (
     parts_are_written,
 )
 from hgld.models.model_loading import load_model
-from hgld.search.detectors import read_score_inputs
+from hgld.search.score_inputs import read_score_inputs
 from hgld.tables import Provenance
-from hgld.tables.embeddings import deviations_path, read_deviations, read_embeddings
+from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
 from tests.child_processes import single_thread_environment
 from tests.datasets.pictures import manifest_of
 from tests.models.embedding import (
@@ -139,7 +139,7 @@ def test_deviations_of_a_folder_are_those_of_its_parts(folder: Path, tmp_path: P
     assert torch.equal(read_deviations(parts, few), read_deviations(whole, few))
     inputs = read_score_inputs(parts, ["deviations"], {})
     assert torch.equal(inputs.tensors["deviations"][:22], read_deviations(whole))
-    deviations_path(part_file(parts, Part(2, 3))).unlink()
+    path_beside(part_file(parts, Part(2, 3)), "deviations").unlink()
     absent = r"parts: has no .* in it for each part \(2-of-3.deviations.safetensors\); embed the images again"
     with pytest.raises(InputError, match=absent):
         read_deviations(parts)

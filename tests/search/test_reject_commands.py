@@ -14,7 +14,7 @@ from typer.testing import Result
 from hgld.rejection import DETECTORS, load_detector
 from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.risk_coverage import threshold_for_precision
-from hgld.search.detectors import CalibrationImages, measure
+from hgld.search.calibration import CalibrationImages, measure
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import write_embeddings
 from tests.commands import run_hgld

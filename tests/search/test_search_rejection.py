@@ -19,9 +19,9 @@ from hgld.pages.server import PageKeys
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.rejection.detector_files import Calibration, Figure
 from hgld.rejection.risk_coverage import threshold_for_precision
-from hgld.search.detectors import recorded_model
 from hgld.search.gallery import read_gallery
 from hgld.search.query_model import load_query_model
+from hgld.search.score_inputs import recorded_model
 from hgld.search.searcher import Searcher, open_rejector
 from hgld.search.served_page import search_app
 from tests.commands import run_hgld
