@@ -53,7 +53,7 @@ from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress
 from hgld.search.local_features import LocalFeatures
 from hgld.tables import Provenance, input_digests, is_up_to_date
-from hgld.tables.embeddings import Embeddings, read_embeddings
+from hgld.tables.embeddings import EMBEDDING_READERS, Embeddings, read_embeddings
 from hgld.training import TrainingSettings, train
 from hgld.training.run import is_finished
 
@@ -64,8 +64,6 @@ Vectors = npt.NDArray[np.float32]
 _PER_CLASS, _MOST_CLASSES = 4, 32
 #: Most dimensions after linear adaptation.
 _MOST_DIMENSIONS = 512
-#: Suffixes of files of embeddings, which are compared like models.
-_EMBEDDINGS = (".parquet", ".npy", ".safetensors", ".hdf5")
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +152,7 @@ class ModelComparison:
     def _embed(self, entry: ModelEntry, force: bool, progress: Progress) -> Path:
         """Return the file with the embeddings of a model, and note what the model is."""
         given = Path(entry.model)
-        if given.suffix in _EMBEDDINGS and given.is_file():
+        if given.suffix in EMBEDDING_READERS and given.is_file():
             dim = read_embeddings(given).vectors.shape[1]
             self.facts[entry.name] = replace(self.facts[entry.name], dim=dim)
             return given

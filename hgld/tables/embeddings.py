@@ -140,7 +140,9 @@ def part_files(path: Path) -> list[Path]:
             raise InputError(f"{path}: no such file; expected the embeddings of images")
         return [path]
     others = (".ids", ".deviations")
-    files = [file for file in sorted(path.iterdir()) if file.suffix in _READERS and not file.stem.endswith(others)]
+    files = [
+        file for file in sorted(path.iterdir()) if file.suffix in EMBEDDING_READERS and not file.stem.endswith(others)
+    ]
     files = [file for file in files if file.suffix != ".hdf5" or _number(file) is not None]
     if not files:
         raise InputError(
@@ -277,8 +279,8 @@ def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 def _read_vectors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     """Read the vectors of a file, and what it holds itself of ids and landmark ids."""
-    check_suffix(path, _READERS)
-    vectors, names = _READERS[path.suffix](path)
+    check_suffix(path, EMBEDDING_READERS)
+    vectors, names = EMBEDDING_READERS[path.suffix](path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
     _check_names(path, names, len(vectors))
     return vectors, names
@@ -494,7 +496,8 @@ def _write_lines(path: Path, draft: Path, ids: pa.Array) -> None:
     draft.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
 
 
-_READERS: Mapping[str, Callable[[Path], tuple[torch.Tensor, dict[str, pa.Array]]]] = {
+#: Readers of files of embeddings by their suffix.
+EMBEDDING_READERS: Mapping[str, Callable[[Path], tuple[torch.Tensor, dict[str, pa.Array]]]] = {
     ".npy": _read_npy,
     ".safetensors": _read_safetensors,
     ".parquet": _read_parquet,
