@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from hgld.cli.hierarchy import format_accepted
 from hgld.completion.classifier import References, vote
 from hgld.completion.complete import hide_and_propose
-from hgld.completion.config import CompleteConfig
-from hgld.completion.inputs import CompletionFiles, Vectors, read_completion_inputs
+from hgld.completion.inputs import CompleteConfig, CompletionFiles, Vectors, read_completion_inputs
 from hgld.figures.coverage import SuggestionOutcomes
 
 #: Seed of the split into the half that settings were chosen on and the other.

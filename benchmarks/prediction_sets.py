@@ -24,8 +24,7 @@ from numpy.typing import NDArray
 from report import table, write_section
 
 from hgld.completion.classifier import LandmarkClassifier
-from hgld.completion.config import CompleteConfig
-from hgld.completion.inputs import CompletionFiles, CompletionInputs, Vectors, read_completion_inputs
+from hgld.completion.inputs import CompleteConfig, CompletionFiles, CompletionInputs, Vectors, read_completion_inputs
 from hgld.compute.conformal import Items, SetQuality, measure_sets
 from hgld.labels.suggest import decided_items, level_names, score_groups, scores_with_drop
 from hgld.tables.embeddings import read_embeddings

@@ -38,9 +38,9 @@ from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
     from hgld.completion.complete import CompleteSummary, CompletionQuality
-    from hgld.completion.config import CompleteConfig
+    from hgld.completion.inputs import CompleteConfig
     from hgld.hierarchy.build import BuildSummary, CompletedCounts
-    from hgld.hierarchy.compare import Comparison, Explanation, LandmarkChange
+    from hgld.hierarchy.compare import Explanation, HierarchyComparison, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
     from hgld.release.publish import PushDatasetSummary, ReleaseSummary
@@ -122,7 +122,7 @@ def why(
     changes={"metavar": "CSV", "callback": writable_file(".csv")},
     picture=OUT_FIGURE,
 )
-def compare(*, compare_files: Callable[[], Comparison], json: bool = False) -> None:
+def compare(*, compare_files: Callable[[], HierarchyComparison], json: bool = False) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
     Landmarks are matched by split and id. Added landmarks are only in B, lost ones only in A, and moved ones in both
@@ -159,7 +159,7 @@ def stats(
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.completion.config:CompleteConfig", k="-k", reasons="--reason", encoder="NAME")
+@options_of("hgld.completion.inputs:CompleteConfig", k="-k", reasons="--reason", encoder="NAME")
 def complete(
     *,
     hierarchy: Path,
@@ -257,7 +257,7 @@ def _format_trace(trace: Trace) -> str:
     return "\n".join(lines)
 
 
-def format_comparison(comparison: Comparison) -> str:
+def format_comparison(comparison: HierarchyComparison) -> str:
     """Return the counts by split, the agreement by level and the largest flows between groups."""
     from hgld.hierarchy.tree import GROUP
     from hgld.tables import nouns

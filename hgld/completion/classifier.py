@@ -11,8 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.arrays import Booleans, Floats, Integers
-from hgld.completion.config import CompleteConfig, Method
-from hgld.completion.inputs import CompletionInputs, Vectors
+from hgld.completion.inputs import CompleteConfig, CompletionInputs, Method, Vectors
 from hgld.compute.conformal import Items
 from hgld.compute.nearest_neighbours import merge_top_k
 from hgld.errors import InputError

@@ -23,8 +23,7 @@ import pyarrow as pa
 from hgld import tables
 from hgld.arrays import Booleans, Floats, Integers
 from hgld.completion.classifier import GroupVotes, LandmarkClassifier, References
-from hgld.completion.config import CompleteConfig
-from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
+from hgld.completion.inputs import CompleteConfig, CompletionFiles, CompletionInputs, read_completion_inputs
 from hgld.compute.conformal import Items, SetQuality, measure_sets, sets_by_level
 from hgld.compute.resampling import wilson
 from hgld.errors import InputError

@@ -344,7 +344,7 @@ class PartitionAgreement:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class HierarchyComparison:
     """Differences between two hierarchies.
 
     Args:
@@ -379,7 +379,7 @@ def compare_files(
     after_tables: Path | None = None,
     picture: Path | None = None,
     changes: Path | None = None,
-) -> Comparison:
+) -> HierarchyComparison:
     """Compare two hierarchies from files, and explain the changes from the tables that they were made from.
 
     Args:
@@ -392,7 +392,7 @@ def compare_files(
             :class:`hgld.hierarchy.compare.LandmarkChange`.
     """
     first, second = load_hierarchy(before), load_hierarchy(after)
-    comparison = compare(first, second, before_name=str(before), after_name=str(after))
+    comparison = compare_hierarchies(first, second, before_name=str(before), after_name=str(after))
     inputs = find_build_inputs(before, before_tables), find_build_inputs(after, after_tables)
     explained, explanation = explain_changes((first, inputs[0]), (second, inputs[1]))
     comparison = replace(comparison, explanation=explanation)
@@ -404,9 +404,9 @@ def compare_files(
     return comparison
 
 
-def compare(
+def compare_hierarchies(
     before: Hierarchy, after: Hierarchy, *, before_name: str = "before", after_name: str = "after"
-) -> Comparison:
+) -> HierarchyComparison:
     """Compare two hierarchies at the levels that both have."""
     joined = join_hierarchies(before, after)
     splits = []
@@ -425,7 +425,7 @@ def compare(
         for name in before.level_names[1:]
         if name in after.level_names and len(both)
     }
-    return Comparison(
+    return HierarchyComparison(
         before=before_name,
         after=after_name,
         splits=tuple(sorted(splits, key=lambda change: order.index(change.split))),

@@ -17,8 +17,8 @@ from hgld import tables
 from hgld.completion import classifier
 from hgld.completion.classifier import GroupVotes, References, fit_calibration, vote
 from hgld.completion.complete import CompleteSummary, complete_file, evaluate_completion, hide_and_propose
-from hgld.completion.config import CompleteConfig
 from hgld.completion.inputs import (
+    CompleteConfig,
     CompletionFiles,
     Vectors,
     find_completion_files,

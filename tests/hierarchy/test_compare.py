@@ -25,8 +25,8 @@ from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
 from hgld.hierarchy.compare import (
     GroupFlow,
     SplitChange,
-    compare,
     compare_files,
+    compare_hierarchies,
     explain_changes,
     partition_agreement,
     write_changes,
@@ -60,7 +60,7 @@ AFTER = hierarchy(
 
 
 def test_landmarks_are_matched_by_split_and_id() -> None:
-    result = compare(BEFORE, AFTER)
+    result = compare_hierarchies(BEFORE, AFTER)
     assert result.splits == (
         SplitChange("train", before=4, after=4, added=0, lost=0, moved=3, other_root=1),
         SplitChange("index", before=1, after=1, added=1, lost=1, moved=0, other_root=0),
@@ -70,14 +70,14 @@ def test_landmarks_are_matched_by_split_and_id() -> None:
 
 
 def test_renamed_group_is_distinguished_from_moved_landmarks() -> None:
-    assert compare(BEFORE, AFTER).flows == (
+    assert compare_hierarchies(BEFORE, AFTER).flows == (
         GroupFlow("chapel", "mosque", 2, renamed=True),
         GroupFlow("lake", "church", 1, renamed=False),
     )
 
 
 def test_a_hierarchy_is_identical_to_itself() -> None:
-    result = compare(AFTER, AFTER)
+    result = compare_hierarchies(AFTER, AFTER)
     assert result.identical
     assert not result.flows
     assert all(set(vars(level).values()) == {1.0} for level in result.agreement.values())
@@ -85,7 +85,7 @@ def test_a_hierarchy_is_identical_to_itself() -> None:
 
 
 def test_disjoint_hierarchies_have_no_agreement() -> None:
-    result = compare(hierarchy(("train", 1, "lake")), hierarchy(("index", 1, "lake")))
+    result = compare_hierarchies(hierarchy(("train", 1, "lake")), hierarchy(("index", 1, "lake")))
     assert (result.common, result.agreement, result.flows) == (0, {}, ())
     assert [(part.added, part.lost) for part in result.splits] == [(0, 1), (1, 0)]
     assert not result.identical
@@ -198,9 +198,9 @@ def test_compare_command(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_compare_released_labels_with_merged_groups(shared: Path) -> None:
     released = load_hierarchy(shared / "released")
-    assert compare(released, released).identical
+    assert compare_hierarchies(released, released).identical
     merged = released.merge(["castle / fort", "palace"], "castle")
-    result = compare(released, merged)
+    result = compare_hierarchies(released, merged)
     assert [(flow.source, flow.target, flow.landmarks) for flow in result.flows] == [
         ("castle / fort", "castle", 4603),
         ("palace", "castle", 718),
