@@ -54,7 +54,7 @@ _UNKNOWN = Estimate(nan, nan, nan)
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Change:
     """A mean or median under two conditions, and the difference with its interval; NaN with too few values."""
 
     first: float
@@ -70,7 +70,7 @@ class AnnotatorReport:
         annotator: Name of the annotator.
         labels: Number of labels that the annotator decided.
         seconds: Median number of seconds for a label, see :func:`decision_seconds`; NaN without an event store.
-        changes: Comparisons by name: seconds in the first and in the last third of the decisions; the mean share of
+        changes: Changes by name: seconds in the first and in the last third of the decisions; the mean share of
             other annotators who agree, in these thirds; and the share of decisions that are the first suggestion, of
             those made without seeing it (blind) and of others.
         quality: Expected share of right decisions, with its Wilson interval; NaN with too few annotators.
@@ -79,7 +79,7 @@ class AnnotatorReport:
     annotator: str
     labels: int
     seconds: float
-    changes: Mapping[str, Comparison]
+    changes: Mapping[str, Change]
     quality: Estimate = _UNKNOWN
 
 
@@ -200,21 +200,21 @@ def labels_to_decide_twice(share: float, n_labels: int, margin: float = MARGIN) 
     return 1 + int(np.sum(high - low > 2 * margin))
 
 
-def compare(first: Floats, second: Floats, statistic: Callable[..., Any], config: AgreementConfig) -> Comparison:
-    """Compare a statistic of two samples; the interval of the difference is from bootstrap samples of both.
+def measure_change(first: Floats, second: Floats, statistic: Callable[..., Any], config: AgreementConfig) -> Change:
+    """Measure how a statistic changes from one sample to another, with an interval from bootstrap samples of both.
 
     The statistic is a function such as ``np.median``, of values and the axis that it reduces.
     """
     before, after = (float(statistic(each)) if len(each) else nan for each in (first, second))
     if min(len(first), len(second)) < 2:
-        return Comparison(before, after, _UNKNOWN)
+        return Change(before, after, _UNKNOWN)
     rng = np.random.default_rng(config.seed)
     samples = [
         statistic(each[rng.integers(len(each), size=(config.n_resamples, len(each)))], axis=1)
         for each in (first, second)
     ]
     interval = percentile_interval(samples[1] - samples[0], config.confidence)
-    return Comparison(before, after, Estimate(after - before, *interval))
+    return Change(before, after, Estimate(after - before, *interval))
 
 
 def decision_seconds(annotator: str, state: ReviewState) -> dict[str, list[float]]:
@@ -269,9 +269,9 @@ def _report(
         if suggested.get(label_id) and category(row) != UNSURE:
             as_suggested[row.blind].append(category(row) == suggested[label_id])
     changes = {
-        "seconds, first to last third": compare(*_outer_thirds(first_seconds), np.median, config),
-        "agreement, first to last third": compare(*_outer_thirds(np.array(agreed)), np.mean, config),
-        "as suggested, blind to shown": compare(
+        "seconds, first to last third": measure_change(*_outer_thirds(first_seconds), np.median, config),
+        "agreement, first to last third": measure_change(*_outer_thirds(np.array(agreed)), np.mean, config),
+        "as suggested, blind to shown": measure_change(
             np.array(as_suggested[True], np.float64), np.array(as_suggested[False], np.float64), np.mean, config
         ),
     }

@@ -103,7 +103,7 @@ class Duplicates:
         cosines: float32, shape (n,), cosine of their embeddings; NaN without embeddings.
         same_pixels: bool, shape (n,): whether they have the same pixels.
         groups: int64, shape (N,), number of the group of copies that each image belongs to, from 0; -1 for none.
-        left_out: bool, shape (N,): all images of each group but one, the first outside of the training split if there
+        excluded: bool, shape (N,): all images of each group but one, the first outside of the training split if there
             is one.
         thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images; a tensor where parts were joined.
         unreadable: Why images could not be read, by their ids.
@@ -115,7 +115,7 @@ class Duplicates:
     cosines: NDArray[np.float32]
     same_pixels: NDArray[np.bool_]
     groups: NDArray[np.int64]
-    left_out: NDArray[np.bool_]
+    excluded: NDArray[np.bool_]
     thumbnails: Thumbnails
     unreadable: dict[str, str]
 
@@ -145,7 +145,7 @@ class Duplicates:
         exact = np.isin(rows, self.pairs[self.same_pixels])
         columns = {name: images[name] for name in ("id", "split", *self.manifest.level_names)}
         return pa.table(
-            {"copy_group": self.groups[rows], **columns, "same_pixels": exact, "leave_out": self.left_out[rows]}
+            {"copy_group": self.groups[rows], **columns, "same_pixels": exact, "leave_out": self.excluded[rows]}
         )
 
 
@@ -261,7 +261,7 @@ class DuplicatesSearch:
             cosines=cosines,
             same_pixels=same_pixels,
             groups=groups,
-            left_out=_left_out(groups, manifest.splits == self.config.train_split),
+            excluded=_excluded(groups, manifest.splits == self.config.train_split),
             thumbnails=pictures[0],
             unreadable=pictures[1],
         )
@@ -407,14 +407,14 @@ def _groups(pairs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
     return groups
 
 
-def _left_out(groups: NDArray[np.int64], is_training: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which images to leave out, bool, shape (N,); see :class:`Duplicates`."""
+def _excluded(groups: NDArray[np.int64], is_training: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which images to exclude, bool, shape (N,); see :class:`Duplicates`."""
     rows = np.flatnonzero(groups >= 0)
     rows = rows[np.lexsort((rows, is_training[rows]))]
     _, kept = np.unique(groups[rows], return_index=True)
-    left_out = groups >= 0
-    left_out[rows[kept]] = False
-    return left_out
+    excluded = groups >= 0
+    excluded[rows[kept]] = False
+    return excluded
 
 
 def _same_pixels(encoded: EncodedImages, rows: list[int]) -> bool:

@@ -18,6 +18,7 @@ they serve labels, and their decisions are what ``hgld build --corrections`` rea
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
@@ -279,11 +280,13 @@ def label_errors_table(manifest: Manifest, found: list[LevelErrors]) -> pa.Table
 BATCH = 25
 
 _Row = dict[str, Any]
+#: Errors of a level, and the place of a label or landmark among them.
+_Evidence = tuple[LevelErrors, int]
 
 
 def write_review_queue(
-    found: list[LevelErrors],
     manifest: Manifest,
+    found: list[LevelErrors],
     embeddings: torch.Tensor,
     hierarchy: Path,
     out: Path,
@@ -296,8 +299,8 @@ def write_review_queue(
     first.
 
     Args:
-        found: Result of :func:`~hgld.audit.find_label_errors` for the manifest.
         manifest: N images whose finest level are the landmarks of the hierarchy, and the next one their groups.
+        found: Result of :func:`~hgld.audit.find_label_errors` for the manifest.
         embeddings: float, shape (N, d), as for :func:`~hgld.audit.find_label_errors`.
         hierarchy: Table from ``hgld build``, with the ``clean`` table and the taxonomy that it was made from beside
             it.
@@ -312,45 +315,63 @@ def write_review_queue(
     """
     built = tables.read_table(hierarchy, tables.HIERARCHY)
     clean, groups = _read_sources(hierarchy)
-    landmarks = _landmarks_of(manifest, hierarchy, built, clean)
-    names = manifest.class_names[1]
+    landmarks, names = _landmarks_of(manifest, hierarchy, built, clean), manifest.class_names[1]
     if unknown := {*names}.difference(groups):
         raise InputError(f"{hierarchy}: the taxonomy it was built with has no group {preview(sorted(unknown))}")
-    n_landmarks = Counter(row["unit"] for row in landmarks)
-    contradicted = {}
-    if max(n_landmarks.values()) > 1:
-        by_label, units = _by_label(manifest, landmarks)
-        errors = find_label_errors(by_label, embeddings, config)[1]
-        contradicted = {
-            units[by_label.labels[errors.rows[place], 0]]: (errors, place) for place in range(errors.n_contradicted)
-        }
-        contradicted = {unit: evidence for unit, evidence in contradicted.items() if n_landmarks[unit] > 1}
-    n_labels = len(contradicted)
-    for place in range(found[1].n_contradicted):
-        landmark = landmarks[manifest.labels[found[1].rows[place], 0]]
-        if landmark["unit"] not in contradicted:
-            # Changes the row in ``landmarks``: the landmark is queued by itself, not with others of its label.
-            landmark |= {"unit": landmark_key(landmark["split"], landmark["landmark_id"]), "single": True}
-            contradicted[landmark["unit"]] = found[1], place
-
+    labels = _contradicted_labels(manifest, landmarks, embeddings, config)
+    contradicted = labels | _contradicted_landmarks(manifest, landmarks, found[1], labels)
     queued = [row for row in landmarks if row["unit"] in contradicted]
-    members: defaultdict[str, list[_Row]] = defaultdict(list)
-    for row in queued:
-        members[row["unit"]].append(row)
-    queue = sorted(contradicted.items(), key=lambda item: item[1][0].margins[item[1][1]])
-    entries = []
-    for start in range(0, len(queue), BATCH):
-        batch = queue[start : start + BATCH]
-        cluster = {"cluster": start // BATCH, "cluster_name": f"{start + 1} to {start + len(batch)}"}
-        entries += [cluster | _entry(members[unit], *evidence, names, groups) for unit, evidence in batch]
+    cleaned, clusters = [_clean_row(row) for row in queued], _cluster_rows(queued, contradicted, names, groups)
     parameters, inputs = vars(config or LabelErrorsConfig()), tables.input_digests(hierarchy=hierarchy)
     made_of = tables.Provenance("audit labels", parameters, inputs)
     neutral = tables.is_neutral(hierarchy)
     out.mkdir(parents=True, exist_ok=True)
-    for spec, rows in ((tables.CLEAN, [_clean_row(row) for row in queued]), (tables.CLUSTERS, entries)):
+    for spec, rows in ((tables.CLEAN, cleaned), (tables.CLUSTERS, clusters)):
         table = pa.Table.from_pylist(rows, spec.schema)
         tables.write_table(out / f"{spec.name}.parquet", spec, table, made_of, neutral=neutral)
-    return n_labels, len(contradicted) - n_labels
+    return len(labels), len(contradicted) - len(labels)
+
+
+def _contradicted_labels(
+    manifest: Manifest, landmarks: list[_Row], embeddings: torch.Tensor, config: LabelErrorsConfig | None
+) -> dict[str, _Evidence]:
+    """Return the labels of several landmarks whose group is contradicted, by their ids."""
+    n_landmarks = Counter(row["unit"] for row in landmarks)
+    if max(n_landmarks.values()) < 2:
+        return {}
+    by_label = _by_label(manifest, landmarks)
+    errors = find_label_errors(by_label, embeddings, config)[1]
+    units = [by_label.class_names[0][by_label.labels[row, 0]] for row in errors.rows[: errors.n_contradicted]]
+    return {unit: (errors, place) for place, unit in enumerate(units) if n_landmarks[unit] > 1}
+
+
+def _contradicted_landmarks(
+    manifest: Manifest, landmarks: list[_Row], errors: LevelErrors, labels: Container[str]
+) -> dict[str, _Evidence]:
+    """Return the contradicted landmarks of other labels, by their keys, which replace the label ids in their rows."""
+    contradicted = {}
+    for place in range(errors.n_contradicted):
+        landmark = landmarks[manifest.labels[errors.rows[place], 0]]
+        if landmark["unit"] not in labels:
+            landmark |= {"unit": landmark_key(landmark["split"], landmark["landmark_id"]), "single": True}
+            contradicted[landmark["unit"]] = errors, place
+    return contradicted
+
+
+def _cluster_rows(
+    queued: list[_Row], contradicted: dict[str, _Evidence], names: tuple[str, ...], groups: dict[str, Group]
+) -> list[_Row]:
+    """Return the rows of ``clusters``, in batches, the most contradicted labels and landmarks first."""
+    members: defaultdict[str, list[_Row]] = defaultdict(list)
+    for row in queued:
+        members[row["unit"]].append(row)
+    queue = sorted(contradicted.items(), key=lambda item: item[1][0].margins[item[1][1]])
+    rows = []
+    for start in range(0, len(queue), BATCH):
+        batch = queue[start : start + BATCH]
+        cluster = {"cluster": start // BATCH, "cluster_name": f"{start + 1} to {start + len(batch)}"}
+        rows += [cluster | _cluster_row(members[unit], *evidence, names, groups) for unit, evidence in batch]
+    return rows
 
 
 def _read_sources(hierarchy: Path) -> tuple[list[_Row], dict[str, Group]]:
@@ -398,13 +419,12 @@ def _landmarks_of(manifest: Manifest, hierarchy: Path, built: pa.Table, clean: l
     return landmarks
 
 
-def _by_label(manifest: Manifest, landmarks: list[_Row]) -> tuple[Manifest, list[str]]:
-    """Return a manifest with labels in place of its landmarks, and their ids."""
+def _by_label(manifest: Manifest, landmarks: list[_Row]) -> Manifest:
+    """Return a manifest with labels, named by their ids, in place of its landmarks."""
     units, codes = np.unique([row["unit"] for row in landmarks], return_inverse=True)
     labels = manifest.labels.copy()
     labels[:, 0] = codes[labels[:, 0]]
-    class_names = (tuple(units.tolist()), *manifest.class_names[1:])
-    return replace(manifest, labelling=labels, class_names=class_names), units.tolist()
+    return replace(manifest, labelling=labels, class_names=(tuple(units.tolist()), *manifest.class_names[1:]))
 
 
 def _clean_row(landmark: _Row) -> _Row:
@@ -418,7 +438,7 @@ def _clean_row(landmark: _Row) -> _Row:
     }
 
 
-def _entry(
+def _cluster_row(
     members: list[_Row], errors: LevelErrors, place: int, names: tuple[str, ...], groups: dict[str, Group]
 ) -> _Row:
     """Return a row of ``clusters``; the group that most votes are for is suggested first, then the present one."""

@@ -65,7 +65,7 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
 
 
 def write_label_errors_page(
-    found: Sequence[LevelErrors], manifest: Manifest, out: Path, root: Path, *, limit: int = 100, n_shown: int = 6
+    manifest: Manifest, found: Sequence[LevelErrors], out: Path, root: Path, *, limit: int = 100, n_shown: int = 6
 ) -> None:
     """Write a page of the labels of each level that are contradicted most, with the nearest images that voted.
 

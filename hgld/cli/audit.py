@@ -387,7 +387,7 @@ def _write_label_errors(
     _write_table(out, table, "label_errors/1", "audit labels", images.digests, config)
     typer.echo(out)
     if page is not None:
-        write_label_errors_page(found, images.manifest, page, images.root)
+        write_label_errors_page(images.manifest, found, page, images.root)
         typer.echo(page)
 
 
@@ -397,7 +397,7 @@ def _write_queue(
     """Write the queue of what to decide on again; return what is in it."""
     from hgld.audit.label_errors import write_review_queue
 
-    n_labels, n_single = write_review_queue(found, images.manifest, images.vectors, hierarchy, queue, config)
+    n_labels, n_single = write_review_queue(images.manifest, found, images.vectors, hierarchy, queue, config)
     return f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}"
 
 
@@ -435,12 +435,12 @@ def _write_table(
 def _format_duplicates(found: Duplicates) -> str:
     from hgld.io.columns import preview
 
-    n_images, n_left_out = int((found.groups >= 0).sum()), int(found.left_out.sum())
+    n_images, n_excluded = int((found.groups >= 0).sum()), int(found.excluded.sum())
     return lines(
         f"{len(found.manifest):,} images, {n_images:,} of them in {counted(found.n_groups, 'group')} of copies",
         f"{counted(len(found.pairs), 'pair')}: {found.same_pixels.sum():,} of the same pixels, "
         f"{found.across_splits.sum():,} across splits, {found.across_labels.sum():,} across labels",
-        f"to leave out: {counted(n_left_out, 'image')}",
+        f"to leave out: {counted(n_excluded, 'image')}",
         len(found.unreadable) > 0
         and f"{counted(len(found.unreadable), 'image')} could not be read: {preview([*found.unreadable])}",
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from hgld.audit import audit_annotators
-from hgld.audit.annotators import BREAK_S, compare, dawid_skene, decision_seconds, labels_to_decide_twice
+from hgld.audit.annotators import BREAK_S, dawid_skene, decision_seconds, labels_to_decide_twice, measure_change
 from hgld.compute.resampling import wilson
 from hgld.errors import ConfigurationError, InputError
 from hgld.review import store as store_module
@@ -217,14 +217,14 @@ def test_differences_match_a_naive_bootstrap(statistic: Callable[..., Any]) -> N
     rng = np.random.default_rng(1)
     first, second = rng.normal(5, 2, 40), rng.normal(4, 1, 30)
     slow = [statistic(rng.choice(second, 30)) - statistic(rng.choice(first, 40)) for _ in range(4000)]
-    result = compare(first, second, statistic, AgreementConfig(n_resamples=4000))
+    result = measure_change(first, second, statistic, AgreementConfig(n_resamples=4000))
     assert result.difference.value == pytest.approx(statistic(second) - statistic(first))
     interval = (result.difference.low, result.difference.high)
     assert interval == pytest.approx(tuple(np.quantile(slow, [0.025, 0.975])), abs=0.1)
 
 
 def test_too_few_values_have_no_interval() -> None:
-    result = compare(np.array([1.0]), np.array([2.0, 3.0]), np.mean, AgreementConfig())
+    result = measure_change(np.array([1.0]), np.array([2.0, 3.0]), np.mean, AgreementConfig())
     assert (result.first, result.second) == (1.0, 2.5)
     assert np.isnan(result.difference.value)
 

@@ -174,7 +174,7 @@ def test_parts_find_what_a_search_among_all_images_does(
         assert shown in run(*command, *parts, "--part", "2/4")
     run(*command, *parts, "--executor", "local", "--parts", 4)
     assert parts_run_here == [f"part {number}/4" for number in (1, 3, 4, 1, 2, 3, 4)]
-    for name in ("pairs", "correlations", "cosines", "same_pixels", "groups", "left_out", "unreadable"):
+    for name in ("pairs", "correlations", "cosines", "same_pixels", "groups", "excluded", "unreadable"):
         one, other = (getattr(each, name) for each in found)
         np.testing.assert_array_equal(one, other, err_msg=name)
     assert np.array_equal(found[0].thumbnails, found[1].thumbnails[:])
