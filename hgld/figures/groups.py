@@ -33,16 +33,16 @@ _IMAGES = "#f08c00"
 
 
 @dataclass(frozen=True)
-class GroupSize:
+class GroupCount:
     """Size of a group below a root; ``images`` is None where images were not counted."""
 
-    name: str
+    group: str
     root: str
     landmarks: int
     images: int | None
 
 
-def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns) -> None:
+def draw_groups(path: Path, groups: Sequence[GroupCount], nouns: Nouns) -> None:
     """Draw the hundred largest groups by size, and below them the seven largest of each of the largest roots.
 
     Groups are in descending order of landmarks; all have image counts, or none has.
@@ -59,7 +59,7 @@ def draw_groups(path: Path, groups: Sequence[GroupSize], nouns: Nouns) -> None:
     save(figure, path)
 
 
-def _draw_ranks(axes: Axes, groups: Sequence[GroupSize], colours: Mapping[str, str], nouns: Nouns) -> None:
+def _draw_ranks(axes: Axes, groups: Sequence[GroupCount], colours: Mapping[str, str], nouns: Nouns) -> None:
     """Draw the share of all that each large group has as a bar, and of the images as a point."""
     shares = _percentages([group.landmarks for group in groups])
     drawn = groups[:_N_RANKED]
@@ -77,7 +77,7 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupSize], colours: Mapping[str, s
     if images := [group.images for group in groups if group.images is not None]:
         points = _percentages(images)[: len(drawn)]
         axes.plot(places, points, "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
-    axes.set_xticks(places, [group.name for group in drawn], rotation=90, fontsize=8, parse_math=False)
+    axes.set_xticks(places, [each.group for each in drawn], rotation=90, fontsize=8, parse_math=False)
     axes.set_xlim(-0.8, len(drawn) - 0.2)
     axes.set_ylabel("share (%)")
     axes.legend(frameon=False)
@@ -85,7 +85,7 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupSize], colours: Mapping[str, s
     axes.grid(visible=False, axis="x")
 
 
-def _draw_largest(axes: Axes, groups: Sequence[GroupSize], heading: str, colour: str, nouns: Nouns) -> None:
+def _draw_largest(axes: Axes, groups: Sequence[GroupCount], heading: str, colour: str, nouns: Nouns) -> None:
     largest = groups[:_N_LARGEST]
     total = sum(group.landmarks for group in groups)
     places = range(len(largest))
@@ -95,7 +95,7 @@ def _draw_largest(axes: Axes, groups: Sequence[GroupSize], heading: str, colour:
         if group.images is not None:
             text += f"  ({group.images:,} images)"
         axes.text(group.landmarks, place, text, va="center", fontsize=9, color=INK)
-    axes.set_yticks(places, [group.name for group in largest], parse_math=False)
+    axes.set_yticks(places, [each.group for each in largest], parse_math=False)
     axes.set_ylim(_N_LARGEST - 0.4, -0.6)
     axes.margins(x=0.45)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -104,7 +104,7 @@ def _draw_largest(axes: Axes, groups: Sequence[GroupSize], heading: str, colour:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _largest_roots(groups: Sequence[GroupSize]) -> list[str]:
+def _largest_roots(groups: Sequence[GroupCount]) -> list[str]:
     """Return the largest roots, natural before human-made."""
     sizes = Counter[str]()
     for group in groups:

@@ -12,21 +12,11 @@ import numpy as np
 
 from hgld.arrays import Integers
 from hgld.errors import ConfigurationError
-from hgld.figures.groups import GroupSize, draw_groups
+from hgld.figures.groups import GroupCount, draw_groups
 from hgld.figures.treemap import build_nodes, draw_tree, write_tree_page
 from hgld.hierarchy.files import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.tables.image_landmarks import read_image_landmarks, split_and_path
-
-
-@dataclass(frozen=True)
-class GroupCount:
-    """Size of one group."""
-
-    group: str
-    root: str
-    landmarks: int
-    images: int | None
 
 
 @dataclass(frozen=True)
@@ -90,11 +80,7 @@ def stats_file(
         counts[split] = count_images(path)
     stats = hierarchy_stats(loaded, counts)
     if picture is not None:
-        draw_groups(
-            picture,
-            [GroupSize(group.group, group.root, group.landmarks, group.images) for group in stats.groups],
-            loaded.nouns,
-        )
+        draw_groups(picture, stats.groups, loaded.nouns)
         draw_hierarchy(picture.with_suffix(f".tree{picture.suffix}"), loaded)
     return stats
 

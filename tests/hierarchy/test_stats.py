@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from hgld.cli.hierarchy import format_stats
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.stats import GroupCount, count_images, imbalance, stats_file
+from hgld.figures.groups import GroupCount
+from hgld.hierarchy.stats import count_images, imbalance, stats_file
 from tests.commands import run_hgld
 
 HEADER = "landmark_id,hierarchical_label,natural_or_human_made\n"
