@@ -1,8 +1,10 @@
-"""Locate the files that come with hgld: beside the package in a checkout, inside the package in a wheel."""
+"""Locate files that come with hgld, beside the package or inside of a wheel, and packages that may come with it."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from hgld.errors import ConfigurationError
 
@@ -58,6 +60,25 @@ def subset_file(name: str) -> Path:
     'train.csv'
     """
     return _find("data/subsets", name)
+
+
+def import_extra(module: str, extra: str | None = None, *, name: str | None = None) -> Any:
+    """Import a module of a package that hgld does not require.
+
+    Args:
+        module: Name of the module.
+        extra: Extra of hgld that the package belongs to. Default: the name of the module.
+        name: Name of the package in the error message. Default: that of the module.
+
+    Raises:
+        ConfigurationError: The package is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{name or module} is not installed; type pip install '.[{extra or module}]' in a clone of hgld"
+        ) from error
 
 
 def _find(folder: str, name: str) -> Path:

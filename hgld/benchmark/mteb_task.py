@@ -33,6 +33,7 @@ from hgld.io.files import sha256_of
 from hgld.io.images import upright_rgb
 from hgld.models.embedding_files import weights_digest
 from hgld.models.image_embedder import ImageEmbedder
+from hgld.resources import import_extra
 
 #: Judgements or scores by the id of the query and that of the image.
 _Numbers = Mapping[str, Mapping[str, float]]
@@ -66,7 +67,7 @@ def retrieval_task(
         InputError: The manifest cannot be read; or, when the task is run, an image cannot be read.
         ConfigurationError: mteb is not installed, the manifest lacks a split, or there are too many pairs.
     """
-    mteb, path = _import_mteb(), Path(manifest)
+    mteb, path = import_extra("mteb"), Path(manifest)
     folder = path.parent if root is None else Path(root)
     images = read_manifest(path, folder)
     gallery = images.rows_of(split)
@@ -131,7 +132,7 @@ def as_mteb_model(model: ImageEmbedder) -> Any:
     Raises:
         ConfigurationError: mteb is not installed.
     """
-    mteb = _import_mteb()
+    mteb = import_extra("mteb")
     network = model.network
 
     class HgldEncoder(mteb.models.abs_encoder.AbsEncoder):  # type: ignore[misc, name-defined]
@@ -151,13 +152,6 @@ def as_mteb_model(model: ImageEmbedder) -> Any:
             return np.concatenate([model.embed(batch["image"], batch_size=len(batch["image"])) for batch in inputs])
 
     return HgldEncoder()
-
-
-def _import_mteb() -> Any:
-    try:
-        return import_module("mteb")
-    except ModuleNotFoundError as error:
-        raise ConfigurationError("mteb is not installed; type pip install '.[mteb]' in a clone of hgld") from error
 
 
 def _dataset(ids: list[str], find: FindImage, root: Path) -> Any:

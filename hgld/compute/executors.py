@@ -23,6 +23,7 @@ from typing import Any, Protocol, TypeVar
 from hgld.compute.machine import catch_stop_signals
 from hgld.errors import ConfigurationError, require_at_least
 from hgld.progress import NoProgress, Progress
+from hgld.resources import import_extra
 
 log = logging.getLogger(__name__)
 
@@ -417,10 +418,7 @@ class _KilledError(Exception):
 
 def _connected_ray() -> Any:
     """Return the module ``ray``, connected to a cluster."""
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigurationError("Ray is not installed; type pip install '.[ray]' in a clone of hgld") from error
+    ray = import_extra("ray", name="Ray")
     try:
         ray.init(address="auto", log_to_driver=False, logging_level=logging.WARNING)
     except (ConnectionError, RuntimeError, ValueError) as error:

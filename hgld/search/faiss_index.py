@@ -32,6 +32,7 @@ from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write
 from hgld.ragged import RaggedIndices
+from hgld.resources import import_extra
 from hgld.search.gallery import Gallery, unit_blocks
 
 #: Kinds of index by name; other names are descriptions for faiss's ``index_factory``.
@@ -169,7 +170,7 @@ def build_index(
 
 def _trained_index(gallery: Gallery, kind: str, generator: np.random.Generator) -> tuple[Any, str]:
     """Return an index that holds a gallery, and its description."""
-    faiss = _import_faiss()
+    faiss = import_extra("faiss")
     description = _description(kind, len(gallery), gallery.dim)
     try:
         index = faiss.index_factory(gallery.dim, description, faiss.METRIC_INNER_PRODUCT)
@@ -192,7 +193,7 @@ def _trained_index(gallery: Gallery, kind: str, generator: np.random.Generator) 
 
 def _write_index(index: Any, record: IndexRecord, gallery: Gallery, out: Path) -> None:
     """Write an index with its record and the ids of the images; all of them appear, or none."""
-    faiss = _import_faiss()
+    faiss = import_extra("faiss")
     record_path, ids_path = _record_path(out), out.with_name(f"{out.name}.ids.txt")
     with atomic_write(record_path) as record_draft, atomic_write(out) as draft, atomic_write(ids_path) as ids_draft:
         with ids_draft.open("w", encoding="utf-8") as lines:
@@ -259,7 +260,7 @@ def open_index(path: Path, gallery: Gallery) -> FaissIndex:
         ConfigurationError: faiss is not installed, or the index is that of another gallery.
         InputError: The index or its record cannot be read.
     """
-    faiss = _import_faiss()
+    faiss = import_extra("faiss")
     indexes, records, start = [], [], 0
     for file in sorted(path.glob("*.faiss")) if path.is_dir() else [path]:
         try:
@@ -360,11 +361,3 @@ def _record_path(path: Path) -> Path:
 
 def _read_record(index: Path) -> IndexRecord:
     return IndexRecord(**json.loads(_record_path(index).read_text()))
-
-
-def _import_faiss() -> Any:
-    try:
-        import faiss
-    except ImportError as error:
-        raise ConfigurationError("faiss is not installed; type pip install '.[faiss]' in a clone of hgld") from error
-    return faiss

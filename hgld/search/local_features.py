@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.inspection.photos import FindImage
 from hgld.io.images import upright_rgb
+from hgld.resources import import_extra
 
 #: Positions in pixels, float32, shape (n, 2), and descriptors, shape (n, 128): whole numbers below 256.
 Keypoints = tuple[npt.NDArray[np.float32], npt.NDArray[np.uint8]]
@@ -50,7 +51,7 @@ class LocalFeatures:
         size: int = 512,
         n_keypoints: int = 1000,
     ) -> None:
-        self._cv2, self._lock = _import_cv2(), Lock()
+        self._cv2, self._lock = import_extra("cv2", "local-features", name="OpenCV"), Lock()
         self._size, self._n_keypoints = size, n_keypoints
         self._of_query = cache(lambda image_id: self._keypoints(query_image, image_id))
         self._of_item = self._of_query
@@ -100,13 +101,3 @@ class LocalFeatures:
         if descriptors is None:
             return np.empty((0, 2), np.float32), np.empty((0, 128), np.uint8)
         return np.array([point.pt for point in points], np.float32), descriptors.astype(np.uint8)
-
-
-def _import_cv2() -> Any:
-    try:
-        import cv2
-    except ImportError as error:
-        raise ConfigurationError(
-            "OpenCV is not installed; type pip install '.[local-features]' in a clone of hgld"
-        ) from error
-    return cv2

@@ -58,6 +58,7 @@ from hgld.io.columns import is_list, preview, preview_rows, read_columns, requir
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.remote import local_copy
 from hgld.io.text_array import TextArray, Texts
+from hgld.resources import import_extra
 
 T = TypeVar("T")
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
@@ -446,12 +447,7 @@ def _read_hdf5_ids(path: Path) -> pa.Array:
 
 def _in_hdf5(path: Path, name: str, take: Callable[[Any], T]) -> T:
     """Return what a function takes from a dataset of a file, which is open for as long."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{path}: h5py is not installed; type pip install '.[hdf5]' in a clone of hgld"
-        ) from error
+    h5py = import_extra("h5py", "hdf5", name=f"{path}: h5py")
     try:
         with h5py.File(path) as file:
             return take(file[name])
