@@ -34,7 +34,7 @@ from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError, require
 from hgld.io.files import atomic_write
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
@@ -84,8 +84,7 @@ class DuplicatesConfig:
     train_split: str = "train"
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1:
-            raise ConfigurationError(f"`neighbours` is {self.neighbours}; expected at least 1")
+        require(self.neighbours >= 1, "at least 1", neighbours=self.neighbours)
 
     def are_copies(self, correlations: NDArray[np.float32], cosines: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Return whether pairs are copies, by their correlations and cosines (NaN without embeddings)."""

@@ -35,7 +35,7 @@ from hgld.audit.duplicates import centred, mean_direction
 from hgld.audit.parts import itself, nearest_images
 from hgld.compute.resampling import Interval, percentile_interval
 from hgld.datasets.manifest import Manifest
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError, require
 from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
 from hgld.hierarchy.neighbour_vote import TEMPERATURE, softmax_weights
 from hgld.io.columns import preview
@@ -65,11 +65,9 @@ class LabelErrorsConfig:
     temperature: float = TEMPERATURE
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1 or self.temperature <= 0:
-            raise ConfigurationError(
-                f"`neighbours` is {self.neighbours} and `temperature` {self.temperature}; expected at least 1, and a "
-                "number above 0"
-            )
+        valid = self.neighbours >= 1 and self.temperature > 0
+        expected = "at least 1, and a number above 0"
+        require(valid, expected, neighbours=self.neighbours, temperature=self.temperature)
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,30 +214,35 @@ def _ranked(
     weights = softmax_weights(cosines, neighbours >= 0, temperature)
     own_shares = (weights * (voted == labels[:, None])).sum(axis=1)
     shares_of_voted = np.stack([(weights * (voted == column[:, None])).sum(axis=1) for column in voted.T], axis=1)
+
+    def mean_shares(groups: list[Integers], group_labels: list[int]) -> NDArray[np.void]:
+        labelled = zip(groups, group_labels, strict=True)
+        values = [_mean_shares(voted[rows], shares_of_voted[rows], label) for rows, label in labelled]
+        return np.array(values, _SHARES)
+
     given = [int(labels[rows[0]]) for rows in judged]
-    counted = [
-        _mean_shares(voted[rows], shares_of_voted[rows], label) for rows, label in zip(judged, given, strict=True)
-    ]
-    own = np.array([each[0] for each in counted], np.float64)
-    others = np.array([each[1] for each in counted], np.int64)
-    shares = np.array([each[2] for each in counted], np.float64)
-    shown = np.array([rows[own_shares[rows].argmin()] for rows in judged], np.int64)
-    order = np.argsort(own - shares, kind="stable")
-    shown = shown[order]
+    shares = mean_shares(judged, given)
+    order = np.argsort(shares["own"] - shares["other"], kind="stable")
+    shares = shares[order]
+    shown = np.array([rows[own_shares[rows].argmin()] for rows in judged], np.int64)[order]
     drawn = np.random.default_rng(0).integers(len(judged), size=(_N_RANDOM, 2)) if judged else np.empty((0, 2), int)
-    pairs = [(judged[place], given[other]) for place, other in drawn.tolist() if given[place] != given[other]]
-    random = [_mean_shares(voted[rows], shares_of_voted[rows], label) for rows, label in pairs]
+    pairs = [(group, other) for group, other in drawn.tolist() if given[group] != given[other]]
+    random = mean_shares([judged[group] for group, _ in pairs], [given[other] for _, other in pairs])
     return LevelErrors(
-        level,
-        shown,
-        labels[shown],
-        others[order],
-        own[order],
-        shares[order],
-        neighbours[shown],
-        cosines[shown],
-        np.sort([own - share for own, _, share in random]),
+        level=level,
+        rows=shown,
+        labels=labels[shown],
+        others=shares["other_label"],
+        own_shares=shares["own"],
+        other_shares=shares["other"],
+        neighbours=neighbours[shown],
+        cosines=cosines[shown],
+        random_margins=np.sort(random["own"] - random["other"]),
     )
+
+
+#: Values of :func:`_mean_shares`.
+_SHARES = [("own", np.float64), ("other_label", np.int64), ("other", np.float64)]
 
 
 def _mean_shares(voted: Integers, shares: NDArray[np.float64], label: int) -> tuple[float, int, float]:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
+from hgld.errors import ConfigurationError, InputError, indented_list, require, require_at_least
 from hgld.hierarchy.files import write_official
 from hgld.hierarchy.parents import groups_from_parents, subclass_levels
 from hgld.hierarchy.tree import GROUP, ROOT, Hierarchy
@@ -79,8 +79,7 @@ class BuildConfig:
                 f'`levels_from` is "{self.levels_from}"; expected parents, or parents: and the levels, finest first'
             )
         require_at_least(0, extra_levels=self.extra_levels)
-        if not 0 <= self.completed_above <= 1:
-            raise ConfigurationError(f"`completed_above` is {self.completed_above}; expected a score from 0 to 1")
+        require(0 <= self.completed_above <= 1, "a score from 0 to 1", completed_above=self.completed_above)
 
 
 @dataclass(frozen=True)

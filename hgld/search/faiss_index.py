@@ -29,7 +29,7 @@ from torch.nn.functional import cosine_similarity
 
 from hgld.compute.executors import Part
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require
 from hgld.io.files import atomic_write
 from hgld.ragged import RaggedIndices
 from hgld.resources import import_extra
@@ -157,8 +157,7 @@ def build_index(
         ConfigurationError: faiss is not installed, or has no such index, or ``queries`` is less than 1.
         InputError: An embedding is not finite, or only zeros.
     """
-    if queries < 1:
-        raise ConfigurationError(f"`queries` is {queries}; expected at least 1")
+    require(queries >= 1, "at least 1", queries=queries)
     generator = np.random.default_rng(seed)
     index, description = _trained_index(gallery, kind, generator)
     settings = _settings(kind, recall, queries, seed)

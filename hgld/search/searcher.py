@@ -16,7 +16,7 @@ import torch
 
 from hgld.compute.nearest_neighbours import check_k, nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
-from hgld.errors import ConfigurationError, InputError, counted
+from hgld.errors import ConfigurationError, InputError, counted, require
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_search
 from hgld.evaluation.settings import RerankSettings
@@ -185,8 +185,7 @@ class Searcher:
         rejector: Rejector | None = None,
         config: RankingConfig | None = None,
     ) -> None:
-        if temperature <= 0:
-            raise ConfigurationError(f"`temperature` is {temperature}; expected a number above 0")
+        require(temperature > 0, "a number above 0", temperature=temperature)
         self.gallery = gallery
         self._index, self._temperature, self._rejector = index, temperature, rejector
         self._config, self._vectors = config, gallery.vectors
