@@ -90,11 +90,12 @@ def search(
     from hgld.models.embedding_files import recorded_distance
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
+    from hgld.search.answer_files import answers_to_json, write_answer_page, write_answers
     from hgld.search.faiss_index import open_index
     from hgld.search.gallery import gallery_photographs
     from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
-    from hgld.search.searcher import Searcher, answers_to_json, open_rejector, write_answer_page, write_answers
+    from hgld.search.searcher import Searcher, open_rejector
     from hgld.search.served_page import serve_search
     from hgld.tables import Provenance, input_digests
 

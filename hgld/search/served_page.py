@@ -17,8 +17,9 @@ from hgld.inspection.photos import FindImage, thumbnail_url
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.pages.server import PageKeys, ServerConfig, listen, page_app, read_upload, serve_page
 from hgld.pages.templates import page_templates
+from hgld.search.answer_files import answer_levels, explanation_of, gallery_photo, rejection_sentence
 from hgld.search.query_model import QueryModel
-from hgld.search.searcher import Searcher, answer_levels, explanation_of, gallery_photo, rejection_sentence
+from hgld.search.searcher import Searcher
 
 #: Bytes of an uploaded picture.
 MAX_UPLOAD_BYTES = 32 * 2**20

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from hgld.hierarchy.label_matrix import single_labels
+from hgld.search.answer_files import write_answer_page
 from hgld.search.query_model import load_query_model
-from hgld.search.searcher import Searcher, write_answer_page
+from hgld.search.searcher import Searcher
 from hgld.tables import read_provenance
 from tests.commands import run_hgld
 from tests.search.conftest import PATHS

@@ -18,8 +18,9 @@ from hgld.hierarchy import LabelSets
 from hgld.hierarchy.label_matrix import single_labels
 from hgld.hierarchy.neighbour_vote import TEMPERATURE
 from hgld.io.text_array import TextArray
+from hgld.search.answer_files import answers_table, answers_to_json
 from hgld.search.gallery import Gallery, export_gallery, read_gallery
-from hgld.search.searcher import Searcher, answers_table, answers_to_json
+from hgld.search.searcher import Searcher
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.commands import run_hgld
