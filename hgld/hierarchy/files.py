@@ -37,15 +37,6 @@ _RELEASED_SPELLING = {"ocean area": "ocean area "}
 H_GLDV2 = "h-gldv2"
 
 
-def split_from_name(path: Path) -> str | None:
-    """Return the split that a file name begins with, or None.
-
-    >>> split_from_name(Path("data/index_label_to_hierarchical.csv")), split_from_name(Path("labels.csv"))
-    ('index', None)
-    """
-    return next((split for split in SPLITS if path.name.startswith(f"{split}_")), None)
-
-
 def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
     """Read a CSV file in the released format; category and supercategory may be missing.
 
@@ -142,7 +133,7 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
     parts: list[pa.Table] = []
     row_names: list[str] = []
     for path in paths:
-        file_split = split_from_name(path) or split
+        file_split = next((name for name in SPLITS if path.name.startswith(f"{name}_")), split)
         if file_split not in SPLITS:
             raise ConfigurationError(
                 f"{path}: the file name does not begin with a split and `split` is {file_split}; expected "

@@ -345,8 +345,7 @@ class Hierarchy:
     def names_by_row(self, level: Level, rows: Integers | slice = slice(None)) -> list[str]:
         """Return the name at a level of each landmark, or of those in ``rows``."""
         codes = self.labels[rows, self.column(level)]
-        names: list[str] = np.array(self.names(level), object)[codes].tolist()
-        return names
+        return list(np.array(self.names(level), object)[codes])
 
     def code(self, name: str, level: Level) -> int:
         """Return the label of a name at a level, its index in :meth:`names`."""
@@ -616,10 +615,7 @@ class Hierarchy:
 
 
 def _object_column(table: pa.Table, name: str, order: pa.Array) -> npt.NDArray[np.object_] | None:
-    if name not in table.column_names:
-        return None
-    values: npt.NDArray[np.object_] = table[name].take(order).to_numpy()
-    return values
+    return table[name].take(order).to_numpy() if name in table.column_names else None
 
 
 def _as_names(names: Iterable[str]) -> list[str]:

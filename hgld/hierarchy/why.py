@@ -182,8 +182,7 @@ def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int | str) -> 
         return []
     table = tables.read_table(path, spec)
     ids = table["landmark_id"].cast(pa.string())
-    rows: list[dict[str, Any]] = table.filter(pc.equal(ids, str(landmark_id))).to_pylist()
-    return rows
+    return list(table.filter(pc.equal(ids, str(landmark_id))).to_pylist())
 
 
 def _page(files: _Files, scraped: _Row | None) -> list[tuple[str, str]]:

@@ -218,8 +218,7 @@ class ScoredImages:
 
     def quantiles(self, kind: str) -> list[float]:
         """Return the quantiles of the scores of a kind, at the shares of :data:`QUANTILES`."""
-        values: list[float] = np.quantile(self.scores[kind][:, 0].astype(np.float64), QUANTILES).tolist()
-        return values
+        return list(map(float, np.quantile(self.scores[kind][:, 0].astype(np.float64), QUANTILES)))
 
     def detection(self) -> dict[str, dict[str, Figure]]:
         """Return the detection metrics of the images against each kind of unknown ones."""
