@@ -72,7 +72,7 @@ class LabelErrorsConfig:
 
 @dataclass(frozen=True, eq=False)
 class LevelErrors:
-    """Labels of a level, the most contradicted first; those that no other image could confirm are left out.
+    """Labels of a level that other images could confirm, the most contradicted first.
 
     Args:
         level: Column of the level, 0 for the finest.
@@ -160,7 +160,7 @@ def find_label_errors(
     found = []
     for level in range(labels.shape[1]):
         kind, judged = ("other_class", members) if level else ("other_image", [*rows[:, None]])
-        # Nothing could confirm the label of an image, or of a class, that is the only one with it.
+        # A label of a single image, or of a single class, cannot be confirmed.
         n_with_label = np.bincount([labels[group[0], level] for group in judged])
         judged = [group for group in judged if n_with_label[labels[group[0], level]] > 1]
         cosines, neighbours = (

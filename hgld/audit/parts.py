@@ -51,8 +51,8 @@ def nearest_images(
         vectors: float, shape (N, d), of all images.
         rows: Images that are searched with.
         k: Number of nearest images; where there are fewer, cosines are NaN and rows -1.
-        excluded: Returns which images not to find, given those that are searched with.
-        usable: bool, shape (N,): images to find at all.
+        excluded: Returns the images that are not found, given those that are searched with.
+        usable: bool, shape (N,): images that can be found. Default: all.
     """
     found: list[tuple[NDArray[Any], ...]] = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64))]
     for block in blocks_of(rows):
@@ -63,7 +63,7 @@ def nearest_images(
 
 
 def itself(rows: NDArray[np.int64]) -> RaggedIndices:
-    """Return which images not to find, see :func:`nearest_images`: for each image, the image itself."""
+    """Exclude each image from the images nearest to it; see :func:`nearest_images`."""
     return RaggedIndices(np.arange(len(rows) + 1), rows)
 
 

@@ -463,7 +463,7 @@ def _format_recall(shares: Mapping[str, float]) -> str:
 
 
 def _format_tree(result: TreeAudit) -> str:
-    from hgld.audit.class_tree import PROBLEMS
+    from hgld.audit.tree_defects import PROBLEMS
 
     totals = []
     for problem, meaning in PROBLEMS.items():

@@ -45,12 +45,18 @@ _CANDIDATES = 10
 _RECALL_AT = 10
 #: Inverted lists that a search visits, and candidates of a search in an HNSW graph, with the least effort.
 _N_PROBE, _EF_SEARCH = 16, 64
-#: Efforts that are tried in order, and the gain of recall below which no higher one is tried.
-_EFFORTS, _LEAST_GAIN = [2**n for n in range(9)], 0.002
-#: Vectors that an index is trained with at most, and those per inverted list that faiss asks for.
-_MAX_TRAINED, _TRAINED_PER_LIST = 2**17, 39
-#: Largest number of bytes of a compressed vector, and of rows in the digest of embeddings.
-_PQ_BYTES, _SAMPLED = 64, 1000
+#: Efforts that are tried in order.
+_EFFORTS = [2**n for n in range(9)]
+#: Gain of recall below which no higher effort is tried.
+_LEAST_GAIN = 0.002
+#: Most vectors that an index is trained with.
+_MAX_TRAINED = 2**17
+#: Least number of training vectors per inverted list, by faiss's advice.
+_TRAINED_PER_LIST = 39
+#: Most bytes of a compressed vector.
+_MAX_BYTES = 64
+#: Most rows of embeddings in their digest.
+_MAX_DIGESTED = 1000
 
 
 @dataclass(frozen=True)
@@ -305,10 +311,12 @@ def _tune_effort(
     for effort in _EFFORTS if k else []:
         _set_search_effort(index, effort)
         start = time.perf_counter()
-        _, found = FaissIndex([index], [replace(record, effort=effort)], vectors).search(queries, k + 1)
+        _, positions = FaissIndex([index], [replace(record, effort=effort)], vectors).search(queries, k + 1)
         seconds = time.perf_counter() - start
-        others = [[near for near in own if near != row][:k] for row, own in zip(rows, found.tolist(), strict=True)]
-        recall = sum(len({*one} & {*other}) for one, other in zip(exact, others, strict=True)) / (k * len(rows))
+        n_found = 0
+        for row, true_nearest, nearest in zip(rows.tolist(), exact, positions.tolist(), strict=True):
+            n_found += len({*true_nearest}.intersection([image for image in nearest if image != row][:k]))
+        recall = n_found / (k * len(rows))
         if recall < best.recall + _LEAST_GAIN:
             break
         best = replace(best, effort=effort, recall=recall, speedup=exact_seconds / max(seconds, 1e-9))
@@ -322,7 +330,7 @@ def _description(kind: str, n_images: int, dim: int) -> str:
     """Return the description of a kind of index for faiss's ``index_factory``."""
     # 4 sqrt(N) lists, as faiss's guidelines advise, or as many as the vectors for training suffice for
     n_lists = max(1, min(int(4 * n_images**0.5), min(n_images, _MAX_TRAINED) // _TRAINED_PER_LIST))
-    n_bytes = max(n for n in range(1, _PQ_BYTES + 1) if dim % n == 0 and (2 * n <= dim or n == 1))
+    n_bytes = max(n for n in range(1, _MAX_BYTES + 1) if dim % n == 0 and (2 * n <= dim or n == 1))
     descriptions = {
         "flat": "Flat",
         "ivf": f"IVF{n_lists},Flat",
@@ -350,7 +358,7 @@ def _sample(generator: np.random.Generator, n: int, size: int) -> npt.NDArray[np
 def _digest(vectors: torch.Tensor, start: int = 0, stop: int | None = None) -> str:
     """Return the SHA-256 of some of the rows from ``start`` to ``stop``, or to the end of the embeddings."""
     stop = len(vectors) if stop is None else min(stop, len(vectors))
-    rows = np.linspace(start, stop - 1, min(max(stop - start, 0), _SAMPLED)).astype(np.int64)
+    rows = np.linspace(start, stop - 1, min(max(stop - start, 0), _MAX_DIGESTED)).astype(np.int64)
     return hashlib.sha256(vectors[torch.from_numpy(rows)].float().numpy().tobytes()).hexdigest()
 
 

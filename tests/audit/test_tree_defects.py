@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.audit.class_tree import PROBLEMS, GroupedClasses, TreeDefect, find_tree_defects, known_groups
+from hgld.audit.tree_defects import PROBLEMS, GroupedClasses, TreeDefect, find_tree_defects, known_groups
 from hgld.tables import CLASSES, CLEAN, Provenance, write_table
 from hgld.taxonomy.groups import Group, VocabularyTerm, write_taxonomy
 from tests.commands import run_hgld
