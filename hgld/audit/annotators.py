@@ -248,15 +248,7 @@ def _report(
     suggested: Mapping[str, str | None],
     config: AgreementConfig,
 ) -> AnnotatorReport:
-    """Return the report on an annotator, still without quality.
-
-    Args:
-        own: Decisions of the annotator.
-        opinions: Decisions of all annotators.
-        log: Event store of the annotator; None if there is only a file of decisions.
-        suggested: First suggestion by label.
-        config: Settings of the intervals.
-    """
+    """Return the report on an annotator, still without quality; ``suggested`` has the first suggestion by label."""
     seconds = {} if log is None else decision_seconds(own.annotator, log)
     agreed = []
     for label_id in (key for key in seconds if key in own.decisions):

@@ -352,9 +352,7 @@ def build(
             f"no landmark is left: of {assignment.landmarks:,}, none has a label with a group; check the decisions"
         )
 
-    corrected = None
-    if corrections is not None:
-        corrected = _corrected_counts(assignment, candidates, corrections_of_labels)
+    corrected = None if corrections is None else _corrected_counts(assignment, candidates, corrections_of_labels)
     used = {row.groups[0] for row in rows}
     groups = [group for group in groups if group.name in used]
     tree = tree or ClassTree({}, {})
@@ -374,13 +372,11 @@ def _summary(
     corrected: CorrectedCounts | None,
 ) -> BuildSummary:
     groups_per_root = Counter(group.root for group in groups)
-    several = None
-    if config.multi:
-        several = MultiLabelCounts(
-            with_several=sum(len(row.groups) > 1 for row in assignment.rows),
-            restored=sum(not row.candidate.cleaned for row in assignment.rows if row.source == "instance_of"),
-            undecided=_descending(assignment.further_undecided),
-        )
+    several = MultiLabelCounts(
+        with_several=sum(len(row.groups) > 1 for row in assignment.rows),
+        restored=sum(not row.candidate.cleaned for row in assignment.rows if row.source == "instance_of"),
+        undecided=_descending(assignment.further_undecided),
+    )
     landmarks_per_root = hierarchy.counts(hierarchy.root_level)
     return BuildSummary(
         landmarks=assignment.landmarks,
@@ -388,7 +384,7 @@ def _summary(
         dropped=_descending(assignment.dropped),
         undecided=_descending(assignment.undecided),
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
-        several=several,
+        several=several if config.multi else None,
         completed=completed,
         corrected=corrected,
     )

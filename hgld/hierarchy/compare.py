@@ -247,11 +247,7 @@ def _cause(
 ) -> str:
     """Return the cause of the change of one landmark, one of :data:`CAUSES` or two joined by ``+``.
 
-    Args:
-        change: One of :data:`CHANGE_KINDS`.
-        new_group: Group in the second hierarchy; empty if the landmark is lost.
-        labels: Labels of the landmark in both hierarchies.
-        cause_of_label: Result of :func:`_cause_of_label`.
+    A landmark that is lost has the new group "".
     """
     if change == "root":
         return "taxonomy"
