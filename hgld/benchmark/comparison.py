@@ -107,8 +107,8 @@ class Comparison:
     def runs(self) -> tuple[Run, ...]:
         """All runs without duplicates, ordered by seed and split, so that each method has a result early."""
         points = [point.runs for points in self.sweeps.values() for point in points]
-        by_draw = zip_longest(*self.table.values(), *points)
-        return tuple({run.folder: run for runs in by_draw for run in runs if run is not None}.values())
+        in_turn = zip_longest(*self.table.values(), *points)
+        return tuple({run.folder: run for runs in in_turn for run in runs if run is not None}.values())
 
     def tasks(self, n_processes: int, *, force: bool) -> list[WorkerTask]:
         """Return the runs that are not done, in order.

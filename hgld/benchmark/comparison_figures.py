@@ -34,7 +34,7 @@ from hgld.benchmark.evaluations import (
     PicturedEvaluation,
     embedding_file,
 )
-from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSettings, describe_draw
+from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSettings
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.evaluation.evaluation_files import EvaluationInputs
@@ -132,8 +132,9 @@ def draw_sweep(
     for metric in sweep.metrics:
         curves: dict[str, dict[float, dict[str, float]]] = {name: {} for name in sweep.curves}
         for point, runs in points:
-            by_draw = {str(run.run.draw): shown_value(metric, run.result.means[metric]) for run in runs}
-            curves[point.curve][positions[str(point.value)]] = by_draw
+            curves[point.curve][positions[str(point.value)]] = {
+                run.run.split_and_seed: shown_value(metric, run.result.means[metric]) for run in runs
+            }
         tables, title = {name: pd.DataFrame(curve).T for name, curve in curves.items()}, with_unit(metric)
         if (base := sweep.relative_to) is not None:  # at the same position, split and seed
             reference = tables[base].replace(0, np.nan)
@@ -153,14 +154,14 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        folders = {str(run.run.draw): RunFolder(run.run.folder) for run in method.runs}
-        histories = {draw: folder.history("val") or folder.history("test") for draw, folder in folders.items()}
+        folders = {run.run.split_and_seed: RunFolder(run.run.folder) for run in method.runs}
+        histories = {name: folder.history("val") or folder.history("test") for name, folder in folders.items()}
         for metric in _LEARNING_METRICS:
             curves = {
-                draw: {row["step"]: 100 * row[metric] for row in history if metric in row}
-                for draw, history in histories.items()
+                name: {row["step"]: 100 * row[metric] for row in history if metric in row}
+                for name, history in histories.items()
             }
-            table = pd.DataFrame({draw: curve for draw, curve in curves.items() if curve})
+            table = pd.DataFrame({name: curve for name, curve in curves.items() if curve})
             if len(table) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], table))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
@@ -322,11 +323,11 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
         return []
     by_name = {method.name: method for method in methods}
     pair = [by_name[name] for name in (figures.baseline, figures.method) if name in by_name]
-    by_draw = [{run.run.draw: run for run in method.runs if _METRIC in run.result.metrics} for method in pair]
-    draw = next((draw for draw in by_draw[0] if draw in by_draw[1]), None) if len(pair) == 2 else None
-    if draw is None:
+    runs_of = [{run.run.split_and_seed: run for run in each.runs if _METRIC in run.result.metrics} for each in pair]
+    shared = [key for key in runs_of[0] if key in runs_of[1]] if len(pair) == 2 else []
+    if not shared:
         return []
-    runs = [run_of[draw] for run_of in by_draw]
+    runs = [by_key[shared[0]] for by_key in runs_of]
     images = [read_evaluated_images(settings.evaluation, run.run) for run in runs]
     tasks = [each.task for each in images]
     baseline, method = (
@@ -340,7 +341,7 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
         return []
     photos = images[0].photos(figures.hierarchy)
     page, picture = out / "strips.html", out / "strips.png"
-    title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
+    title = f"{baseline.name} and {method.name}, {shared[0]}: largest differences"
     write_method_differences_page(differences, page, photos, title=title)
     draw_method_differences(picture, differences, photos)
     return [page, picture]
