@@ -1,4 +1,4 @@
-"""Evidence that a label belongs to a group: the ladder of evidence, from the strongest kind to the weakest.
+"""Evidence that a label belongs to a group, of several kinds from the strongest to the weakest.
 
 Each kind gives every label a value for each group and for none. The names of groups, their guidelines, the vocabulary
 and the classes that the taxonomy links to groups need no decisions; decisions on other labels add to every kind. The
@@ -29,10 +29,10 @@ from hgld.taxonomy.label_identity import normalise_label
 #: Where an example comes from: a group's name, its guideline, the vocabulary, or a decision.
 Source = Literal["name", "guideline", "vocabulary", "decision"]
 
-#: The ladder, strongest first: the label is a term or has the words of a decided label; a direct superclass points to
-#: the group; a farther one does; the label ends in the same words as examples of the group; its vector is similar to
-#: that of an example. Examples are terms and decided labels. Taxonomies without a vocabulary have the last kind, too:
-#: the label is similar to the names of the group and of the levels above.
+#: Kinds of evidence, strongest first: the label is a term or has the words of a decided label; a direct superclass
+#: points to the group; a farther one does; the label ends in the same words as examples of the group; its vector is
+#: similar to that of an example. Taxonomies without a vocabulary have the last kind, too: the label is similar to the
+#: names of the group and of the levels above.
 EVIDENCE_KINDS = ("term", "superclass", "farther_superclass", "ending", "similar", "names")
 #: Weight of an example that consists of the ending alone, compared with one that has other words in front.
 _WHOLE_WEIGHT = 3.0
