@@ -60,10 +60,10 @@ from hgld.training.run import is_finished
 log = logging.getLogger(__name__)
 
 Vectors = npt.NDArray[np.float32]
-#: Images of each class in a batch of linear adaptation, and most classes in it.
-_PER_CLASS, _MOST_CLASSES = 4, 32
-#: Most dimensions after linear adaptation.
-_MOST_DIMENSIONS = 512
+#: Number of images of each class in a batch of linear adaptation, and largest number of its classes.
+_PER_CLASS, _MAX_CLASSES = 4, 32
+#: Largest number of dimensions after linear adaptation.
+_MAX_DIMENSIONS = 512
 #: Suffixes of files of embeddings, which are compared like models.
 _EMBEDDINGS = (".parquet", ".npy", ".safetensors", ".hdf5")
 
@@ -78,8 +78,8 @@ class ModelComparison:
         root: Folder that its paths are relative to; None for its own.
         out: Folder to write.
         config: Settings.
-        facts: What tasks found out about each model, by its name.
-        results: Evaluations that tasks have done, by name in tables.
+        facts: What is known about each model so far, by its name.
+        results: Evaluations so far, by name in tables.
         files: Embeddings of each model that was evaluated without a treatment.
     """
 
@@ -116,15 +116,15 @@ class ModelComparison:
         """Split whose images are ranked against each other; None for all images."""
         splits = self.images.split_names
         chosen = self.config.split or ("test" if "test" in splits else None)
-        treatments = [text for text in self.config.treatments if parse_treatment(text).needs_training]
-        for split in (chosen, self.config.train_split if treatments else None):
+        fitted = [text for text in self.config.treatments if parse_treatment(text).needs_training]
+        for split in (chosen, self.config.train_split if fitted else None):
             if split is not None and split not in splits:
                 raise ConfigurationError(
                     f"{self.manifest}: has no split {split}; expected {', '.join(sorted(map(str, splits)))}"
                 )
-        if treatments and chosen in (None, self.config.train_split):
+        if fitted and chosen in (None, self.config.train_split):
             raise ConfigurationError(
-                f"{treatments[0]} is fitted to the split {self.config.train_split}, which would be evaluated, too; "
+                f"{fitted[0]} is fitted to the split {self.config.train_split}, which would be evaluated, too; "
                 "name another one as `split`"
             )
         return chosen
@@ -139,7 +139,8 @@ class ModelComparison:
             if zeros:
                 raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
             for text in dict.fromkeys(self.config.treatments):
-                name, treatment = entry.name if text == "none" else f"{entry.name} + {text}", parse_treatment(text)
+                treatment = parse_treatment(text)
+                name = entry.name if text == "none" else f"{entry.name} + {text}"
                 self._evaluate(name, images, treatment, RerankSettings(), force)
                 if text == "none":
                     self.files[name] = path
@@ -190,7 +191,7 @@ class ModelComparison:
     ) -> None:
         """Evaluate embeddings after a treatment, unless that is done."""
         config = self.config
-        file = self._evaluation(name)
+        file = self._evaluation_file(name)
         metrics = None if config.metrics is None else list(config.metrics)
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
         parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
@@ -224,7 +225,7 @@ class ModelComparison:
         self.results[name] = result
 
     def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
-        """Return the embeddings of all images after a treatment other than none, float32, shape (N, d).
+        """Return the embeddings of all images after a treatment, which is not none: float32, shape (N, d).
 
         Raises:
             ConfigurationError: The embeddings have fewer dimensions, or the training split fewer images or classes,
@@ -260,13 +261,14 @@ class ModelComparison:
         reduced: Vectors = pca.transform(vectors).astype(np.float32)
         return reduced
 
-    def _evaluation(self, name: str) -> Path:
+    def _evaluation_file(self, name: str) -> Path:
         return self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
 
     def _task(self, images: Embeddings) -> RetrievalTask:
         files = EvaluationFiles(embeddings=images.path, labels=self.manifest, split=self.split)
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
-        return replace(task, counts={})  # images without labels, which are those of other splits
+        # They count images without a label, which here are those of other splits.
+        return replace(task, counts={})
 
     def write(self) -> tuple[ModelResults, list[Path]]:
         """Compare the models that did not fail, and write tables, figures and pages."""
@@ -277,7 +279,7 @@ class ModelComparison:
         table = compare(self.results, self.config.reference)
         outcome = ModelResults(table, facts, self.results, self.split)
         differences = self._write_differences()
-        inputs = {name: sha256_of(self._evaluation(name)) for name in self.results}
+        inputs = {name: sha256_of(self._evaluation_file(name)) for name in self.results}
         made_of = Provenance("compare-models", {"reference": self.config.reference}, inputs)
         files = write_model_reports(outcome, self.out, made_of, has_differences=bool(differences))
         return outcome, [*files, *differences]
@@ -351,14 +353,14 @@ def _adaptation(
             "backbone": "features",
             "n_features": n_features,
             "l2_norm": True,
-            "dim": min(n_features, _MOST_DIMENSIONS, len(classes) - 1),
+            "dim": min(n_features, _MAX_DIMENSIONS, len(classes) - 1),
             "projection": "pca",
         },
         "data": data,
         "sampler": {"name": "class_balanced", "per_class": _PER_CLASS},
         "loss": {"name": loss},
         "optimiser": {"head": head},
-        "batch_size": _PER_CLASS * max(1, min(_MOST_CLASSES, n_classes)),
+        "batch_size": _PER_CLASS * max(1, min(_MAX_CLASSES, n_classes)),
         "steps": 300,
         "evaluation": {"every": 1000},
         "workers": 0,

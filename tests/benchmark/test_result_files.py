@@ -205,7 +205,11 @@ def test_results_over_splits(settings: BenchmarkSettings, tmp_path: Path) -> Non
         "happier": {(0, 0): 0.41, (1, 0): 0.54, (0, 1): 0.45, (1, 1): 0.54},
     }
     runs = {
-        name: tuple(evaluated(run, H_AP=h_ap[name][run.draw]) for run in runs if run.draw in h_ap[name])
+        name: tuple(
+            evaluated(run, H_AP=h_ap[name][run.split, run.seed])
+            for run in runs
+            if (run.split, run.seed) in h_ap[name]
+        )
         for name, runs in table_runs(settings, tmp_path / "out").items()
     }
     methods = [results(settings, name, method_runs) for name, method_runs in runs.items()]
