@@ -131,9 +131,9 @@ class ModelComparison:
 
     def _run(self, entry: ModelEntry, force: bool, progress: Progress) -> None:
         """Embed and evaluate a model, or note why it fails."""
-        self.facts[entry.name] = ModelFacts(entry.name, entry.model, entry.seen)
+        facts = ModelFacts(entry.name, entry.model, entry.seen)
         try:
-            path = self._embed(entry, force, progress)
+            path, facts = self._embed(entry, facts, force, progress)
             images = read_embeddings(path)
             zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
             if zeros:
@@ -150,15 +150,16 @@ class ModelComparison:
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
             text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
-            self.facts[entry.name] = replace(self.facts[entry.name], failure=" ".join(text.split()))
+            facts = replace(facts, failure=" ".join(text.split()))
+        self.facts[entry.name] = facts
 
-    def _embed(self, entry: ModelEntry, force: bool, progress: Progress) -> Path:
-        """Return the file with the embeddings of a model, and note what the model is."""
+    def _embed(
+        self, entry: ModelEntry, facts: ModelFacts, force: bool, progress: Progress
+    ) -> tuple[Path, ModelFacts]:
+        """Return the file with the embeddings of a model, and more facts about the model."""
         given = Path(entry.model)
         if given.suffix in _EMBEDDINGS and given.is_file():
-            dim = read_embeddings(given).vectors.shape[1]
-            self.facts[entry.name] = replace(self.facts[entry.name], dim=dim)
-            return given
+            return given, replace(facts, dim=read_embeddings(given).vectors.shape[1])
         model = load_model(entry.model, **entry.options)
         out = self.out / "embeddings" / f"{entry.name}.parquet"
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +175,7 @@ class ModelComparison:
         )
         if done is not None or not record.is_file():
             facts = replace(
-                self.facts[entry.name],
+                facts,
                 dim=model.network.dim,
                 parameters=sum(parameter.numel() for parameter in model.network.parameters()) or None,
                 images=model.image_settings.describe(),
@@ -183,8 +184,7 @@ class ModelComparison:
             )
             write_text(record, json.dumps(asdict(facts), indent=1))
         known = json.loads(record.read_text(encoding="utf-8"))
-        self.facts[entry.name] = ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
-        return out
+        return out, ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
 
     def _evaluate(
         self, name: str, images: Embeddings, treatment: Treatment, reranking: RerankSettings, force: bool
