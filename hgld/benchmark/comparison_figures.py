@@ -6,7 +6,7 @@
     figures/precision_recall.png    precision over recall, at each level and hierarchical
     figures/learning.png            metrics over the steps of the trainings
     figures/scores.png              cosine similarities of pairs by the level they share
-    strips.html, strips.png         the queries that the two methods rank most differently
+    strips.html, strips.png         strips of results of the queries that the two methods rank most differently
     sweeps/NAME.png                 metrics over the values of a setting (paper, Figs. 6 to 8)
 
 Learning curves and sweeps show all splits and seeds, the other figures the first run of each method. Baselines are
@@ -202,7 +202,7 @@ def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
     assert task.level_names is not None
     result = precision_recall(task, _RECALLS.ravel())
     curves = [*result.precision[::-1], result.hierarchical]
-    titles = [*map(_same, task.level_names), "hierarchical"]
+    titles = [*map(_same_level, task.level_names), "hierarchical"]
     return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in zip(titles, curves, strict=True)}
 
 
@@ -213,7 +213,7 @@ def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path
     for method in methods:
         task = read(method).task
         assert task.level_names is not None
-        level_titles = ["nothing shared", *map(_same, task.level_names[::-1])]
+        level_titles = ["nothing shared", *map(_same_level, task.level_names[::-1])]
         counts = count_scores(task)
         panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities()))
     if not panels:
@@ -233,9 +233,10 @@ def _draw_class_means(methods: Sequence[MethodResults], read: _ReadImages, path:
             return None
         result = class_means(images.embeddings_and_labels(), max_classes=_MAX_CLASSES)
         means, labels = result.means, result.labels
+        # Colours tell the classes of the second level apart, and markers the few of the coarsest one.
         columns = [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS else [1]
         shares = (
-            f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same(names[column])}"
+            f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same_level(names[column])}"
             for column in columns
         )
         sampled = "classes"
@@ -276,7 +277,7 @@ def _x_positions(sweep: SweepSettings) -> tuple[dict[str, float], Literal["linea
     return dict(zip(map(str, sweep.values), numbers, strict=True)), sweep.scale
 
 
-def _same(level: str) -> str:
+def _same_level(level: str) -> str:
     return f"same {level.replace('_', ' ')}"
 
 
@@ -363,8 +364,8 @@ class EvaluatedImages:
     Args:
         task: Retrieval task, with labels and ids of queries and gallery.
         class_names: Names of the classes of each level that the labels number, finest first.
-        photos: Returns the descriptions and photographs of the images; takes the hierarchy of GLDv2 whose categories
-            name the landmarks of the trainings' images, None to show ids. GLDv2's protocol has one itself.
+        photos: Function from the file of a hierarchy, whose categories name the landmarks, to the descriptions and
+            photographs of the images; None to show ids. GLDv2's protocol has a hierarchy of its own.
     """
 
     task: RetrievalTask

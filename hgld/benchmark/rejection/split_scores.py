@@ -21,13 +21,13 @@ from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from pydantic import ValidationError
 
+from hgld.arrays import Integers
 from hgld.benchmark.rejection.settings import (
     CALIBRATION,
     INDEX,
@@ -59,7 +59,6 @@ from hgld.training.training_images import read_training_manifest
 from hgld.training.training_settings import DataSettings
 
 log = logging.getLogger(__name__)
-Rows = npt.NDArray[np.int64]
 #: Number of features that a head embeds at once.
 _BLOCK = 4096
 _QUERIES = "queries"
@@ -95,7 +94,7 @@ class SplitEmbeddings(NamedTuple):
     vectors: torch.Tensor
     deviations: torch.Tensor | None
 
-    def of(self, rows: slice | Rows) -> SplitEmbeddings:
+    def of(self, rows: slice | Integers) -> SplitEmbeddings:
         """Return those of some of the images."""
         return SplitEmbeddings(self.vectors[rows], None if self.deviations is None else self.deviations[rows])
 
@@ -142,14 +141,14 @@ class ComparedImages:
         return SplitImages(pd.concat(sets, ignore_index=True), np.concatenate(labels, dtype=np.int64))
 
 
-def _image_set(name: str, kind: str, source: str, manifest: Manifest, rows: Rows) -> pd.DataFrame:
+def _image_set(name: str, kind: str, source: str, manifest: Manifest, rows: Integers) -> pd.DataFrame:
     classes = np.array(manifest.class_names[0], object)[manifest.labels[rows, 0]]
     columns = {"set": name, "kind": kind, "id": manifest.ids[rows], "source": source, "class": classes, "row": rows}
     table: pd.DataFrame = pd.DataFrame(columns)
     return table
 
 
-def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str, Rows]:
+def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str, Integers]:
     """Divide the images of a manifest; see :class:`OpenSetIndex`."""
     if settings.test_share is not None:
         divided = split_at_random(manifest, settings.test_share, manifest.level_names[0], seed)
@@ -186,7 +185,7 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
     for name, own in images.table.groupby("set", sort=False):
         file, ids = files[own["source"].iloc[0]], own["id"].to_numpy(np.str_)
         found = file.vectors[torch.from_numpy(rows_of(file, ids, f"images of {name}"))]
-        vectors.append(found if head is None else _apply(head, found, file.path))
+        vectors.append(found if head is None else _head_embeddings(head, found, file.path))
         deviations += [read_deviations(file.path, ids)] if with_deviations else []
     return SplitEmbeddings(torch.cat(vectors), torch.cat(deviations) if deviations else None)
 
@@ -211,7 +210,7 @@ def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
     return checkpoint
 
 
-def _apply(head: EmbeddingModel, features: torch.Tensor, path: Path) -> torch.Tensor:
+def _head_embeddings(head: EmbeddingModel, features: torch.Tensor, path: Path) -> torch.Tensor:
     expected = head.settings.n_features
     if features.shape[1] != expected:
         raise InputError(

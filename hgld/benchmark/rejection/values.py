@@ -16,13 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hgld.arrays import Floats
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, RejectionSettings
 from hgld.benchmark.rejection.split_scores import ScoreResult
 from hgld.compute.resampling import percentile_interval
 from hgld.rejection.detection_metrics import metrics_of_counts
-
-Counts = npt.NDArray[np.int64]
 
 #: Metrics of telling known from unknown queries that have intervals.
 DETECTION = ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
@@ -79,7 +77,7 @@ class ScoredQueries:
     """
 
     known: Floats
-    right: npt.NDArray[np.bool_]
+    right: Booleans
     unknown: Floats
 
     def metrics(self) -> dict[str, float]:
@@ -87,7 +85,7 @@ class ScoredQueries:
         once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
         return {name: float(values[0]) for name, values in self.resampled_metrics(*once).items()}
 
-    def resampled_metrics(self, known_counts: Counts, unknown_counts: Counts) -> dict[str, Floats]:
+    def resampled_metrics(self, known_counts: Integers, unknown_counts: Integers) -> dict[str, Floats]:
         """Return the values of :data:`METRICS` in each resample, float64, shape (n_resamples,); NaN without images.
 
         Args:
@@ -118,10 +116,10 @@ class LandmarkDraws:
         self._columns = pd.MultiIndex.from_frame(distinct)
         self._draws = np.concatenate([rng.multinomial(n, np.full(n, 1 / n), size=n_resamples) for n in sizes], axis=1)
 
-    def counts(self, queries: pd.DataFrame) -> Counts:
+    def counts(self, queries: pd.DataFrame) -> Integers:
         """Return how often each query counts, int64, shape (n_resamples, n)."""
         columns = self._columns.get_indexer(pd.MultiIndex.from_frame(queries[["source", "class"]]))
-        counts: Counts = self._draws[:, columns]
+        counts: Integers = self._draws[:, columns]
         return counts
 
 
@@ -227,7 +225,7 @@ def _right(results: Sequence[ScoreResult]) -> dict[str, dict[int, float]]:
     return right
 
 
-def _counts_by_value(counts: Counts, codes: npt.NDArray[np.intp], n_values: int) -> Counts:
+def _counts_by_value(counts: Integers, codes: npt.NDArray[np.intp], n_values: int) -> Integers:
     """Add up the counts of queries with the same score, shape (n_resamples, n) -> (n_resamples, n_values)."""
     by_value = np.zeros((len(counts), n_values), np.int64)
     order = np.argsort(codes, kind="stable")
@@ -236,7 +234,7 @@ def _counts_by_value(counts: Counts, codes: npt.NDArray[np.intp], n_values: int)
     return by_value
 
 
-def _gap(queries: ScoredQueries, known_counts: Counts, unknown_counts: Counts) -> Floats:
+def _gap(queries: ScoredQueries, known_counts: Integers, unknown_counts: Integers) -> Floats:
     """Return GAP where every query is answered; equal scores in a random order.
 
     The copies of a query in a resample count at their mean rank, (count + 1) / 2 behind the queries before.
