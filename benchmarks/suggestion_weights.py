@@ -23,7 +23,7 @@ from scipy.optimize import minimize
 
 from hgld.compute.resampling import wilson
 from hgld.labels.evidence import EVIDENCE_KINDS
-from hgld.labels.suggest import WEIGHTS, SuggestionInputs, features, find_rungs
+from hgld.labels.suggest import WEIGHTS, SuggestionInputs, features, strongest_kinds
 from hgld.taxonomy import Decision
 
 N_FOLDS = 5
@@ -74,12 +74,12 @@ def reliability(held_out: Sequence[tuple[DevelopmentSet, NDArray[np.float64]]]) 
     for labels, scores in held_out:
         first = scores[:, :-1].argmax(axis=1)
         score = scores[np.arange(len(first)), first]
-        rungs = find_rungs(labels.inputs.evidence())[np.arange(len(first)), first]
-        confident.append(np.stack([rungs, score, first == labels.truth])[:, score >= CONFIDENT])
-    rungs, score, right = np.concatenate(confident, axis=1)
+        kinds = strongest_kinds(labels.inputs.evidence())[np.arange(len(first)), first]
+        confident.append(np.stack([kinds, score, first == labels.truth])[:, score >= CONFIDENT])
+    kinds, score, right = np.concatenate(confident, axis=1)
     result = dict.fromkeys(EVIDENCE_KINDS, CONFIDENT)
     for number, kind in enumerate(EVIDENCE_KINDS):
-        rows = rungs == number
+        rows = kinds == number
         if rows.sum() >= MIN_CONFIDENT:
             low, _ = wilson(right[rows].mean(keepdims=True), rows.sum(keepdims=True))
             result[kind] = float(low[0] / score[rows].mean())

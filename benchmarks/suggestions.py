@@ -42,7 +42,7 @@ def main() -> None:
         evidence_table(development),
         reliability_table(development, read_released_set(options.released, options.half, options.encoder)),
         learning_table(development),
-        ladder_table(development),
+        evidence_kind_table(development),
     ]
     body = "\n\n".join(tables)
     print(body)
@@ -62,7 +62,7 @@ def score_with_own_term_hidden(development: DevelopmentSet, decisions: Sequence[
     result = ScoredLabels(np.zeros((n_labels, len(development.inputs.groups))), np.zeros(n_labels, np.int64))
     for rows, inputs in development.own_term_hidden():
         scored = score_labels(inputs, decisions)
-        result.scores[rows], result.rungs[rows] = scored.scores[rows], scored.rungs[rows]
+        result.scores[rows], result.kinds[rows] = scored.scores[rows], scored.kinds[rows]
     return result
 
 
@@ -146,7 +146,7 @@ def learning_table(development: DevelopmentSet) -> str:
     return table(["first choice (calibration error)", *(f"{share:.0%} decided" for share in DECIDED)], lines)
 
 
-def ladder_table(development: DevelopmentSet) -> str:
+def evidence_kind_table(development: DevelopmentSet) -> str:
     """Return labels, precision and mean score of the first suggestion by kind of evidence, own terms hidden."""
     lines = []
     for title, inputs in variants(development.inputs):
@@ -156,12 +156,12 @@ def ladder_table(development: DevelopmentSet) -> str:
             lines += [
                 [
                     title + suffix,
-                    rung.kind.replace("_", " "),
-                    str(rung.labels),
-                    f"{rung.precision:.1%}",
-                    f"{rung.mean_score:.3f}",
+                    row.kind.replace("_", " "),
+                    str(row.labels),
+                    f"{row.precision:.1%}",
+                    f"{row.mean_score:.3f}",
                 ]
-                for rung in run.ladder()
+                for row in run.quality_by_kind()
             ]
     return table(["own term hidden", "evidence", "labels", "right", "mean score"], lines)
 

@@ -43,22 +43,28 @@ ALL_SWEEPS = "all"
 #: Module that trains and evaluates the run of a task file, which is its first argument; the second one is the device.
 WORKER_MODULE = "hgld.cli.benchmark_worker"
 _MAX_STALE_LISTED = 5
-#: Methods of the table and its columns; empty for a sweep.
-_Results = tuple[Sequence[MethodResults], Sequence[str]]
-_Write = Callable[[], tuple[_Results, list[Path]]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """Files of a report, and for the table its methods and the metrics that are its columns."""
+
+    files: Sequence[Path] = ()
+    methods: tuple[MethodResults, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Report:
-    """Results that are written together.
+    """The table or a sweep, whose files are written together.
 
     Args:
-        write: Writes them, and returns them with their files.
+        write: Writes the files.
         record: File that lists the files and what they were made from, written last.
         provenance: What they are made from.
     """
 
-    write: _Write
+    write: Callable[[], Written]
     record: Path
     provenance: Provenance
 
@@ -69,16 +75,16 @@ class Report:
             return False
         return all(each.is_file() for file in files for each in figure_files(file))
 
-    def rewrite(self) -> tuple[_Results, list[Path]]:
+    def rewrite(self) -> Written:
         """Delete earlier results, as some are not written again, such as figures of other methods, and write them."""
         for path in self._recorded()[1]:
             path.unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
-        result, files = self.write()
-        names = [file.relative_to(self.record.parent).as_posix() for file in files]
+        written = self.write()
+        names = [file.relative_to(self.record.parent).as_posix() for file in written.files]
         record = {"files": names, "provenance": asdict(self.provenance)}
         write_text(self.record, json.dumps(record, indent=1) + "\n")
-        return result, files
+        return written
 
     def _recorded(self) -> tuple[Provenance | None, list[Path]]:
         if not self.record.is_file():
@@ -107,11 +113,11 @@ class Comparison:
     def runs(self) -> tuple[Run, ...]:
         """All runs without duplicates, ordered by seed and split, so that each method has a result early."""
         points = [point.runs for points in self.sweeps.values() for point in points]
-        by_draw = zip_longest(*self.table.values(), *points)
-        return tuple({run.folder: run for runs in by_draw for run in runs if run is not None}.values())
+        in_turn = zip_longest(*self.table.values(), *points)
+        return tuple({run.folder: run for runs in in_turn for run in runs if run is not None}.values())
 
     def tasks(self, n_processes: int, *, force: bool) -> list[WorkerTask]:
-        """Return the runs that are not done, in order.
+        """Return the tasks of the runs that are not done, in order.
 
         Raises:
             ConfigurationError: A run was begun with other settings, and ``force`` is false.
@@ -151,7 +157,7 @@ class Comparison:
             load_hierarchy(pictures.hierarchy)
 
     def reports(self) -> Iterator[Report]:
-        """Yield the table, or the sweeps; results are the methods of the table and its columns."""
+        """Yield the report of the table, or those of the sweeps."""
         if self.table:
             runs = [run for runs in self.table.values() for run in runs]
             yield self._report(self._write_table, self.out / "results.made.json", runs)
@@ -159,11 +165,11 @@ class Comparison:
             runs = [run for point in points for run in point.runs]
             yield self._report(partial(self._write_sweep, name), self.out / "sweeps" / f"{name}.made.json", runs)
 
-    def _report(self, write: _Write, record: Path, runs: Sequence[Run]) -> Report:
+    def _report(self, write: Callable[[], Written], record: Path, runs: Sequence[Run]) -> Report:
         evaluations = {str(run): sha256_of(per_query_file(run)) for run in runs}
         return Report(write, record, Provenance("benchmark", to_dict(self.settings), evaluations))
 
-    def _write_table(self) -> tuple[_Results, list[Path]]:
+    def _write_table(self) -> Written:
         settings, out = self.settings, self.out
         methods = tuple(
             MethodResults(name, method.title, method.latex, method.baseline, self._evaluated(runs))
@@ -171,15 +177,15 @@ class Comparison:
             for method in [settings.methods[name]]
         )
         figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
-        columns, files = write_results(settings, methods, out)  # links the figures that exist
-        return (methods, columns), [*files, *(file for figure in figures for file in figure_files(figure))]
+        columns, files = write_results(settings, methods, out)  # after the figures, as it links those that exist
+        return Written([*files, *(file for figure in figures for file in figure_files(figure))], methods, columns)
 
-    def _write_sweep(self, name: str) -> tuple[_Results, list[Path]]:
+    def _write_sweep(self, name: str) -> Written:
         settings, folder = self.settings, self.out / "sweeps"
         evaluated = [(point, self._evaluated(point.runs)) for point in self.sweeps[name]]
         figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png", method_colours(settings))
         files = write_sweep(settings, name, evaluated, folder)
-        return ((), ()), [*files, *(figure_files(figure) if figure else [])]
+        return Written([*files, *(figure_files(figure) if figure else [])])
 
     def _evaluated(self, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
         evaluated = []
@@ -303,11 +309,11 @@ def compare_methods(
         if tasks:
             launch(executor, tasks, out, progress)
         written = [report.rewrite() for report in comparison.reports() if force or not report.is_up_to_date()]
-    files = tuple(file for _, files in written for file in files)
+    files = tuple(file for each in written for file in each.files)
     if not tasks and not files:
         return None
-    methods, columns = written[0][0] if written else ((), ())
-    return ComparisonSummary(tuple(methods), tuple(columns), files, len(comparison.runs), len(tasks))
+    table = written[0] if written else Written()
+    return ComparisonSummary(table.methods, table.columns, files, len(comparison.runs), len(tasks))
 
 
 def launch(
@@ -334,23 +340,23 @@ def launch(
 
 def executor_task(task: WorkerTask, executor: LocalExecutor | SlurmExecutor) -> Task:
     """Return the process that trains and evaluates a run."""
-    run, benchmark, last = task.run, task.benchmark, RunFolder(task.run.folder).last
+    run, benchmark, checkpoint = task.run, task.benchmark, RunFolder(task.run.folder).last
     path = run.folder.with_name(f"{run.folder.name}.json")
 
-    def is_written() -> bool:
+    def is_task_done() -> bool:
         try:
             return is_done(benchmark, run, n_processes=executor.n_processes)
         except ConfigurationError:  # the run with other settings, which the task is to replace
             return False
 
     parent = ["--no-parent"] if isinstance(executor, SlurmExecutor) else []
-    decisive = (run.settings, benchmark.evaluation, benchmark.metrics)  # titles and other runs may change
+    decisive_settings = (run.settings, benchmark.evaluation, benchmark.metrics)  # unlike titles and other runs
     return Task(
         name=str(run),
         arguments=(WORKER_MODULE, str(path.absolute()), DEVICE, *parent),
         log=path.with_suffix(".log"),
-        is_done=is_written,
+        is_done=is_task_done,
         prepare=partial(task.write, path),
-        saved=lambda: last.stat().st_mtime_ns if last.is_file() else None,
-        result=hashlib.sha256(repr(decisive).encode()).hexdigest(),
+        saved=lambda: checkpoint.stat().st_mtime_ns if checkpoint.is_file() else None,
+        result=hashlib.sha256(repr(decisive_settings).encode()).hexdigest(),
     )

@@ -6,7 +6,7 @@
     figures/precision_recall.png    precision over recall, at each level and hierarchical
     figures/learning.png            metrics over the steps of the trainings
     figures/scores.png              cosine similarities of pairs by the level they share
-    strips.html, strips.png         the queries that the two methods rank most differently
+    strips.html, strips.png         strips of results of the queries that the two methods rank most differently
     sweeps/NAME.png                 metrics over the values of a setting (paper, Figs. 6 to 8)
 
 Learning curves and sweeps show all splits and seeds, the other figures the first run of each method. Baselines are
@@ -34,7 +34,7 @@ from hgld.benchmark.evaluations import (
     PicturedEvaluation,
     embedding_file,
 )
-from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSettings, describe_draw
+from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSettings
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
 from hgld.evaluation.evaluation_files import EvaluationInputs
@@ -132,8 +132,9 @@ def draw_sweep(
     for metric in sweep.metrics:
         curves: dict[str, dict[float, dict[str, float]]] = {name: {} for name in sweep.curves}
         for point, runs in points:
-            by_draw = {str(run.run.draw): shown_value(metric, run.result.means[metric]) for run in runs}
-            curves[point.curve][positions[str(point.value)]] = by_draw
+            curves[point.curve][positions[str(point.value)]] = {
+                run.run.split_and_seed: shown_value(metric, run.result.means[metric]) for run in runs
+            }
         tables, title = {name: pd.DataFrame(curve).T for name, curve in curves.items()}, with_unit(metric)
         if (base := sweep.relative_to) is not None:  # at the same position, split and seed
             reference = tables[base].replace(0, np.nan)
@@ -153,14 +154,14 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        folders = {str(run.run.draw): RunFolder(run.run.folder) for run in method.runs}
-        histories = {draw: folder.history("val") or folder.history("test") for draw, folder in folders.items()}
+        folders = {run.run.split_and_seed: RunFolder(run.run.folder) for run in method.runs}
+        histories = {name: folder.history("val") or folder.history("test") for name, folder in folders.items()}
         for metric in _LEARNING_METRICS:
             curves = {
-                draw: {row["step"]: 100 * row[metric] for row in history if metric in row}
-                for draw, history in histories.items()
+                name: {row["step"]: 100 * row[metric] for row in history if metric in row}
+                for name, history in histories.items()
             }
-            table = pd.DataFrame({draw: curve for draw, curve in curves.items() if curve})
+            table = pd.DataFrame({name: curve for name, curve in curves.items() if curve})
             if len(table) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], table))
     return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
@@ -201,7 +202,7 @@ def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
     assert task.level_names is not None
     result = precision_recall(task, _RECALLS.ravel())
     curves = [*result.precision[::-1], result.hierarchical]
-    titles = [*map(_same, task.level_names), "hierarchical"]
+    titles = [*map(_same_level, task.level_names), "hierarchical"]
     return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in zip(titles, curves, strict=True)}
 
 
@@ -212,7 +213,7 @@ def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path
     for method in methods:
         task = read(method).task
         assert task.level_names is not None
-        level_titles = ["nothing shared", *map(_same, task.level_names[::-1])]
+        level_titles = ["nothing shared", *map(_same_level, task.level_names[::-1])]
         counts = count_scores(task)
         panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities()))
     if not panels:
@@ -232,9 +233,10 @@ def _draw_class_means(methods: Sequence[MethodResults], read: _ReadImages, path:
             return None
         result = class_means(images.embeddings_and_labels(), max_classes=_MAX_CLASSES)
         means, labels = result.means, result.labels
+        # Colours tell the classes of the second level apart, and markers the few of the coarsest one.
         columns = [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS else [1]
         shares = (
-            f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same(names[column])}"
+            f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same_level(names[column])}"
             for column in columns
         )
         sampled = "classes"
@@ -275,7 +277,7 @@ def _x_positions(sweep: SweepSettings) -> tuple[dict[str, float], Literal["linea
     return dict(zip(map(str, sweep.values), numbers, strict=True)), sweep.scale
 
 
-def _same(level: str) -> str:
+def _same_level(level: str) -> str:
     return f"same {level.replace('_', ' ')}"
 
 
@@ -322,11 +324,11 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
         return []
     by_name = {method.name: method for method in methods}
     pair = [by_name[name] for name in (figures.baseline, figures.method) if name in by_name]
-    by_draw = [{run.run.draw: run for run in method.runs if _METRIC in run.result.metrics} for method in pair]
-    draw = next((draw for draw in by_draw[0] if draw in by_draw[1]), None) if len(pair) == 2 else None
-    if draw is None:
+    runs_of = [{run.run.split_and_seed: run for run in each.runs if _METRIC in run.result.metrics} for each in pair]
+    shared = [key for key in runs_of[0] if key in runs_of[1]] if len(pair) == 2 else []
+    if not shared:
         return []
-    runs = [run_of[draw] for run_of in by_draw]
+    runs = [by_key[shared[0]] for by_key in runs_of]
     images = [read_evaluated_images(settings.evaluation, run.run) for run in runs]
     tasks = [each.task for each in images]
     baseline, method = (
@@ -340,7 +342,7 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
         return []
     photos = images[0].photos(figures.hierarchy)
     page, picture = out / "strips.html", out / "strips.png"
-    title = f"{baseline.name} and {method.name}, {describe_draw(draw)}: largest differences"
+    title = f"{baseline.name} and {method.name}, {shared[0]}: largest differences"
     write_method_differences_page(differences, page, photos, title=title)
     draw_method_differences(picture, differences, photos)
     return [page, picture]
@@ -362,8 +364,8 @@ class EvaluatedImages:
     Args:
         task: Retrieval task, with labels and ids of queries and gallery.
         class_names: Names of the classes of each level that the labels number, finest first.
-        photos: Returns the descriptions and photographs of the images; takes the hierarchy of GLDv2 whose categories
-            name the landmarks of the trainings' images, None to show ids. GLDv2's protocol has one itself.
+        photos: Function from the file of a hierarchy, whose categories name the landmarks, to the descriptions and
+            photographs of the images; None to show ids. GLDv2's protocol has a hierarchy of its own.
     """
 
     task: RetrievalTask

@@ -36,8 +36,8 @@ class Gpus:
     Args:
         count: Number of GPUs.
         per_run: Number of GPUs that train a run together.
-        images_per_s: Number of images that one of them trains on per second, with loss and optimisers. Embedding is
-            assumed to be as fast: it has no backward pass, but 32 bits.
+        images_per_s: Number of images that one of them trains on per second, with loss and optimisers. Embedding,
+            without a backward pass but in 32 bits, is assumed to be as fast.
 
     Raises:
         ConfigurationError: The GPUs do not form groups of ``per_run``, or ``images_per_s`` is not above 0.
@@ -144,7 +144,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
             if not isinstance(evaluation, Gldv2Evaluation) or training.steps is None:
                 raise
             missing[str(error)] = None
-        _check(training, images, build_model(shared))
+        _check_training(training, images, build_model(shared))
         counts = (len(group), len(to_train), len(to_evaluate))
         costs.append(_run_cost(title, training, images, counts, n_evaluated))
     return CostEstimate(settings.title, tuple(costs), tuple(dict.fromkeys([*missing, *not_evaluated])))
@@ -153,7 +153,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
 def estimate_training_cost(settings: TrainingSettings) -> CostEstimate:
     """Estimate the cost of a training; nothing is written."""
     images = TrainingImages(settings)
-    _check(settings, images, model_for_checkpoint(settings))
+    _check_training(settings, images, model_for_checkpoint(settings))
     return CostEstimate("", (_run_cost("", settings, images, (1, 1, 0), 0),))
 
 
@@ -164,7 +164,7 @@ def _run_cost(
     counts: tuple[int, int, int],
     n_evaluated: int | None,
 ) -> RunCost:
-    """Return the cost of runs; ``counts`` are those of all, to train, and to evaluate only."""
+    """Return the cost of runs; ``counts`` are the numbers of all runs, of those to train, and to evaluate only."""
     if images is None:
         return RunCost(title, *counts, settings.steps or 0, settings.batch_size, 0, n_evaluated or 0)
     n_test, n_val = len(images.test), 0 if images.val is None else len(images.val)
@@ -180,7 +180,7 @@ def _run_cost(
     )
 
 
-def _check(settings: TrainingSettings, images: TrainingImages | None, model: EmbeddingModel) -> None:
+def _check_training(settings: TrainingSettings, images: TrainingImages | None, model: EmbeddingModel) -> None:
     """Raise if the loss or a metric of a training cannot be built, or if there is nothing to train."""
     if images is None:
         space, n_images = LabelSpace.from_labels(model.dim, _GLDV2_LABELS), settings.batch_size

@@ -129,7 +129,7 @@ class BaseEvaluation(Settings, ABC):
 
     @property
     def embedding_sets(self) -> tuple[str, ...]:
-        """Names of the sets of images that it embeds; their files are beside the run."""
+        """Names of the sets of images that it embeds, which are those of the files of embeddings."""
         return (SPLIT_EMBEDDINGS,)
 
     @abstractmethod
@@ -157,7 +157,7 @@ class BaseEvaluation(Settings, ABC):
 
     @abstractmethod
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
-        """Return sentences on the images of runs of one split, of which ``result`` is the first one's."""
+        """Return sentences on the images of the runs of one split; ``result`` is that of the first run."""
 
 
 class SplitEvaluation(BaseEvaluation):
@@ -269,7 +269,7 @@ class DymlEvaluation(BaseEvaluation):
         """
         joined = join_sets(results)
         means = {
-            metric: _weighted_alike([result.per_query[metric].to_numpy() for result in results])
+            metric: _weighted_equally([result.per_query[metric].to_numpy() for result in results])
             for metric in results[0].metrics
         }
         return replace(joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics))
@@ -526,7 +526,7 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
 def with_classes(
     result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | NDArray[np.object_]
 ) -> RetrievalResult:
-    """Return a result with the finest class of each query, which comparisons draw as a whole."""
+    """Return a result with the finest class of each query; comparisons resample whole classes of queries."""
     return replace(result, per_query=result.per_query.assign(**{"class": np.asarray(classes, object)}))
 
 
@@ -535,10 +535,10 @@ def _image_ids(levels: Mapping[str, DymlLevel]) -> list[str]:
     return list(dict.fromkeys(name for level in levels.values() for name in (*level.query_ids, *level.gallery_ids)))
 
 
-def _weighted_alike(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _weighted_equally(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Scale the values of each level such that the mean over all queries is the mean over the levels.
 
-    >>> float(np.nanmean(_weighted_alike([np.array([0.25, 0.75, np.nan]), np.array([1.0])])))
+    >>> float(np.nanmean(_weighted_equally([np.array([0.25, 0.75, np.nan]), np.array([1.0])])))
     0.75
     """
     counts = np.array([np.count_nonzero(~np.isnan(values)) for values in levels])

@@ -60,10 +60,10 @@ from hgld.training.run import is_finished
 log = logging.getLogger(__name__)
 
 Vectors = npt.NDArray[np.float32]
-#: Images of each class in a batch of linear adaptation, and most classes in it.
-_PER_CLASS, _MOST_CLASSES = 4, 32
-#: Most dimensions after linear adaptation.
-_MOST_DIMENSIONS = 512
+#: Number of images of each class in a batch of linear adaptation, and largest number of its classes.
+_PER_CLASS, _MAX_CLASSES = 4, 32
+#: Largest number of dimensions after linear adaptation.
+_MAX_DIMENSIONS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +76,8 @@ class ModelComparison:
         root: Folder that its paths are relative to; None for its own.
         out: Folder to write.
         config: Settings.
-        facts: What tasks found out about each model, by its name.
-        results: Evaluations that tasks have done, by name in tables.
+        facts: What is known about each model so far, by its name.
+        results: Evaluations so far, by name in tables.
         files: Embeddings of each model that was evaluated without a treatment.
     """
 
@@ -114,30 +114,31 @@ class ModelComparison:
         """Split whose images are ranked against each other; None for all images."""
         splits = self.images.split_names
         chosen = self.config.split or ("test" if "test" in splits else None)
-        treatments = [text for text in self.config.treatments if parse_treatment(text).needs_training]
-        for split in (chosen, self.config.train_split if treatments else None):
+        fitted = [text for text in self.config.treatments if parse_treatment(text).needs_training]
+        for split in (chosen, self.config.train_split if fitted else None):
             if split is not None and split not in splits:
                 raise ConfigurationError(
                     f"{self.manifest}: has no split {split}; expected {', '.join(sorted(map(str, splits)))}"
                 )
-        if treatments and chosen in (None, self.config.train_split):
+        if fitted and chosen in (None, self.config.train_split):
             raise ConfigurationError(
-                f"{treatments[0]} is fitted to the split {self.config.train_split}, which would be evaluated, too; "
+                f"{fitted[0]} is fitted to the split {self.config.train_split}, which would be evaluated, too; "
                 "name another one as `split`"
             )
         return chosen
 
     def _run(self, entry: ModelEntry, force: bool, progress: Progress) -> None:
         """Embed and evaluate a model, or note why it fails."""
-        self.facts[entry.name] = ModelFacts(entry.name, entry.model, entry.seen)
+        facts = ModelFacts(entry.name, entry.model, entry.seen)
         try:
-            path = self._embed(entry, force, progress)
+            path, facts = self._embed(entry, facts, force, progress)
             images = read_embeddings(path)
             zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
             if zeros:
                 raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
             for text in dict.fromkeys(self.config.treatments):
-                name, treatment = entry.name if text == "none" else f"{entry.name} + {text}", parse_treatment(text)
+                treatment = parse_treatment(text)
+                name = entry.name if text == "none" else f"{entry.name} + {text}"
                 self._evaluate(name, images, treatment, RerankSettings(), force)
                 if text == "none":
                     self.files[name] = path
@@ -147,15 +148,16 @@ class ModelComparison:
             raise
         except Exception as error:  # whatever networks raise: the other models are compared all the same
             text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
-            self.facts[entry.name] = replace(self.facts[entry.name], failure=" ".join(text.split()))
+            facts = replace(facts, failure=" ".join(text.split()))
+        self.facts[entry.name] = facts
 
-    def _embed(self, entry: ModelEntry, force: bool, progress: Progress) -> Path:
-        """Return the file with the embeddings of a model, and note what the model is."""
+    def _embed(
+        self, entry: ModelEntry, facts: ModelFacts, force: bool, progress: Progress
+    ) -> tuple[Path, ModelFacts]:
+        """Return the file with the embeddings of a model, and more facts about the model."""
         given = Path(entry.model)
         if given.suffix in EMBEDDING_READERS and given.is_file():
-            dim = read_embeddings(given).vectors.shape[1]
-            self.facts[entry.name] = replace(self.facts[entry.name], dim=dim)
-            return given
+            return given, replace(facts, dim=read_embeddings(given).vectors.shape[1])
         model = load_model(entry.model, **entry.options)
         out = self.out / "embeddings" / f"{entry.name}.parquet"
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +173,7 @@ class ModelComparison:
         )
         if done is not None or not record.is_file():
             facts = replace(
-                self.facts[entry.name],
+                facts,
                 dim=model.network.dim,
                 parameters=sum(parameter.numel() for parameter in model.network.parameters()) or None,
                 images=model.image_settings.describe(),
@@ -180,15 +182,14 @@ class ModelComparison:
             )
             write_text(record, json.dumps(asdict(facts), indent=1))
         known = json.loads(record.read_text(encoding="utf-8"))
-        self.facts[entry.name] = ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
-        return out
+        return out, ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
 
     def _evaluate(
         self, name: str, images: Embeddings, treatment: Treatment, reranking: RerankSettings, force: bool
     ) -> None:
         """Evaluate embeddings after a treatment, unless that is done."""
         config = self.config
-        file = self._evaluation(name)
+        file = self._evaluation_file(name)
         metrics = None if config.metrics is None else list(config.metrics)
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
         parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
@@ -222,7 +223,7 @@ class ModelComparison:
         self.results[name] = result
 
     def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
-        """Return the embeddings of all images after a treatment other than none, float32, shape (N, d).
+        """Return the embeddings of all images after a treatment, which is not none: float32, shape (N, d).
 
         Raises:
             ConfigurationError: The embeddings have fewer dimensions, or the training split fewer images or classes,
@@ -258,13 +259,14 @@ class ModelComparison:
         reduced: Vectors = pca.transform(vectors).astype(np.float32)
         return reduced
 
-    def _evaluation(self, name: str) -> Path:
+    def _evaluation_file(self, name: str) -> Path:
         return self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
 
     def _task(self, images: Embeddings) -> RetrievalTask:
         files = EvaluationFiles(embeddings=images.path, labels=self.manifest, split=self.split)
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
-        return replace(task, counts={})  # images without labels, which are those of other splits
+        # They count images without a label, which here are those of other splits.
+        return replace(task, counts={})
 
     def write(self) -> tuple[ModelResults, list[Path]]:
         """Compare the models that did not fail, and write tables, figures and pages."""
@@ -275,7 +277,7 @@ class ModelComparison:
         table = compare(self.results, self.config.reference)
         outcome = ModelResults(table, facts, self.results, self.split)
         differences = self._write_differences()
-        inputs = {name: sha256_of(self._evaluation(name)) for name in self.results}
+        inputs = {name: sha256_of(self._evaluation_file(name)) for name in self.results}
         made_of = Provenance("compare-models", {"reference": self.config.reference}, inputs)
         files = write_model_reports(outcome, self.out, made_of, has_differences=bool(differences))
         return outcome, [*files, *differences]
@@ -349,14 +351,14 @@ def _adaptation(
             "backbone": "features",
             "n_features": n_features,
             "l2_norm": True,
-            "dim": min(n_features, _MOST_DIMENSIONS, len(classes) - 1),
+            "dim": min(n_features, _MAX_DIMENSIONS, len(classes) - 1),
             "projection": "pca",
         },
         "data": data,
         "sampler": {"name": "class_balanced", "per_class": _PER_CLASS},
         "loss": {"name": loss},
         "optimiser": {"head": head},
-        "batch_size": _PER_CLASS * max(1, min(_MOST_CLASSES, n_classes)),
+        "batch_size": _PER_CLASS * max(1, min(_MAX_CLASSES, n_classes)),
         "steps": 300,
         "evaluation": {"every": 1000},
         "workers": 0,

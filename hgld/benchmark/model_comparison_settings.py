@@ -46,8 +46,7 @@ def parse_model(text: str) -> ModelEntry:
     """Parse ``[NAME=]MODEL[?OPTION=VALUE&...]``.
 
     Options are ``pretrained``, ``size``, ``resize``, ``fit`` and ``interpolation`` of
-    :func:`~hgld.models.load_model`, and ``seen``, which says whether the model was trained on images of the evaluated
-    classes: yes, no or unknown.
+    :func:`~hgld.models.load_model`, and ``seen`` of :class:`ModelEntry`.
 
     Raises:
         ConfigurationError: There is no such option, or a value is invalid.
@@ -55,9 +54,11 @@ def parse_model(text: str) -> ModelEntry:
     >>> parse_model("lite=efficientnet-lite0?size=128&seen=no")
     ModelEntry(name='lite', model='efficientnet-lite0', options={'size': 128}, seen='no')
     """
-    model, _, query = text.partition("?")
-    name, equals, rest = model.partition("=")
-    named, model = (name, rest) if equals else (re.sub(r"[^\w.+-]+", "_", Path(model).name or model), model)
+    name_and_model, _, query = text.partition("?")
+    name, equals, model = name_and_model.partition("=")
+    if not equals:
+        model = name_and_model
+        name = re.sub(r"[^\w.+-]+", "_", Path(model).name or model)
     options: dict[str, Any] = {}
     for option, value in parse_qsl(query, keep_blank_values=True):
         if option not in _OPTIONS:
@@ -70,11 +71,11 @@ def parse_model(text: str) -> ModelEntry:
     seen = options.pop("seen", "unknown")
     if seen not in _SEEN:
         raise ConfigurationError(f'{text}: seen is "{seen}"; expected {", ".join(_SEEN)}')
-    if not re.fullmatch(r"[\w.-][\w. -]*", named):
+    if not re.fullmatch(r"[\w.-][\w. -]*", name):
         raise ConfigurationError(
-            f'{text}: "{named}" cannot name files; put a name of letters and digits before it: NAME={model}'
+            f'{text}: "{name}" cannot name files; put a name of letters and digits before it: NAME={model}'
         )
-    return ModelEntry(named, model, options, seen)
+    return ModelEntry(name, model, options, seen)
 
 
 class Treatment(NamedTuple):

@@ -1,7 +1,7 @@
 """Image retrieval with graded judgements as a task of MTEB, and models of hgld as encoders of MTEB.
 
-A judgement is the number of levels that a query and an image share: 0 to 3 in H-GLDv2. Of images with several labels,
-it is that of their best pair, as ``several_labels="best"`` has it in :func:`hgld.evaluate_retrieval`.
+A judgement is the number of levels that a query and an image share: 0 to 3 in H-GLDv2. If they have several labels,
+the two that share most levels count, as with ``several_labels="best"`` in :func:`hgld.evaluate_retrieval`.
 
 MTEB takes ``ndcg_at_k`` from these numbers as they are. It is hgld's ``NDCG@k`` with the gain ``[0, 1, ..., L]``, not
 with 2^l - 1. The task adds ``H-AP`` and ``NDCG`` (with 2^l - 1), which hgld's functions compute from MTEB's rankings.
@@ -99,17 +99,7 @@ def retrieval_task(
         k_values = tuple(sorted({*mteb.abstasks.AbsTaskRetrieval.k_values, n_gallery}))
 
         def task_specific_scores(self, scores: Any, qrels: _Numbers, results: _Numbers, **_: Any) -> dict[str, float]:
-            levels = torch.zeros(len(results), n_ranked, dtype=torch.uint8)
-            for row, (query, similarity) in enumerate(results.items()):
-                if len(similarity) < n_ranked:
-                    raise InputError(
-                        f"{query}: the model ranks {len(similarity):,} of {n_ranked:,} images; H-AP and NDCG need all"
-                    )
-                ranked = sorted(similarity.items(), key=lambda item: (item[1], item[0]), reverse=True)
-                levels[row] = torch.tensor([qrels[query].get(image, 0) for image, _ in ranked])
-            statistics = ranking_statistics(levels, n_levels)
-            values = {"H-AP": h_ap(statistics, hierarchical_relevance), "NDCG": ndcg(statistics)}
-            return {metric: float(value.nanmean()) for metric, value in values.items()}
+            return _graded_scores(qrels, results, n_levels, n_ranked)
 
     task, find = HierarchicalImageRetrieval(), images_of_manifest(images, folder)
     task.dataset = {
@@ -152,6 +142,21 @@ def as_mteb_model(model: ImageEmbedder) -> Any:
             return np.concatenate([model.embed(batch["image"], batch_size=len(batch["image"])) for batch in inputs])
 
     return HgldEncoder()
+
+
+def _graded_scores(judgements: _Numbers, scores: _Numbers, n_levels: int, n_ranked: int) -> dict[str, float]:
+    """Return H-AP and NDCG of MTEB's rankings, which hold ``n_ranked`` images for each query."""
+    levels = torch.zeros(len(scores), n_ranked, dtype=torch.uint8)
+    for row, (query, similarity) in enumerate(scores.items()):
+        if len(similarity) < n_ranked:
+            raise InputError(
+                f"{query}: the model ranks {len(similarity):,} of {n_ranked:,} images; H-AP and NDCG need all"
+            )
+        ranked = sorted(similarity.items(), key=lambda item: (item[1], item[0]), reverse=True)
+        levels[row] = torch.tensor([judgements[query].get(image, 0) for image, _ in ranked])
+    statistics = ranking_statistics(levels, n_levels)
+    values = {"H-AP": h_ap(statistics, hierarchical_relevance), "NDCG": ndcg(statistics)}
+    return {metric: float(value.nanmean()) for metric, value in values.items()}
 
 
 def _dataset(ids: list[str], find: FindImage, root: Path) -> Any:

@@ -78,7 +78,7 @@ def list_presets() -> tuple[list[TrainingPreset], list[ComparisonPreset]]:
 def resolve_preset(name: str) -> tuple[Path, list[ResolvedSetting]]:
     """Return the file of a preset, or of a training's settings, and all settings with their origins.
 
-    A name of both kinds is that of the comparison.
+    Where a comparison and a training have the same name, the comparison is meant.
 
     Raises:
         ConfigurationError: There is no such preset, or settings are invalid.

@@ -147,12 +147,12 @@ def results_markdown(
     splits = list(by_split(runs))
     intervals = _CLASS_INTERVALS if len(splits) == 1 else _SPLIT_INTERVALS
     sections = [f"# {settings.title}", f"In %, {describe_means(splits)}; {_BEST}", _means_table(methods, main)]
-    if gains := _gains_table(methods, main):
-        sections += ["## Difference from the best baseline", intervals, gains]
+    if differences := _differences_table(methods, main):
+        sections += ["## Difference from the best baseline", intervals, differences]
     if level_metrics:
         sections += ["## AP of each level", _LEVELS, _means_table(methods, level_metrics)]
-        if gains := _gains_table(methods, level_metrics):
-            sections += ["Difference from the best baseline:", gains]
+        if differences := _differences_table(methods, level_metrics):
+            sections += ["Difference from the best baseline:", differences]
     if len(splits) > 1:
         table = _variation_table(methods, [*main, *level_metrics])
         sections += ["## Variation of splits and seeds", _VARIATION, table]
@@ -211,7 +211,7 @@ def mean_and_std(means: Mapping[str, float], stds: Mapping[str, float], metric: 
     return _MISSING if math.isnan(mean) else f"{shown_value(metric, mean):.2f}{_plus_minus(stds, metric)}"
 
 
-def gain(method: MethodResults, baseline: MethodResults, metric: str) -> str:
+def difference_text(method: MethodResults, baseline: MethodResults, metric: str) -> str:
     """Return a cell such as ``+0.52 [-0.10, +1.14]``, in points; ``0`` for the baseline itself."""
     if method is baseline:
         return "0"
@@ -231,14 +231,14 @@ def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> st
     return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
-def _gains_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
+def _differences_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
     """Return the table of differences from the best baselines; empty without baselines."""
     baselines = best_baselines(methods, metrics)
     if not baselines:
         return ""
     rows = [["*best baseline*", *(f"*{best.title}*" for best in baselines.values())]]
     for method in methods:
-        rows.append([method.title, *(gain(method, best, metric) for metric, best in baselines.items())])
+        rows.append([method.title, *(difference_text(method, best, metric) for metric, best in baselines.items())])
     return markdown_table(["Method", *baselines], rows, n_numeric=len(baselines))
 
 

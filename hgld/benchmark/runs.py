@@ -174,10 +174,6 @@ class BenchmarkSettings(Settings):
         return self
 
 
-#: Seed of the random split, or None for the splits of the manifest; and seed of the training.
-Draw = tuple[int | None, int]
-
-
 @dataclass(frozen=True)
 class Run:
     """A training run of a method.
@@ -202,12 +198,12 @@ class Run:
     settings: TrainingSettings
 
     @property
-    def draw(self) -> Draw:
-        """Split and seed, by which runs of different methods are paired."""
-        return self.split, self.seed
+    def split_and_seed(self) -> str:
+        """Split and seed in words, by which runs of different methods are paired: ``split 1, seed 0``."""
+        return f"seed {self.seed}" if self.split is None else f"split {self.split}, seed {self.seed}"
 
     def __str__(self) -> str:
-        return ", ".join([self.method, describe_draw(self.draw), *self.overrides, *self.changes])
+        return ", ".join([self.method, self.split_and_seed, *self.overrides, *self.changes])
 
 
 @dataclass(frozen=True)
@@ -217,16 +213,6 @@ class SweepPoint:
     curve: str
     value: int | float | str
     runs: tuple[Run, ...]
-
-
-def describe_draw(draw: Draw) -> str:
-    """Return the words for a split and a seed.
-
-    >>> describe_draw((1, 0)), describe_draw((None, 0))
-    ('split 1, seed 0', 'seed 0')
-    """
-    split, seed = draw
-    return f"seed {seed}" if split is None else f"split {split}, seed {seed}"
 
 
 def read_benchmark(config: str | Path) -> BenchmarkSettings:
@@ -258,9 +244,9 @@ def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] 
     """
     table = {}
     for method in settings.methods:
-        runs = [_run(settings, out, method, draw, overrides) for draw in _draws(settings, settings.seeds[:1])]
+        runs = _runs(settings, out, method, settings.seeds[:1], overrides)
         if runs[0].settings.steps != 0:
-            runs += [_run(settings, out, method, draw, overrides) for draw in _draws(settings, settings.seeds[1:])]
+            runs += _runs(settings, out, method, settings.seeds[1:], overrides)
         table[method] = tuple(runs)
     return table
 
@@ -283,8 +269,7 @@ def sweep_runs(
             title,
             value,
             tuple(
-                _run(settings, out, curve.method, draw, overrides, (*curve.set, f"{sweep.key}={value}"))
-                for draw in _draws(settings, settings.seeds)
+                _runs(settings, out, curve.method, settings.seeds, overrides, (*curve.set, f"{sweep.key}={value}"))
             ),
         )
         for title, curve in sweep.curves.items()
@@ -292,23 +277,34 @@ def sweep_runs(
     )
 
 
-def _draws(settings: BenchmarkSettings, seeds: Sequence[int]) -> list[Draw]:
-    """Return all splits of the first seed, then those of the next."""
-    return [(split, seed) for seed in seeds for split in settings.splits or (None,)]
+def _runs(
+    settings: BenchmarkSettings,
+    out: Path,
+    method: str,
+    seeds: Sequence[int],
+    overrides: Sequence[str],
+    changes: Sequence[str] = (),
+) -> list[Run]:
+    """Return the runs of a method: all splits of the first seed, then those of the next."""
+    return [
+        _run(settings, out, method, split, seed, overrides, changes)
+        for seed in seeds
+        for split in settings.splits or (None,)
+    ]
 
 
 def _run(
     settings: BenchmarkSettings,
     out: Path,
     method: str,
-    draw: Draw,
+    split: int | None,
+    seed: int,
     overrides: Sequence[str],
-    changes: Sequence[str] = (),
+    changes: Sequence[str],
 ) -> Run:
     """Return a run; ``changes`` without effect are ignored, so that equal runs share a folder."""
     config = settings.methods[method].training
     assert config is not None  # :func:`read_benchmark` has filled it in
-    split, seed = draw
     of_split = [] if split is None else [f"data.random_split.seed={split}"]
     common = (*settings.set, *overrides, *of_split, f"seed={seed}")
     resolved = read_training_settings(config, common)

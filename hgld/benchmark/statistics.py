@@ -11,9 +11,9 @@ Results of the same queries, such as those of several models, are compared by on
 Classes are drawn with replacement and with all their queries, since queries of a class resemble one another, and each
 draw gives the means of all results at once. Differences of all pairs of results are divided by their standard errors;
 the quantile of the largest of them in absolute value (max-T; Westfall and Young 1993; Romano and Wolf 2005) makes the
-intervals of all pairs hold together, whichever result is looked at because it came first. Intervals of ranks follow
-from the pairs that differ (Mogstad, Romano, Shaikh and Wilhelm, Inference for Ranks, Review of Economic Studies 91,
-2024).
+intervals of all pairs hold together, so that the result with the best mean may be compared with the others. Intervals
+of ranks follow from the pairs that differ (Mogstad, Romano, Shaikh and Wilhelm, Inference for Ranks, Review of
+Economic Studies 91, 2024).
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def best_baselines(methods: Sequence[MethodResults], metrics: Sequence[str]) -> 
 def difference(method: MethodResults, baseline: MethodResults, metric: str) -> Difference:
     """Return the difference of a method from a baseline, with its 95 % confidence interval.
 
-    On each split, over the queries that all runs of both have. The interval is that of
+    Means are over the queries that all runs of both have on a split. The interval is that of
     :func:`~hgld.benchmark.statistics.difference_over_splits` where both have runs of several splits, and else that of
     :func:`~hgld.benchmark.statistics.paired_difference`, with the finest classes of the queries as classes.
     """
@@ -306,25 +306,12 @@ def _compare_metric(
     metric: str, names: Sequence[str], means: Floats, draws: Floats, reference: str | None, confidence: float
 ) -> pd.DataFrame:
     """Return the rows of a metric, from the means of M results and those of B draws of classes, shape (B, M)."""
-    better = -1.0 if is_distance(metric) else 1.0
+    sign = -1.0 if is_distance(metric) else 1.0
     base = names.index(reference) if reference else int(np.argmax([goodness(metric, mean) for mean in means]))
-    first, second = np.triu_indices(len(names), 1)
-    differences, drawn = means[first] - means[second], draws[:, first] - draws[:, second]
-    errors = drawn.std(axis=0, ddof=1)
-    # Equal results differ in no draw.
-    errors[errors <= 1e-12] = np.inf
-    largest = np.abs((drawn - differences) / errors).max(axis=1, initial=0.0)
-    half_widths = np.where(
-        np.isinf(errors), 0, np.quantile(largest, confidence) * np.where(np.isinf(errors), 0, errors)
-    )
-    p_values = (1 + (largest >= np.abs(differences / errors)[:, None]).sum(axis=1)) / (1 + len(draws))
-    matrix, widths, ps = np.zeros((3, len(names), len(names)))
-    ps += 1
-    matrix[first, second], matrix[second, first] = differences, -differences
-    for square, flat in ((widths, half_widths), (ps, p_values)):
-        square[first, second] = square[second, first] = flat
-    is_better = better * matrix > widths  # row beyond column
-    is_better &= widths > 0
+    differences, half_widths, p_values = _all_pairs(means, draws, confidence)
+    is_better = (sign * differences > half_widths) & (
+        half_widths > 0
+    )  # the result of the row than that of the column
     low, high = zip(*(percentile_interval(column, confidence) for column in draws.T), strict=True)
     table: pd.DataFrame = pd.DataFrame(
         {
@@ -333,14 +320,31 @@ def _compare_metric(
             "mean": means,
             "low": low,
             "high": high,
-            "rank": pd.Series(-better * means).rank(method="min").astype(int),
+            "rank": pd.Series(-sign * means).rank(method="min").astype(int),
             "best_rank": 1 + is_better.sum(axis=0),
             "worst_rank": len(names) - is_better.sum(axis=1),
             "reference": names[base],
-            "difference": matrix[:, base],
-            "difference_low": matrix[:, base] - widths[:, base],
-            "difference_high": matrix[:, base] + widths[:, base],
-            "p_value": ps[:, base],
+            "difference": differences[:, base],
+            "difference_low": differences[:, base] - half_widths[:, base],
+            "difference_high": differences[:, base] + half_widths[:, base],
+            "p_value": p_values[:, base],
         }
     )
     return table
+
+
+def _all_pairs(means: Floats, draws: Floats, confidence: float) -> Floats:
+    """Return the differences of all pairs of results, half widths of max-T intervals, and p-values: (3, M, M)."""
+    first, second = np.triu_indices(len(means), 1)
+    differences, drawn = means[first] - means[second], draws[:, first] - draws[:, second]
+    errors = drawn.std(axis=0, ddof=1)
+    varies = errors > 1e-12  # equal results differ in no draw
+    errors[~varies] = np.inf
+    largest = np.abs((drawn - differences) / errors).max(axis=1, initial=0.0)
+    half_widths = np.quantile(largest, confidence) * np.where(varies, errors, 0)
+    p_values = (1 + (largest >= np.abs(differences / errors)[:, None]).sum(axis=1)) / (1 + len(draws))
+    matrices = np.zeros((3, len(means), len(means)))
+    matrices[2] = 1
+    matrices[:, first, second] = differences, half_widths, p_values
+    matrices[:, second, first] = -differences, half_widths, p_values
+    return matrices

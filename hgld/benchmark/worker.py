@@ -123,7 +123,7 @@ def evaluate_run(
     if not is_finished(run.settings, run.folder):
         raise ConfigurationError(f"{run.folder}: the training is not finished; resume it, then evaluate")
     provenance = _provenance(settings, run)
-    # Whether the evaluation is up to date is decided by the first process, which writes it.
+    # The first process, which writes the file, decides for all: others may see an older state of the file system.
     if processes.gather(_is_evaluated(settings, run, provenance))[0]:
         return
     context = EvaluationContext(run.folder, run.settings, settings.metrics, device, processes)

@@ -123,7 +123,7 @@ def format_comparison(summary: ComparisonSummary) -> str:
 
 def format_results(summary: ComparisonSummary) -> str:
     """Return the means of all methods and their differences from the best baseline."""
-    from hgld.benchmark.result_files import describe_means, gain, mean_and_std
+    from hgld.benchmark.result_files import describe_means, difference_text, mean_and_std
     from hgld.benchmark.statistics import best_baselines, by_split
 
     methods, columns = summary.methods, summary.columns
@@ -133,11 +133,11 @@ def format_results(summary: ComparisonSummary) -> str:
     ]
     parts = [wrapped_table("mean ± sd in %", columns, means)]
     if baselines := best_baselines(methods, columns):
-        gains = [
-            (method.title, {metric: gain(method, best, metric) for metric, best in baselines.items()})
+        differences = [
+            (method.title, {metric: difference_text(method, best, metric) for metric, best in baselines.items()})
             for method in methods
         ]
-        parts.append(wrapped_table("difference, 95 % CI", list(baselines), gains))
+        parts.append(wrapped_table("difference, 95 % CI", list(baselines), differences))
         titles = ", ".join(f"{metric} {best.title}" for metric, best in baselines.items())
         parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", WIDTH))
     splits = list(by_split([run for method in methods for run in method.runs]))

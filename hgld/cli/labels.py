@@ -308,8 +308,8 @@ def _format_agreement(agreement: SuggestionAgreement) -> str:
             lines.append(f"  {name:<18}{low:>16.2f}{median:>8.2f}{high:>16.2f}{highest:>9.2f}")
     lines.append("  evidence            labels    right  mean score")
     lines += [
-        f"  {rung.kind.replace('_', ' '):<18}{rung.labels:>8,}{rung.precision:>9.1%}{rung.mean_score:>12.2f}"
-        for rung in agreement.ladder()
+        f"  {row.kind.replace('_', ' '):<18}{row.labels:>8,}{row.precision:>9.1%}{row.mean_score:>12.2f}"
+        for row in agreement.quality_by_kind()
     ]
     lines += format_sets(agreement.sets, indent="  ")
     if agreement.misses:

@@ -330,7 +330,7 @@ def format_comparison(study: RejectionComparison, values: RejectionValues) -> st
     reasons = list(map(str, study.failed))
     return lines(
         tables,
-        f"{study.n_parts:,} scores, {study.n_kept:,} done before",
+        f"{study.n_results:,} scores, {study.n_kept:,} done before",
         len(reasons) > 0 and f"{len(reasons):,} not computed:\n{indented_list(reasons)}",
     )
 
@@ -347,7 +347,7 @@ def format_plan(study: RejectionComparison) -> str:
         "",
         aligned(["split", *names], rows),
         "",
-        f"{study.n_parts:,} scores ({n_scores} of {n_embeddings} embeddings on {len(sizes)} splits), "
+        f"{study.n_results:,} scores ({n_scores} of {n_embeddings} embeddings on {len(sizes)} splits), "
         f"{0 if missing else study.n_finished():,} of them done",
         f"up to {n_pairs * n_embeddings * n_scores:,} comparisons of a query and an image of the index",
         len(missing) > 0 and ["", "Missing files:", indented_list(missing)],

@@ -1,6 +1,6 @@
-"""From scraped "instance of" values to clusters of labels with suggested groups, and groups from photographs.
+"""From scraped "instance of" values, or a plain list of labels, to clusters of labels with suggested groups.
 
-The stages are clean, embed, cluster, suggest and complete. Each is imported on first use: the last one needs torch.
+The stages here are clean (or labels, for a plain list), embed, cluster and suggest. Each is imported on first use.
 """
 
 import lazy_loader

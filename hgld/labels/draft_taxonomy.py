@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import chain, count, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -146,26 +147,45 @@ def read_labels(clusters: Path, embeddings: Path | None = None, classes: Sequenc
 
 def propose_groups(labels: Labels, n_groups: int, n_roots: int) -> list[tuple[Group, Integers]]:
     """Return groups with the rows of their labels; roots and groups with the most entities come first."""
-    senses = _Senses(labels)
+    superclasses = labels.classes.superclasses
+    above = [{item, *ancestors(item, superclasses)} if item in superclasses else set() for item in labels.ids]
+    cosines = _similarity(labels.vectors, above)
     with one_thread():
-        group = _cut(1 - senses.cosines, n_groups, "average")
+        group = _cut(1 - cosines, n_groups, "average")
         means = np.equal.outer(np.arange(n_groups), group) / np.bincount(group)[:, None]
-        products = means @ senses.cosines @ means.T
+        # Scalar products of the groups' mean vectors, from those of their labels.
+        products = means @ cosines @ means.T
         lengths = np.sqrt(np.maximum(np.diag(products), 1e-12))
         distances = np.sqrt(np.maximum(2 - 2 * products / np.outer(lengths, lengths), 0))
         root = _cut(distances, n_roots, "ward")[group]
+    namer = _Namer(labels, above, cosines)
     groups: list[tuple[Group, Integers]] = []
     names: set[str] = set()
     root_names: set[str] = set()
     linked: set[str] = set()
     for root_rows in _largest_first(np.arange(len(group)), root, labels.counts):
-        root_name = _unique(senses.describe(root_rows), root_names)
+        root_name = namer.name(root_rows).unique(root_names)
         for rows in _largest_first(root_rows, group[root_rows], labels.counts):
-            sense = senses.describe(rows)
-            items = (sense.item,) if sense.item and sense.item not in linked else ()
+            name = namer.name(rows)
+            items = (name.item,) if name.item and name.item not in linked else ()
             linked.update(items)
-            groups.append((Group(_unique(sense, names), root_name, sense.reason, items), rows))
+            groups.append((Group(name.unique(names), root_name, name.reason, items), rows))
     return groups
+
+
+def _similarity(vectors: Floats, above: Sequence[set[str]]) -> Floats:
+    """Return the cosines of labels by their vectors and by the classes that they are and that are above them."""
+    from sklearn.preprocessing import MultiLabelBinarizer, normalize
+
+    by_text: Floats = vectors @ vectors.T
+    if not any(above):
+        return by_text
+    classes = MultiLabelBinarizer(sparse_output=True).fit_transform(above)
+    information = np.log(sum(map(bool, above)) / classes.sum(axis=0))
+    weighted = normalize(classes.multiply(information).tocsr())
+    by_class = (weighted @ weighted.T).toarray()
+    lengths = np.sqrt(_CLASS_SHARE * by_class.diagonal() + 1 - _CLASS_SHARE)
+    return np.asarray((_CLASS_SHARE * by_class + (1 - _CLASS_SHARE) * by_text) / np.outer(lengths, lengths))
 
 
 def _cut(distances: Floats, n_parts: int, linkage: str) -> Integers:
@@ -187,57 +207,33 @@ def _largest_first(rows: Integers, parts: Integers, counts: Integers) -> list[In
     return sorted(members, key=lambda part: (-counts[part].sum(), part[0]))
 
 
-@dataclass(frozen=True)
-class _Sense:
-    """What labels have in common: its name, what tells it from another one of that name, the class, and why."""
+class _Name(NamedTuple):
+    """Name of a group, what tells it from another group of that name, its class if it is named by one, and why."""
 
-    name: str
+    text: str
     detail: str
     item: str | None
     reason: str
 
+    def unique(self, taken: set[str]) -> str:
+        """Return the name, with what tells it from those taken already, and enter it there."""
+        further = (f"{self.text} ({detail})" for detail in chain([self.detail], count(2)))
+        name = next(name for name in chain([self.text], further) if name.casefold() not in taken)
+        taken.add(name.casefold())
+        return name
 
-def _unique(sense: _Sense, taken: set[str]) -> str:
-    """Return the name, with what tells it from those taken already, and enter it there."""
-    further = (f"{sense.name} ({detail})" for detail in chain([sense.detail], count(2)))
-    name = next(name for name in chain([sense.name], further) if name.casefold() not in taken)
-    taken.add(name.casefold())
-    return name
 
+class _Namer:
+    """Names groups by what their labels have in common, given the classes above each label and their cosines."""
 
-class _Senses:
-    """How similar labels are, and what several have in common."""
+    def __init__(self, labels: Labels, above: Sequence[set[str]], cosines: Floats) -> None:
+        self._labels, self._above, self._cosines = labels, above, cosines
+        self._totals = Counter(chain.from_iterable(above))
+        self._depths = {item: len(ancestors(item, labels.classes.superclasses)) for item in self._totals}
 
-    def __init__(self, labels: Labels) -> None:
-        self._labels = labels
-        superclasses = labels.classes.superclasses
-        self._above = [
-            {item, *ancestors(item, superclasses)} if item in superclasses else set() for item in labels.ids
-        ]
-        self._totals = Counter(chain.from_iterable(self._above))
-        self._depths = {item: len(ancestors(item, superclasses)) for item in self._totals}
-        self.cosines = self._similarity()
-
-    def _similarity(self) -> Floats:
-        from sklearn.preprocessing import MultiLabelBinarizer, normalize
-
-        by_text: Floats = self._labels.vectors @ self._labels.vectors.T
-        if not self._totals:
-            return by_text
-        above = MultiLabelBinarizer(sparse_output=True).fit_transform(self._above)
-        information = np.log(sum(map(bool, self._above)) / above.sum(axis=0))
-        classes = normalize(above.multiply(information).tocsr())
-        by_class = (classes @ classes.T).toarray()
-        lengths = np.sqrt(_CLASS_SHARE * by_class.diagonal() + 1 - _CLASS_SHARE)
-        return np.asarray((_CLASS_SHARE * by_class + (1 - _CLASS_SHARE) * by_text) / np.outer(lengths, lengths))
-
-    def describe(self, rows: Integers) -> _Sense:
-        """Find the class that labels share, if most of them and few others are below it, and typical labels."""
-        labels = self._labels
-        closeness = self.cosines[np.ix_(rows, rows)].mean(axis=1)
-        centrality = (closeness - closeness.min()).round(6)
-        order = np.lexsort((-labels.counts[rows], -np.log1p(labels.counts[rows]) * centrality))
-        texts = list(dict.fromkeys(labels.texts[row] for row in rows[order]))
+    def name(self, rows: Integers) -> _Name:
+        """Name labels by a class if most of them and few others are below it, else by typical ones."""
+        labels, texts = self._labels, self._typical_texts(rows)
         inside = Counter(chain.from_iterable(self._above[row] for row in rows))
         agreement = {item: 2 * inside[item] / (len(rows) + self._totals[item]) for item in inside}
         # Of classes above the same labels, the most special one says most.
@@ -249,11 +245,17 @@ class _Senses:
         else:
             name, detail, shared = labels.classes.labels[item], texts[0], inside[item]
             place = f"below {name} ({item})"
-        n_labels = counted(len(rows), "label")
+        n_labels, n_entries = counted(len(rows), "label"), labels.counts[rows].sum()
         share = n_labels if shared == len(rows) else f"{shared} of {n_labels}"
-        entries = f"{labels.counts[rows].sum():,} {'entry' if labels.counts[rows].sum() == 1 else 'entries'}"
-        reason = f"{share} {place}, {entries}: {', '.join(texts[:_LABELS_PER_GUIDELINE])}"
-        return _Sense(name, detail, item, reason)
+        entries = f"{n_entries:,} {'entry' if n_entries == 1 else 'entries'}"
+        return _Name(name, detail, item, f"{share} {place}, {entries}: {', '.join(texts[:_LABELS_PER_GUIDELINE])}")
+
+    def _typical_texts(self, rows: Integers) -> list[str]:
+        """Return the texts of labels, frequent ones first that are close to the others."""
+        counts, closeness = self._labels.counts[rows], self._cosines[np.ix_(rows, rows)].mean(axis=1)
+        centrality = (closeness - closeness.min()).round(6)
+        order = np.lexsort((-counts, -np.log1p(counts) * centrality))
+        return list(dict.fromkeys(self._labels.texts[row] for row in rows[order]))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Evidence that a label belongs to a group: the ladder of evidence, from the strongest kind to the weakest.
+"""Evidence that a label belongs to a group, of several kinds from the strongest to the weakest.
 
 Each kind gives every label a value for each group and for none. The names of groups, their guidelines, the vocabulary
 and the classes that the taxonomy links to groups need no decisions; decisions on other labels add to every kind. The
@@ -29,10 +29,10 @@ from hgld.taxonomy.label_identity import normalise_label
 #: Where an example comes from: a group's name, its guideline, the vocabulary, or a decision.
 Source = Literal["name", "guideline", "vocabulary", "decision"]
 
-#: The ladder, strongest first: the label is a term or has the words of a decided label; a direct superclass points to
-#: the group; a farther one does; the label ends in the same words as examples of the group; its vector is similar to
-#: that of an example. Examples are terms and decided labels. Taxonomies without a vocabulary have the last kind, too:
-#: the label is similar to the names of the group and of the levels above.
+#: Kinds of evidence, strongest first: the label is a term or has the words of a decided label; a direct superclass
+#: points to the group; a farther one does; the label ends in the same words as examples of the group; its vector is
+#: similar to that of an example. Taxonomies without a vocabulary have the last kind, too: the label is similar to the
+#: names of the group and of the levels above.
 EVIDENCE_KINDS = ("term", "superclass", "farther_superclass", "ending", "similar", "names")
 #: Weight of an example that consists of the ending alone, compared with one that has other words in front.
 _WHOLE_WEIGHT = 3.0
@@ -268,13 +268,13 @@ def _similarity_evidence(
     scale = _cosine_scale(vectors[is_term], example_groups[is_term])
     compared = np.array([not compare_names or example.source != "name" for example in examples.rows])
     numbers = np.flatnonzero(compared)
-    place = {number: n for n, number in enumerate(numbers.tolist())}
+    position_of = {number: position for position, number in enumerate(numbers.tolist())}
     cosines, nearest = nearest_examples(
         labels.vectors,
         vectors[numbers],
         example_groups[numbers],
         examples.n_columns,
-        [sorted(place[number] for number in own) for own in examples.own],
+        [sorted(position_of[number] for number in own) for own in examples.own],
     )
 
     def explain(row: int, group: int) -> str:
@@ -476,7 +476,7 @@ class ClassVotes:
             self._items_by_text[normalise_label(label)].append(item)
         self._votes_below: defaultdict[str, Floats] = defaultdict(lambda: np.zeros(examples.n_columns, np.float64))
         for item, above in self._parents.items():
-            share = self._share(item, frozenset())
+            share = self._known_share(item, frozenset())
             if share is not None:
                 for parent in above:
                     self._votes_below[parent] += share
@@ -497,7 +497,7 @@ class ClassVotes:
                 named[item] = numbers
         return named
 
-    def _share(self, item: str, own: frozenset[int]) -> Floats | None:
+    def _known_share(self, item: str, own: frozenset[int]) -> Floats | None:
         """Return the share of each group in what is known for a class itself; None if nothing is."""
         votes = np.zeros(self._examples.n_columns)
         linked = self._examples.linked_groups.get(item)
@@ -519,8 +519,9 @@ class ClassVotes:
         """
         below = self._own_votes_below(label_id, text, own)
         direct = farther = np.zeros(self._examples.n_columns)
+        # From the farthest classes to the nearest: each step adds what is nearer and weakens what is farther.
         for level in reversed(self._levels(label_id, text)):
-            votes = np.sum([self._votes(item, own, below) for item in level], axis=0)
+            votes = np.sum([self._class_votes(item, own, below) for item in level], axis=0)
             total = votes.sum() + _FARTHER_WEIGHT
             direct, farther = votes / total, _DECAY_PER_STEP * (direct + farther) * _FARTHER_WEIGHT / total
         return np.stack([direct, farther])
@@ -539,22 +540,22 @@ class ClassVotes:
         changed = {item for number in own for item in self._items_of[number]}
         below: dict[str, Floats] = {}
         for item in sorted(items | changed):
-            share = self._share(item, frozenset())
+            share = self._known_share(item, frozenset())
             if share is None:
                 continue
-            rest = None if item in items else self._share(item, own)
+            rest = None if item in items else self._known_share(item, own)
             for parent in self._parents.get(item, ()):
                 below[parent] = below.get(parent, 0) + share - (0 if rest is None else rest)
         return below
 
-    def _votes(self, item: str, own: frozenset[int], own_below: Mapping[str, Floats]) -> Floats:
+    def _class_votes(self, item: str, own: frozenset[int], own_below: Mapping[str, Floats]) -> Floats:
         """Return the votes of a class, fewer the more groups it is divided among."""
         votes = np.zeros(self._examples.n_columns)
         if item in self._votes_below:
             votes += self._votes_below[item]
         if item in own_below:
             votes = np.maximum(np.round(votes - own_below[item], 9), 0.0)
-        share = self._share(item, own)
+        share = self._known_share(item, own)
         if share is not None:
             votes += _OWN_WEIGHT * share
         total = votes.sum()
@@ -568,7 +569,7 @@ class ClassVotes:
         below = self._own_votes_below(label_id, text, own)
         levels = self._levels(label_id, text)
         for level in levels[:1] if direct else levels[1:]:
-            votes = {item: self._votes(item, own, below)[group] for item in level}
+            votes = {item: self._class_votes(item, own, below)[group] for item in level}
             item = max(level, key=votes.__getitem__)
             if votes[item]:
                 return self._describe(item, own, group)

@@ -115,33 +115,23 @@ def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = Fa
 
 def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tuple[pa.Table, PlainSummary]:
     """Return the ``clean`` table of a list and what was found; see :func:`label_file`."""
-    id_column = config.id or ("id" if "id" in text_column_names(source) else None)
-    used = {"label": config.label, "id": id_column, "split": config.split_column}
-    used |= {"count": config.count, "item": config.item}
-    wanted = list(dict.fromkeys(name for name in used.values() if name is not None))
-    columns = read_text_columns(source, wanted, may_be_missing=[config.item or ""])
-
-    def values(use: str) -> list[str] | None:
-        name = used[use]
-        return None if name is None else columns[name].to_pylist()
-
-    spellings = values("label") or []
-    counts, items = [1] * len(spellings), list[str | None]([None] * len(spellings))
-    if (texts := values("count")) is not None:
+    columns = _read_columns(source, config)
+    spellings = columns["label"]
+    n_rows = len(spellings)
+    counts, items = [1] * n_rows, list[str | None]([None] * n_rows)
+    if "count" in columns:
         counts = parse_rows(
-            source, enumerate(texts, 1), lambda _, text: parse_whole_number("count", text or ""), "row"
+            source, enumerate(columns["count"], 1), lambda _, text: parse_whole_number("count", text or ""), "row"
         )
-    if (given := values("item")) is not None:
-        items = parse_rows(source, enumerate(given, 1), lambda _, text: _item(text), "row")
+    if "item" in columns:
+        items = parse_rows(source, enumerate(columns["item"], 1), lambda _, text: _item(text), "row")
     labels, whys = unify_spellings(spellings, counts, words, with_mistakes=not config.keep_mistakes)
     names, unified = unify_labels(labels, items)
-    splits = values("split") or [config.split or "all"] * len(spellings)
-    ids = values("id")
     table = pa.table(
         {
-            "split": pa.array(splits, pa.string()),
-            "landmark_id": _ids(ids) if ids else pa.array(range(1, len(spellings) + 1), pa.int64()),
-            "category": pa.nulls(len(spellings), pa.string()),
+            "split": pa.array(columns.get("split") or [config.split or "all"] * n_rows, pa.string()),
+            "landmark_id": _ids(ids) if (ids := columns.get("id")) else pa.array(range(1, n_rows + 1), pa.int64()),
+            "category": pa.nulls(n_rows, pa.string()),
             "supercategory": pa.array(names, pa.string()),
             "class_item": pa.array(unified, pa.string()),
         }
@@ -158,6 +148,16 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
         labels=[(label_names[identity], count) for identity, count in totals.most_common()],
         variants=[Variant(text, name, whys.get(text, "same item")) for text, name in found.items() if text != name],
     )
+
+
+def _read_columns(source: Path, config: PlainConfig) -> dict[str, list[str]]:
+    """Read the columns of a list that there are, by their use."""
+    id_column = config.id or ("id" if "id" in text_column_names(source) else None)
+    names = {"label": config.label, "id": id_column, "split": config.split_column}
+    names |= {"count": config.count, "item": config.item}
+    used = {use: name for use, name in names.items() if name is not None}
+    columns = read_text_columns(source, list(dict.fromkeys(used.values())), may_be_missing=[config.item or ""])
+    return {use: columns[name].to_pylist() for use, name in used.items()}
 
 
 def unify_spellings(
@@ -195,6 +195,7 @@ def unify_spellings(
         forms = {text: _forms(text)[0] for text in frequency}
         for text, other in list(_mistakes(forms, parts, words)):
             parts.merge(other, text)
+            # The list of words tells which of the two is the mistake.
             if not {*forms[text].split()} <= words and {*forms[other].split()} <= words:
                 mistaken.add(text)
     members_of: defaultdict[str, list[str]] = defaultdict(list)

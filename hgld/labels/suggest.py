@@ -2,7 +2,7 @@
 
 A suggestion is never used as a decision. Suggestions improve with the decisions on other labels.
 
-Scores are those of a multinomial logistic model over the ladder of evidence: the logit of a group is the weighted sum
+Scores are those of a multinomial logistic model over the kinds of evidence: the logit of a group is the weighted sum
 of its evidence. Weaker kinds (what labels end in, what they are similar to) and "no group" have two weights each: one
 for labels of which no stronger kind knows anything, and one for those of which a stronger kind is certain; between
 them they are weighted by how certain it is. So a score means the same with and without superclasses.
@@ -379,9 +379,9 @@ def read_suggestion_inputs(
             f"{files.embeddings}: does not say which encoder made it; hgld embed writes a table that does"
         )
     if has_vocabulary(groups):
-        embed = _cached_encoder(settings, dict(zip(texts, vectors, strict=True)), progress, load)
+        embed = _embed_once(settings, dict(zip(texts, vectors, strict=True)), progress, load)
     else:
-        embed = _cached_encoder({**settings, "templates": OTHER_TEMPLATES}, {}, progress, load)
+        embed = _embed_once({**settings, "templates": OTHER_TEMPLATES}, {}, progress, load)
         vectors = embed(texts)
     keys = {group.key for group in groups}
     return SuggestionInputs(
@@ -395,10 +395,10 @@ def read_suggestion_inputs(
     )
 
 
-def _cached_encoder(
+def _embed_once(
     settings: Mapping[str, Any], vectors: dict[str, Floats], progress: Progress | None, load: LoadEncoder
 ) -> EmbedTexts:
-    """Return a function that embeds texts by some settings, and loads the encoder for the first new text."""
+    """Return a function that embeds texts without known vectors, each once, and loads the encoder for the first."""
 
     def embed(texts: Sequence[str]) -> Floats:
         new = [text for text in dict.fromkeys(texts) if text not in vectors]
@@ -417,13 +417,13 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
     The decision on a label itself does not change its suggestions.
     """
     evidence = inputs.evidence(decisions)
-    scores, rungs = score_groups(evidence), find_rungs(evidence)
+    scores, kinds = score_groups(evidence), strongest_kinds(evidence)
     has_evidence = np.any([part.values[:, :-1] != 0 for part in evidence], axis=0)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :MAX_SUGGESTIONS]
     return [
         [
             Suggestion(
-                inputs.groups[group].key, float(scores[row, group]), evidence[rungs[row, group]].explain(row, group)
+                inputs.groups[group].key, float(scores[row, group]), evidence[kinds[row, group]].explain(row, group)
             )
             for group in groups
             if has_evidence[row, group]
@@ -438,19 +438,21 @@ def add_answers(suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[A
     A group that is suggested already keeps its score; another has the one that the model claims, up to
     ``MAX_ANSWER_SCORE``.
     """
-    rows = [{each.group: each for each in row} for row in suggestions]
-    answered: list[dict[str, Suggestion]] = [{} for _ in rows]
+    suggested = [{each.group: each for each in row} for row in suggestions]
+    answered: list[dict[str, Suggestion]] = [{} for _ in suggested]
     for answer in answers:
         row, group = answer.label, answer.decision.group
         if group is not None:
             reason = f"{answer.model} answered so, score {answer.score:g}"
-            known = answered[row].get(group) or rows[row].get(group)
+            known = answered[row].get(group) or suggested[row].get(group)
             score, reasons = (known.score, [known.reason]) if known else (min(answer.score, MAX_ANSWER_SCORE), [])
             answered[row][group] = Suggestion(group, score, "; ".join([*reasons, reason]))
-    return [
-        sorted(list((best | row | best).values())[: max(MAX_SUGGESTIONS, len(best))], key=lambda each: -each.score)
-        for row, best in zip(rows, answered, strict=True)
-    ]
+    merged = []
+    for own, best in zip(suggested, answered, strict=True):
+        answered_first = best | {group: each for group, each in own.items() if group not in best}
+        kept = list(answered_first.values())[: max(MAX_SUGGESTIONS, len(best))]
+        merged.append(sorted(kept, key=lambda each: -each.score))
+    return merged
 
 
 def suggest_sets(
@@ -516,11 +518,11 @@ def score_groups(evidence: Sequence[Evidence], weights: Mapping[str, float] | No
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores = exponentials[:, :-1] / exponentials.sum(axis=1, keepdims=True)
     first = scores.argmax(axis=1)[:, None]
-    rungs = np.take_along_axis(find_rungs(evidence), first, axis=1)
-    factors = np.array([RELIABILITY[kind] for kind in EVIDENCE_KINDS])[rungs]
-    is_capped = np.isin(rungs, [EVIDENCE_KINDS.index(kind) for kind in _CAPPED])
-    capped = np.minimum(factors / np.take_along_axis(scores, first, axis=1), 1)
-    return np.asarray(scores * np.where(is_capped, capped, factors))
+    kinds = np.take_along_axis(strongest_kinds(evidence), first, axis=1)
+    reliability = np.array([RELIABILITY[kind] for kind in EVIDENCE_KINDS])[kinds]
+    is_capped = np.isin(kinds, [EVIDENCE_KINDS.index(kind) for kind in _CAPPED])
+    factor_to_cap = np.minimum(reliability / np.take_along_axis(scores, first, axis=1), 1)
+    return np.asarray(scores * np.where(is_capped, factor_to_cap, reliability))
 
 
 def _weights(evidence: Sequence[Evidence]) -> Mapping[str, float]:
@@ -588,7 +590,7 @@ def features(evidence: Sequence[Evidence]) -> dict[str, Floats]:
     }
 
 
-def find_rungs(evidence: Sequence[Evidence]) -> Integers:
+def strongest_kinds(evidence: Sequence[Evidence]) -> Integers:
     """Return the kind of evidence behind each suggestion, as an index into ``EVIDENCE_KINDS``.
 
     It is the strongest kind that gives the group a share of ``_REASON_SHARE`` or more, else the one with the largest

@@ -20,11 +20,11 @@ from hgld.labels.suggest import (
     SuggestionFiles,
     SuggestionInputs,
     decided_items,
-    find_rungs,
     level_names,
     read_suggestion_inputs,
     score_groups,
     scores_with_drop,
+    strongest_kinds,
 )
 from hgld.progress import Progress
 from hgld.taxonomy.decisions import Decision, read_surviving_decisions
@@ -48,16 +48,16 @@ class ScoredLabels:
     """Scores of n labels.
 
     Args:
-        rungs: int64, shape (n,); the kind of evidence behind the first suggestion, as an index into
+        kinds: int64, shape (n,); the kind of evidence behind the first suggestion, as an index into
             ``EVIDENCE_KINDS``.
     """
 
     scores: Floats
-    rungs: Integers
+    kinds: Integers
 
 
-class Rung(NamedTuple):
-    """First suggestions with the same kind of evidence."""
+class KindQuality(NamedTuple):
+    """Quality of the first suggestions that the same kind of evidence stands behind."""
 
     kind: str
     labels: int
@@ -77,24 +77,20 @@ class SuggestionAgreement:
 
     outcomes: SuggestionOutcomes
     in_top_3: Booleans
-    rungs: Integers
+    kinds: Integers
     landmarks: Integers
     misses: Sequence[Miss]
     sets: Sequence[SetQuality] = ()
 
-    def ladder(self) -> list[Rung]:
+    def quality_by_kind(self) -> list[KindQuality]:
         """Return the quality of the first suggestions by kind of evidence, without kinds that stand behind none."""
-        selected = [(kind, self.rungs == number) for number, kind in enumerate(EVIDENCE_KINDS)]
-        return [
-            Rung(
-                kind,
-                int(rows.sum()),
-                float(self.outcomes.right[rows].mean()),
-                float(self.outcomes.score[rows].mean()),
-            )
-            for kind, rows in selected
-            if rows.any()
-        ]
+        quality = []
+        for number, kind in enumerate(EVIDENCE_KINDS):
+            rows = self.kinds == number
+            if rows.any():
+                right, score = self.outcomes.right[rows].mean(), self.outcomes.score[rows].mean()
+                quality.append(KindQuality(kind, int(rows.sum()), float(right), float(score)))
+        return quality
 
     def accuracy(self) -> dict[str, tuple[float, float]]:
         """Return top-1 and top-3 accuracy over the labels decided for a group, and over their landmarks."""
@@ -147,7 +143,7 @@ def score_labels(inputs: SuggestionInputs, decisions: Sequence[Decision] = ()) -
     evidence = inputs.evidence(decisions)
     scores = score_groups(evidence)
     first = scores.argmax(axis=1)
-    return ScoredLabels(scores, find_rungs(evidence)[np.arange(len(first)), first])
+    return ScoredLabels(scores, strongest_kinds(evidence)[np.arange(len(first)), first])
 
 
 def cross_validate(
@@ -165,7 +161,7 @@ def cross_validate(
         others = [row for row in decisions if folds.get(row.label_id) != fold]
         scored = score_labels(inputs, others)
         result.scores[held_out] = scored.scores[held_out]
-        result.rungs[held_out] = scored.rungs[held_out]
+        result.kinds[held_out] = scored.kinds[held_out]
     return result
 
 
@@ -199,7 +195,7 @@ def measure_agreement(
     return SuggestionAgreement(
         outcomes=outcomes,
         in_top_3=in_top_3,
-        rungs=scored.rungs[rows],
+        kinds=scored.kinds[rows],
         landmarks=landmarks,
         misses=sorted(misses, key=lambda miss: (-miss.landmarks, miss.label)),
         sets=[] if coverage is None else _measure_sets(inputs, scored.scores, truth, coverage),

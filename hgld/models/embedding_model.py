@@ -152,9 +152,9 @@ class EmbeddingModel(nn.Module):
             # As one tensor, which `_by_shape` reorders.
             both = _by_shape(lambda batch: torch.cat(self.embed_with_deviations(batch), dim=1), images)
             return both[:, : self.dim], both[:, self.dim :]
-        maps = self._run(self._feature_maps, images)
-        pooled = maps if self.pooling is not None else self.backbone.forward_head(maps)  # type: ignore[operator]
-        embeddings = self._projected(self._normalised(pooled))
+        maps = self._run_backbone(self._feature_maps, images)
+        output = maps if self.pooling is not None else self.backbone.forward_head(maps)  # type: ignore[operator]
+        embeddings = self._projected(self._pooled(output))
         n_channels = self._n_channels if self.pooling is not None else self.backbone.num_features
         positions = at_least_float32(self._positions(maps, n_channels))
         if positions.shape[2] < 2:
@@ -168,7 +168,7 @@ class EmbeddingModel(nn.Module):
         """Compute the input of the projection, float32, shape (B, C): pooled and maybe normalised features."""
         if not isinstance(images, torch.Tensor):
             return _by_shape(self.features, images)
-        return self._normalised(self._run(self.backbone, images))
+        return self._pooled(self._run_backbone(self.backbone, images))
 
     def multi_scale(self, images: Images, scales: Sequence[float]) -> torch.Tensor:
         """Compute one embedding from several sizes of each image (Radenovic et al., 2018).
@@ -236,7 +236,7 @@ class EmbeddingModel(nn.Module):
                     module.eval()
         return self
 
-    def _run(self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
+    def _run_backbone(self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
         """Run the backbone or a part of it, explaining sizes of images that it does not support."""
         try:
             return backbone(images)
@@ -257,7 +257,7 @@ class EmbeddingModel(nn.Module):
             )
         return self.backbone.forward_features(images)  # type: ignore[no-any-return, operator]
 
-    def _normalised(self, features: torch.Tensor) -> torch.Tensor:
+    def _pooled(self, features: torch.Tensor) -> torch.Tensor:
         """Pool the output of the backbone, and apply the norm before the projection."""
         if self.pooling is not None:
             features = self.pooling(self._positions(features, self._n_channels))

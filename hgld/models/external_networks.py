@@ -123,18 +123,7 @@ def _load_litert(place: str) -> ExternalNetwork:
         network.allocate_tensors()
     except (ValueError, RuntimeError) as error:
         raise InputError(f"{path}: not a network of LiteRT, or an incomplete one: {_reason(error)}") from error
-    outputs = network.get_output_details()
-    # Other tensors are weights.
-    computed = {index for operation in network._get_ops_details() for index in operation["outputs"]}
-    inner = [each for each in network.get_tensor_details() if each["index"] in computed]
-    chosen = outputs if tensor is None else [each for each in inner if tensor in (str(each["index"]), each["name"])]
-    if tensor is None and len(chosen) > 1:
-        raise ConfigurationError(f"{path}: has {len(chosen)} outputs; choose one, or a tensor: {_likely(network)}")
-    if not chosen or len(chosen[0]["shape"]) not in (2, 4):
-        found = f"has the shape {_shape(chosen[0])}" if chosen else "does not exist"
-        raise ConfigurationError(
-            f"{path}: the tensor {tensor or 'of the output'} {found}; choose another one: {_likely(network)}"
-        )
+    output = _litert_tensor(network, path, tensor)
     inputs = network.get_input_details()
     # A length that is left open is 1 in the shape and -1 in the signature; one image at a time is open or 1.
     n, height, width, n_colours = [0, 0, 0, 0, *map(int, inputs[0]["shape_signature"])][-4:]
@@ -143,24 +132,45 @@ def _load_litert(place: str) -> ExternalNetwork:
         raise ConfigurationError(f"{path}: takes {shapes}; expected a network of one square image in RGB")
     index, dtype = inputs[0]["index"], inputs[0]["dtype"]
     scale, zero_point = inputs[0]["quantization"]
-    output_scale, output_zero_point = chosen[0]["quantization"]
+    output_scale, output_zero_point = output["quantization"]
 
     def features(images: NDArray[np.float32]) -> NDArray[np.float32]:
         rows = []
         for image in images.transpose(0, 2, 3, 1):
             network.set_tensor(index, _quantised(image[None], dtype, scale, zero_point))
             network.invoke()
-            values = network.get_tensor(chosen[0]["index"]).astype(np.float32)
+            values = network.get_tensor(output["index"]).astype(np.float32)
             if output_scale:
                 values = (values - np.float32(output_zero_point)) * np.float32(output_scale)
             rows.append(values.mean((1, 2)) if values.ndim == 4 else values)
         return np.concatenate(rows)
 
     normalisation = _normalisation(dtype, scale, zero_point) or {"mean": (0.5,) * 3, "std": (0.5,) * 3}
-    return _of_file(_LITERT, path, tensor, features, height, normalisation)
+    return _network_of_file(_LITERT, path, tensor, features, height, normalisation)
 
 
-def _likely(network: Any) -> str:
+def _litert_tensor(network: Any, path: Path, tensor: str | None) -> Mapping[str, Any]:
+    """Return the details of the tensor with the features: that of a name or index, or by default the only output."""
+    chosen = network.get_output_details()
+    if tensor is not None:
+        # Other tensors are weights.
+        computed = {index for operation in network._get_ops_details() for index in operation["outputs"]}
+        inner = [each for each in network.get_tensor_details() if each["index"] in computed]
+        chosen = [each for each in inner if tensor in (str(each["index"]), each["name"])]
+    elif len(chosen) > 1:
+        raise ConfigurationError(
+            f"{path}: has {len(chosen)} outputs; choose one, or a tensor: {_likely_features(network)}"
+        )
+    if not chosen or len(chosen[0]["shape"]) not in (2, 4):
+        found = f"has the shape {_shape(chosen[0])}" if chosen else "does not exist"
+        raise ConfigurationError(
+            f"{path}: the tensor {tensor or 'of the output'} {found}; choose another one: {_likely_features(network)}"
+        )
+    details: Mapping[str, Any] = chosen[0]
+    return details
+
+
+def _likely_features(network: Any) -> str:
     """List tensors that are likely features: the last average pooling, and the map with the most channels."""
     details = {each["index"]: each for each in network.get_tensor_details()}
     operations = network._get_ops_details()
@@ -212,7 +222,7 @@ def _load_onnx(place: str) -> ExternalNetwork:
         rows = np.concatenate([session.run(chosen, {first.name: batch})[0] for batch in batches])
         return rows.mean((2, 3)) if rows.ndim == 4 else rows
 
-    return _of_file(_ONNX, path, output, features, height, _normalisation(dtype, 1, 0))
+    return _network_of_file(_ONNX, path, output, features, height, _normalisation(dtype, 1, 0))
 
 
 def _load_function(place: str) -> ExternalNetwork:
@@ -248,7 +258,7 @@ def _run_file(path: Path) -> ModuleType:
     return module
 
 
-def _of_file(
+def _network_of_file(
     kind: str,
     path: Path,
     tensor: str | None,

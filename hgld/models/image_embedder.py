@@ -29,7 +29,7 @@ from hgld.tables.embeddings import Embeddings
 
 log = logging.getLogger(__name__)
 
-#: Temperature, and step in units of pixels from 0 to 1, of the paper.
+#: Temperature of ODIN's paper, and its step for pixels from 0 to 1.
 TEMPERATURE, STEP = 1000.0, 0.0014
 
 

@@ -1,7 +1,8 @@
 """``hgld embed-images``: embed many images, in shards that processes and jobs share.
 
-Shards of about a thousand images are written to ``.{name}.parts`` beside the output, each completely or not at all; a
-killed run resumes with the missing ones. In the end they are joined into the output and removed.
+Shards of about a thousand images, ``part_000000.safetensors`` and so on, are written to ``.{name}.parts`` beside the
+output, each completely or not at all; a killed run resumes with the missing ones. In the end they are joined into the
+output and removed.
 
 One run does all of it (:func:`embed_images`), or the jobs of an array do a part of the shards each
 (:func:`embed_part`), and a last one joins them (:func:`merge_parts`). The output has the same bytes. Shards know
@@ -21,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -248,13 +249,13 @@ def parts_are_written(
     Arguments are those of the parts.
     """
     if out.suffix and not out.is_dir():
-        return _Job(images, out, model, config, root, reads=_NONE).has_shards_of
-    job = _Job(images, part_file(out, Part()), model, config, root, reads=_NONE)
+        return _Job(images, out, model, config, root, reads=_NO_IMAGES).has_shards_of
+    job = _Job(images, part_file(out, Part()), model, config, root, reads=_NO_IMAGES)
     return lambda part: output_is_up_to_date(part_file(out, part), job.provenance_of(part))
 
 
-#: A part that has no shard.
-_NONE = Part(1, 2**62)
+#: A part that has no shard: no image needs to be read.
+_NO_IMAGES = Part(1, 2**62)
 
 
 class _Job:
@@ -271,18 +272,23 @@ class _Job:
         part: Part | None = None,
         reads: Part | None = None,
     ) -> None:
-        """Read the images of ``reads``, as far as the table of images allows; of all parts by default.
+        """Read the images and find out what their embeddings are made from.
 
-        With ``part``, the output is that of this part alone.
+        Args:
+            part: Part of the images that the output consists of. Default: all images.
+            reads: Part of the images to read, where the table of images can be read in parts. Default: all images.
         """
         self._start, config = time.monotonic(), config or EmbedImagesConfig()
         check_suffix(out)
+        self._out, self._model, self._config, self._processes = out, model, config, processes or Processes()
+        #: Whether this is the first process, which alone writes anything but shards.
+        self.is_first = self._processes.rank == 0
         transform = evaluation_transform(model.image_settings)
         self._open = partial(open_images, images, transform, root=root, split=config.split)
         counts, reads, rows = images_per_row_group(images, config.split), part or reads, None
         if counts is not None and reads is not None:
             rows = _rows_of(reads, int(counts.sum()), config.shard_size) or range(1)
-        dataset = self._open(rows=rows)
+        dataset = self._dataset = self._open(rows=rows)
         self._n_images = len(dataset) if counts is None else int(counts.sum())
         #: Image that is the first one of the dataset.
         self._first = 0 if rows is None else rows.start
@@ -290,29 +296,7 @@ class _Job:
             "images": images_digest(images, dataset.manifest, dataset.root),
             "weights": weights_digest(model.network),
         } | ({} if config.odin is None else input_digests(odin=config.odin))
-        self._out, self._model, self._config, self._dataset = out, model, config, dataset
-        self._processes = processes or Processes()
-        #: Whether this is the first process, which alone writes anything but shards.
-        self.is_first = self._processes.rank == 0
-        if config.center and model.settings.distance != "cosine":
-            raise ConfigurationError(
-                f"`center` scales embeddings to length 1, but those of this model are for the distance "
-                f"{model.settings.distance}; leave it out"
-            )
-        parameters = {
-            "model": model.settings.model_dump(mode="json"),
-            "image": model.image_settings.evaluation_values,
-            "split": config.split,
-            "scales": list(config.scales),
-            "half": config.half,
-            "center": config.center,
-            "with_std": config.with_std,
-            # The last bits depend on these.
-            "device": torch.device(config.device).type,
-            "batch_size": config.batch_size,
-            "part_size": config.shard_size,
-        }
-        self._provenance = Provenance("embed-images", parameters, inputs)
+        self._provenance = Provenance("embed-images", _parameters(model, config), inputs)
         self._sources = EmbeddingSources(absolute(images), absolute(dataset.root), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
         self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
@@ -527,6 +511,28 @@ class _Job:
                 f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume "
                 f"it, or discard it with `force`, or remove the folder:\n{changes}"
             )
+
+
+def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, Any]:
+    """Return what decides the embeddings besides the images and the weights; raise if it does not fit together."""
+    if config.center and model.settings.distance != "cosine":
+        raise ConfigurationError(
+            f"`center` scales embeddings to length 1, but those of this model are for the distance "
+            f"{model.settings.distance}; leave it out"
+        )
+    return {
+        "model": model.settings.model_dump(mode="json"),
+        "image": model.image_settings.evaluation_values,
+        "split": config.split,
+        "scales": list(config.scales),
+        "half": config.half,
+        "center": config.center,
+        "with_std": config.with_std,
+        # The last bits depend on these.
+        "device": torch.device(config.device).type,
+        "batch_size": config.batch_size,
+        "part_size": config.shard_size,
+    }
 
 
 def _rows_of(part: Part, n_images: int, shard_size: int) -> range:

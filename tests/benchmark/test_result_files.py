@@ -199,13 +199,17 @@ def test_parquet_has_a_row_per_run_and_metric(write: ResultsWriter) -> None:
 def test_results_over_splits(settings: BenchmarkSettings, tmp_path: Path) -> None:
     """Two splits of two seeds; Smooth-AP is evaluated with one."""
     settings = settings.model_copy(update={"splits": (0, 1)})
-    h_ap = {
+    h_ap: dict[str, dict[tuple[int | None, int], float]] = {
         "smooth_ap": {(0, 0): 0.30, (1, 0): 0.50},
         "roadmap": {(0, 0): 0.39, (1, 0): 0.50, (0, 1): 0.41, (1, 1): 0.50},
         "happier": {(0, 0): 0.41, (1, 0): 0.54, (0, 1): 0.45, (1, 1): 0.54},
     }
     runs = {
-        name: tuple(evaluated(run, H_AP=h_ap[name][run.draw]) for run in runs if run.draw in h_ap[name])
+        name: tuple(
+            evaluated(run, H_AP=h_ap[name][run.split, run.seed])
+            for run in runs
+            if (run.split, run.seed) in h_ap[name]
+        )
         for name, runs in table_runs(settings, tmp_path / "out").items()
     }
     methods = [results(settings, name, method_runs) for name, method_runs in runs.items()]

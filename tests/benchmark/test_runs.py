@@ -71,7 +71,7 @@ def test_each_split_has_all_seeds(tmp_path: Path) -> None:
 def test_untrained_model_is_evaluated_once_per_split(tmp_path: Path) -> None:
     settings = read_benchmark(benchmark(tmp_path, seeds=[3, 5], splits=[0, 2]))
     runs = table_runs(settings, tmp_path / "out", ["steps=0"])["plain"]
-    assert [run.draw for run in runs] == [(0, 3), (2, 3)]
+    assert [(run.split, run.seed) for run in runs] == [(0, 3), (2, 3)]
 
 
 def test_sweep_shares_runs_with_the_table(tmp_path: Path) -> None:

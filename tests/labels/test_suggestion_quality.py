@@ -7,7 +7,14 @@ import pytest
 from hgld.cli.labels import format_suggestion_quality
 from hgld.labels.evidence import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
-from hgld.labels.suggestion_quality import Miss, Rung, ScoredLabels, cross_validate, measure_agreement, score_labels
+from hgld.labels.suggestion_quality import (
+    KindQuality,
+    Miss,
+    ScoredLabels,
+    cross_validate,
+    measure_agreement,
+    score_labels,
+)
 from hgld.taxonomy.groups import Group
 from tests.labels.label_tables import decision
 from tests.labels.word_encoder import Words
@@ -39,10 +46,10 @@ def test_agreement_by_hand() -> None:
     assert agreement.misses == [Miss("c", 5, "lake", "bridge", 0.5), Miss("b", 4, "gate", "lake", 0.6)]
     # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
     assert np.isclose(agreement.outcomes.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
-    assert agreement.ladder() == [
-        Rung("term", 2, 0.5, 0.75),
-        Rung("ending", 1, 0.0, 0.5),
-        Rung("similar", 1, 0.0, 0.3),
+    assert agreement.quality_by_kind() == [
+        KindQuality("term", 2, 0.5, 0.75),
+        KindQuality("ending", 1, 0.0, 0.5),
+        KindQuality("similar", 1, 0.0, 0.3),
     ]
     text = format_suggestion_quality([agreement])
     assert text.startswith(
@@ -64,7 +71,7 @@ def test_cross_validation_uses_decisions_of_other_folds_only() -> None:
         others = [other for other in decisions if other is not decisions[row]]
         expected = score_labels(labels, others)
         np.testing.assert_allclose(alone.scores[row], expected.scores[row])
-        assert alone.rungs[row] == expected.rungs[row]
+        assert alone.kinds[row] == expected.kinds[row]
         assert GROUPS[alone.scores[row].argmax()].name == groups[row]
     assert not alone.scores[5].any()
     np.testing.assert_array_equal(alone.scores, cross_validate(labels, decisions, grouped, n_folds=5).scores)

@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -27,12 +28,12 @@ from hgld.benchmark.rejection.reports import draw_near_far, draw_risks, rejectio
 from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.benchmark.rejection.split_scores import (
     ComparedImages,
-    FailedPart,
+    FailedScore,
     SplitScores,
     embedding_files,
     head_checkpoint,
 )
-from hgld.benchmark.rejection.values import RejectionValues, compare_parts
+from hgld.benchmark.rejection.values import RejectionValues, compare_scores
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.results import to_json_values
 from hgld.figures.style import figure_files
@@ -63,13 +64,13 @@ class RejectionComparison:
         return [SplitScores(settings, self.images, self.out, *pair) for pair in pairs]
 
     @property
-    def failed(self) -> list[FailedPart]:
+    def failed(self) -> list[FailedScore]:
         """Scores that could not be computed."""
-        return [part for split in self.splits for part in split.failed.values()]
+        return [result for split in self.splits for result in split.failed.values()]
 
     @property
-    def n_parts(self) -> int:
-        """Number of scores, embeddings and splits counted apart."""
+    def n_results(self) -> int:
+        """Number of results: one of each score on each kind of embeddings and each split."""
         return len(self.splits) * len(self.settings.score_settings())
 
     def n_finished(self) -> int:
@@ -89,7 +90,7 @@ class RejectionComparison:
             ConfigurationError: The settings do not fit the images.
         """
         sets = {split: self.images.split(split).table["set"] for split in self.settings.splits}
-        return {split: {str(name): int((own == name).sum()) for name in own.unique()} for split, own in sets.items()}
+        return {split: dict(Counter(names)) for split, names in sets.items()}
 
     def missing(self) -> list[str]:
         """Return the files of embeddings and heads that do not exist."""
@@ -107,21 +108,22 @@ class RejectionComparison:
     def write(self) -> tuple[RejectionValues, list[Path]]:
         """Compare the scores that were computed, and write tables, figures and pages."""
         settings, out, failed = self.settings, self.out, self.failed
-        parts = {(part.embedding, part.score, part.split): part for split in self.splits for part in split.parts()}
-        if not parts:
+        results = [result for split in self.splits for result in split.results()]
+        if not results:
             raise InputError(f"none of the scores could be computed:\n{indented_list(list(map(str, failed)))}")
-        values = compare_parts(settings, list(parts.values()))
+        values = compare_scores(settings, results)
         drawn = []
         for name in settings.embeddings:
             drawn += draw_near_far(settings, values, name, out / f"near_far_{name}.png")
-            drawn += draw_risks(settings, list(parts.values()), name, out / f"risk_{name}.png")
+            drawn += draw_risks(settings, results, name, out / f"risk_{name}.png")
         shown = [file for path in drawn for file in figure_files(path)]
         if (mistakes := settings.mistakes) is not None:
-            part = parts.get((mistakes.embedding, mistakes.score, settings.splits[0]))
-            if part is not None:
-                shown.append(out / "mistakes.html")
-                (scores, *_) = (split for split in self.splits if split.embedding == mistakes.embedding)
-                write_mistakes_page(settings, part, scores, shown[-1])
+            wanted = (mistakes.embedding, mistakes.score, settings.splits[0])
+            first_split = next(split for split in self.splits if split.embedding == mistakes.embedding)
+            for result in results:
+                if (result.embedding, result.score, result.split) == wanted:
+                    shown.append(out / "mistakes.html")
+                    write_mistakes_page(settings, result, first_split, shown[-1])
         provenance = Provenance("reject compare", to_dict(settings))
         for name, table in (("values", values.values), ("differences", values.differences)):
             rows = pa.Table.from_pandas(table, preserve_index=False)
@@ -135,7 +137,7 @@ class RejectionComparison:
             "counts": _records(values.counts),
             "values": _records(values.values),
             "differences": _records(values.differences),
-            "failed": [vars(part) for part in failed],
+            "failed": [vars(result) for result in failed],
         }
         write_text(out / "results.json", json.dumps(to_json_values(report), indent=1, ensure_ascii=False))
         write_text(out / "results.md", rejection_markdown(settings, values, failed, shown) + "\n")
@@ -148,7 +150,7 @@ def compare_rejection(
 ) -> tuple[RejectionValues, list[Path]]:
     """Compute missing scores, or all with ``force``, compare them, and write tables, figures and a page.
 
-    Progress is in scores, embeddings and splits counted apart. Returns the values, and the files written.
+    Progress is in results. Returns the values, and the files written.
 
     Raises:
         InputError: Images or embeddings cannot be read, or no score could be computed.
@@ -156,7 +158,7 @@ def compare_rejection(
         BusyError: Another comparison is writing to the folder.
     """
     progress = progress or NoProgress()
-    progress.start(study.n_parts)
+    progress.start(study.n_results)
     study.out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(study.out):
         for split in study.splits:

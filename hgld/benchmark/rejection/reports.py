@@ -10,7 +10,7 @@ import pandas as pd
 from PIL import Image
 
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSettings, root_of
-from hgld.benchmark.rejection.split_scores import FailedPart, ScorePart, SplitScores
+from hgld.benchmark.rejection.split_scores import FailedScore, ScoreResult, SplitScores
 from hgld.benchmark.rejection.values import ACCEPTED, RejectionValues
 from hgld.benchmark.result_files import markdown_link
 from hgld.compute.nearest_neighbours import nearest_neighbours
@@ -31,7 +31,7 @@ _TITLES = {
     "accepted_unknown": "accepted unknown",
 }
 _WITH_INTERVALS = ("auroc", "fpr95_known")
-_WITHOUT = ("gap", "fpr95_unknown", "aupr_known", "aupr_unknown", *ACCEPTED)
+_WITHOUT_INTERVALS = ("gap", "fpr95_unknown", "aupr_known", "aupr_unknown", *ACCEPTED)
 _MISSING = "—"
 #: Metrics of the figure of near and far queries, and whether less of it is better.
 _PANELS = (("gap", False), ("auroc", False), ("fpr95_known", True))
@@ -47,7 +47,7 @@ named queries as positives. Accepted: at the threshold that accepts {accepted} %
 are other photographs of the landmarks of the index."""
 _BOLD = "Bold: the interval of 95 % is on one side of 0. With this many differences, some are by chance."
 #: Number of nearest images that are shown of each query.
-_K = 5
+_N_NEAREST = 5
 _EXPLANATION = (
     "Each query shows its score and the share of the known queries that have a higher one; beside it are the nearest "
     "images of the index, each with the level that it shares with the query, its cosine, and what it depicts. The "
@@ -58,7 +58,7 @@ _EXPLANATION = (
 def rejection_markdown(
     settings: RejectionSettings,
     values: RejectionValues,
-    failed: Sequence[FailedPart],
+    failed: Sequence[FailedScore],
     files: Sequence[Path] = (),
 ) -> str:
     """Return the tables of a comparison, and what they mean."""
@@ -88,7 +88,7 @@ def _score_tables(settings: RejectionSettings, values: RejectionValues, embeddin
     scores = [score for score in settings.score_settings() if score in set(computed)]
     names = [name for name in values.unknown() if name != ALL_UNKNOWN]
     first = [(values.unknown()[-1], "gap"), *((name, metric) for name in names for metric in _WITH_INTERVALS)]
-    second = [(name, metric) for name in names for metric in _WITHOUT]
+    second = [(name, metric) for name in names for metric in _WITHOUT_INTERVALS]
     for columns, with_interval in ((first, True), (second, False)):
         rows = []
         for score in scores:
@@ -103,20 +103,20 @@ def _differences(settings: RejectionSettings, values: RejectionValues) -> Iterat
     columns = [(names[-1], "gap"), *((name, "auroc") for name in names if name != ALL_UNKNOWN)]
     for name, embedding in settings.embeddings.items():
         of_embedding = table[table["embedding"] == name]
-        is_other = of_embedding["from_embedding"] != name
-        for part in (of_embedding[is_other], of_embedding[~is_other]):
-            if part.empty:
+        from_itself = of_embedding["from_embedding"] == name
+        for scores_compared, differences in ((False, of_embedding[~from_itself]), (True, of_embedding[from_itself])):
+            if differences.empty:
                 continue
-            reference = part.iloc[0]
-            if reference["from_embedding"] != name:
-                baseline = settings.embeddings[reference["from_embedding"]].title
-                yield f"## {embedding.title} minus {baseline}, in points"
-            else:
-                baseline = settings.score_title(reference["from_score"])
+            first = differences.iloc[0]
+            if scores_compared:
+                baseline = settings.score_title(first["from_score"])
                 yield f"## {embedding.title}: scores minus {baseline}, in points"
+            else:
+                baseline = settings.embeddings[first["from_embedding"]].title
+                yield f"## {embedding.title} minus {baseline}, in points"
             rows = [
                 [settings.score_title(str(score)), *map(_difference, own.loc[columns].itertuples())]
-                for score, own in part.set_index(["unknown", "metric"]).groupby("score", sort=False)
+                for score, own in differences.set_index(["unknown", "metric"]).groupby("score", sort=False)
             ]
             yield markdown_table(["", *_headers(columns)], rows, n_numeric=len(columns))
             yield _BOLD
@@ -171,19 +171,19 @@ def draw_near_far(settings: RejectionSettings, values: RejectionValues, embeddin
     return [path]
 
 
-def draw_risks(settings: RejectionSettings, parts: Sequence[ScorePart], embedding: str, path: Path) -> list[Path]:
+def draw_risks(settings: RejectionSettings, results: Sequence[ScoreResult], embedding: str, path: Path) -> list[Path]:
     """Draw risk over coverage of all scores on one kind of embeddings, for the queries of the first split.
 
     Returns:
         The figure; none where every score failed.
     """
     curves = []
-    for part in parts:
-        if part.embedding == embedding and part.split == settings.splits[0]:
-            table = part.queries[part.queries["kind"].isin(("known", "near", "far"))]
+    for result in results:
+        if result.embedding == embedding and result.split == settings.splits[0]:
+            table = result.queries[result.queries["kind"].isin(("known", "near", "far"))]
             right = table["right"].to_numpy(bool) & (table["kind"] == "known").to_numpy()
             curve = risk_coverage(table["score"].to_numpy(np.float64), right)
-            title = settings.score_title(part.score)
+            title = settings.score_title(result.score)
             curves.append(RiskCoverageCurve(title, curve.coverage, curve.risk, len(table), curve.area))
     if not curves:
         return []
@@ -204,25 +204,25 @@ def confident_mistakes(queries: pd.DataFrame, n: int) -> dict[str, pd.DataFrame]
     return {heading: rows.drop_duplicates("class").head(n) for heading, rows in ordered.items()}
 
 
-def write_mistakes_page(settings: RejectionSettings, part: ScorePart, scores: SplitScores, out: Path) -> None:
+def write_mistakes_page(settings: RejectionSettings, result: ScoreResult, scores: SplitScores, out: Path) -> None:
     """Write the page of the most confident mistakes of a score on a split.
 
     Raises:
         InputError: Embeddings or the hierarchy cannot be read.
     """
     assert settings.mistakes is not None
-    sections = confident_mistakes(part.queries, settings.mistakes.n)
+    sections = confident_mistakes(result.queries, settings.mistakes.n)
     positions = np.concatenate([rows.index.to_numpy(np.int64) for rows in sections.values()])
     top_k = _nearest_images(scores, positions)
     row_of = {position: row for row, position in enumerate(positions.tolist())}
-    known_scores = part.queries.loc[part.queries["kind"] == "known", "score"].to_numpy()
+    known_scores = result.queries.loc[result.queries["kind"] == "known", "score"].to_numpy()
 
     def page_query(position: int, score: float) -> PageQuery:
         higher = float((known_scores > score).mean())
         note = f"score {score:.3f}, {100 * higher:.0f} % of known queries higher"
         return PageQuery(position, (), [PageRanking(top_k, row_of[position], ())], note=note)
 
-    embedding = settings.embeddings[part.embedding].title
+    embedding = settings.embeddings[result.embedding].title
     write_photo_page(
         out,
         {
@@ -230,9 +230,9 @@ def write_mistakes_page(settings: RejectionSettings, part: ScorePart, scores: Sp
             for heading, rows in sections.items()
         },
         _photo_source(settings, scores),
-        title=f"Most confident mistakes: {settings.score_title(part.score)}",
+        title=f"Most confident mistakes: {settings.score_title(result.score)}",
         about=(
-            f"{settings.title}, split {part.split}, embeddings: {embedding}. Of each landmark or class, the query "
+            f"{settings.title}, split {result.split}, embeddings: {embedding}. Of each landmark or class, the query "
             "that is most confidently wrong."
         ),
         levels=level_styles(scores.images.labels.shape[1], scores.manifests[INDEX].level_names),
@@ -243,7 +243,7 @@ def write_mistakes_page(settings: RejectionSettings, part: ScorePart, scores: Sp
 def _nearest_images(scores: SplitScores, positions: np.ndarray) -> TopK:
     """Return the nearest images of the index to some queries, with the levels that they share."""
     labels, vectors, n_index = scores.images.labels, scores.embedded.vectors, scores.images.n_index
-    cosines, nearest = nearest_neighbours(vectors[n_index + positions], vectors[:n_index], _K)
+    cosines, nearest = nearest_neighbours(vectors[n_index + positions], vectors[:n_index], _N_NEAREST)
     levels = (labels[nearest] == labels[n_index + positions][:, None, :]).sum(2)
     return TopK(cosines.astype(np.float32), nearest, np.where(nearest >= 0, levels, 0))
 

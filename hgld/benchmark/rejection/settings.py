@@ -162,7 +162,8 @@ class RejectionSettings(Settings):
         embeddings: Embeddings by name, in the order of the table.
         scores: Scores by name, in the order of the table; all that the embeddings allow if empty.
         splits: Seeds of the splits.
-        accepted: Share of the calibration queries that the threshold accepts whose effect is reported.
+        accepted: Share of the calibration queries that are accepted; the shares of known and unknown queries that the
+            same threshold accepts are reported.
         n_resamples: Number of bootstrap samples of landmarks for intervals.
         mistakes: Page of the most confident mistakes; None for none.
     """

@@ -21,13 +21,13 @@ from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from pydantic import ValidationError
 
+from hgld.arrays import Integers
 from hgld.benchmark.rejection.settings import (
     CALIBRATION,
     INDEX,
@@ -59,7 +59,6 @@ from hgld.training.training_images import read_training_manifest
 from hgld.training.training_settings import DataSettings
 
 log = logging.getLogger(__name__)
-Rows = npt.NDArray[np.int64]
 #: Number of features that a head embeds at once.
 _BLOCK = 4096
 _QUERIES = "queries"
@@ -95,7 +94,7 @@ class SplitEmbeddings(NamedTuple):
     vectors: torch.Tensor
     deviations: torch.Tensor | None
 
-    def of(self, rows: slice | Rows) -> SplitEmbeddings:
+    def of(self, rows: slice | Integers) -> SplitEmbeddings:
         """Return those of some of the images."""
         return SplitEmbeddings(self.vectors[rows], None if self.deviations is None else self.deviations[rows])
 
@@ -118,19 +117,19 @@ class ComparedImages:
         """Return the images of a split."""
         index, manifest = self._settings.index, self.manifests[INDEX]
         if isinstance(index, OpenSetIndex):
-            parts = _open_set(manifest, index, seed)
+            rows_by_set = _open_set(manifest, index, seed)
         else:
             named = {INDEX: index.index, CALIBRATION: index.calibration, KNOWN: index.known}
-            parts = {
+            rows_by_set = {
                 name: manifest.rows_of(split, index.manifest) for name, split in named.items() if split is not None
             }
-        if empty := [name for name, rows in parts.items() if not len(rows)]:
+        if empty := [name for name, rows in rows_by_set.items() if not len(rows)]:
             raise ConfigurationError(
                 f"{index.manifest}, split {seed}: no images are left for {empty[0]}; change the shares, or choose "
                 "another seed"
             )
-        sets = [_image_set(name, name, INDEX, manifest, rows) for name, rows in parts.items()]
-        labels = [manifest.labels[rows] for rows in parts.values()]
+        sets = [_image_set(name, name, INDEX, manifest, rows) for name, rows in rows_by_set.items()]
+        labels = [manifest.labels[rows] for rows in rows_by_set.values()]
         for name, images in self._settings.unknown.items():
             manifest = self.manifests[name]
             rows = manifest.rows_of(images.split, images.manifest)
@@ -142,14 +141,14 @@ class ComparedImages:
         return SplitImages(pd.concat(sets, ignore_index=True), np.concatenate(labels, dtype=np.int64))
 
 
-def _image_set(name: str, kind: str, source: str, manifest: Manifest, rows: Rows) -> pd.DataFrame:
+def _image_set(name: str, kind: str, source: str, manifest: Manifest, rows: Integers) -> pd.DataFrame:
     classes = np.array(manifest.class_names[0], object)[manifest.labels[rows, 0]]
     columns = {"set": name, "kind": kind, "id": manifest.ids[rows], "source": source, "class": classes, "row": rows}
     table: pd.DataFrame = pd.DataFrame(columns)
     return table
 
 
-def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str, Rows]:
+def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str, Integers]:
     """Divide the images of a manifest; see :class:`OpenSetIndex`."""
     if settings.test_share is not None:
         divided = split_at_random(manifest, settings.test_share, manifest.level_names[0], seed)
@@ -186,7 +185,7 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
     for name, own in images.table.groupby("set", sort=False):
         file, ids = files[own["source"].iloc[0]], own["id"].to_numpy(np.str_)
         found = file.vectors[torch.from_numpy(rows_of(file, ids, f"images of {name}"))]
-        vectors.append(found if head is None else _apply(head, found, file.path))
+        vectors.append(found if head is None else _head_embeddings(head, found, file.path))
         deviations += [read_deviations(file.path, ids)] if with_deviations else []
     return SplitEmbeddings(torch.cat(vectors), torch.cat(deviations) if deviations else None)
 
@@ -211,7 +210,7 @@ def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
     return checkpoint
 
 
-def _apply(head: EmbeddingModel, features: torch.Tensor, path: Path) -> torch.Tensor:
+def _head_embeddings(head: EmbeddingModel, features: torch.Tensor, path: Path) -> torch.Tensor:
     expected = head.settings.n_features
     if features.shape[1] != expected:
         raise InputError(
@@ -239,8 +238,8 @@ def _require_other_landmarks(checkpoint: Path, images: pd.DataFrame) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class ScorePart:
-    """Scores of the queries of a split by one score on one kind of embeddings.
+class ScoreResult:
+    """Result of one score on one kind of embeddings and one split.
 
     Args:
         embedding: Name of the embeddings.
@@ -259,7 +258,7 @@ class ScorePart:
 
 
 @dataclass(frozen=True)
-class FailedPart:
+class FailedScore:
     """A score that could not be computed, and why."""
 
     embedding: str
@@ -277,10 +276,10 @@ class SplitScores:
     def __init__(
         self, settings: RejectionSettings, images: ComparedImages, out: Path, embedding: str, split: int
     ) -> None:
-        self._settings, self._compared, self.embedding, self.split = settings, images, embedding, split
-        self._embedding, self._names = settings.embeddings[embedding], tuple(settings.score_settings())
+        self._settings, self._all_images, self.embedding, self.split = settings, images, embedding, split
+        self._embedding_settings, self._names = settings.embeddings[embedding], tuple(settings.score_settings())
         self._folder = out / "scores" / embedding / f"split{split}"
-        self.failed: dict[str, FailedPart] = {}
+        self.failed: dict[str, FailedScore] = {}
         self.n_kept = 0
 
     def finished(self) -> list[str]:
@@ -309,20 +308,20 @@ class SplitScores:
             scores = self.score(self._detector(name), self._settings.score_settings()[name].index_share)
         except HgldError as error:  # such as a covariance that the index does not suffice for
             log.warning("%s, split %d: %s is not computed: %s", self.embedding, self.split, name, error)
-            self.failed[name] = FailedPart(self.embedding, name, self.split, str(error))
+            self.failed[name] = FailedScore(self.embedding, name, self.split, str(error))
             return
         seconds = time.monotonic() - start
         log.info("%s, split %d: %s in %.1f s", self.embedding, self.split, name, seconds)
         self._write(name, pd.concat([self._read(_QUERIES)[["set", "id"]], scores], axis=1))
 
-    def parts(self) -> list[ScorePart]:
+    def results(self) -> list[ScoreResult]:
         """Read all scores but those that failed."""
         queries, names = self._read(_QUERIES), [name for name in self._names if name not in self.failed]
         tables = {name: pd.concat([queries, self._read(name)[["score", "right"]]], axis=1) for name in names}
-        return [ScorePart(self.embedding, name, self.split, table) for name, table in tables.items()]
+        return [ScoreResult(self.embedding, name, self.split, table) for name, table in tables.items()]
 
     def describe(self) -> pd.DataFrame:
-        """Return the set, the class and the nearest image of the index of each query; see :class:`ScorePart`."""
+        """Return the set, the class and the nearest image of the index of each query; see :class:`ScoreResult`."""
         table, labels, n_index = self.images.table, self.images.labels, self.images.n_index
         vectors = self.embedded.vectors
         cosines, positions = nearest_neighbours(vectors[n_index:], vectors[:n_index], 1)
@@ -360,17 +359,17 @@ class SplitScores:
     @property
     def manifests(self) -> dict[str, Manifest]:
         """Manifests by source."""
-        return self._compared.manifests
+        return self._all_images.manifests
 
     @cached_property
     def images(self) -> SplitImages:
         """The images."""
-        return self._compared.split(self.split)
+        return self._all_images.split(self.split)
 
     @cached_property
     def embedded(self) -> SplitEmbeddings:
         """Their embeddings."""
-        return embed_split(self._embedding, self.images, self.split)
+        return embed_split(self._embedding_settings, self.images, self.split)
 
     @cached_property
     def _classifier(self) -> Path:
@@ -411,10 +410,11 @@ class SplitScores:
             share = settings.score_settings()[name].index_share
             parameters |= {"index_share": share} if share < 1 else {}
         files = {f"manifest/{key}": images.manifest for key, images in settings.sources.items()}
-        files |= {f"embeddings/{key}": path for key, path in embedding_files(self._embedding, self.split).items()}
-        if (checkpoint := head_checkpoint(self._embedding, self.split)) is not None:
+        embeddings = embedding_files(self._embedding_settings, self.split)
+        files |= {f"embeddings/{key}": path for key, path in embeddings.items()}
+        if (checkpoint := head_checkpoint(self._embedding_settings, self.split)) is not None:
             files["head"] = checkpoint
-        digests = {role: self._compared.digest(path) for role, path in files.items()}
+        digests = {role: self._all_images.digest(path) for role, path in files.items()}
         return Provenance("reject compare", parameters, digests)
 
 

@@ -16,17 +16,15 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from hgld.arrays import Floats
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, RejectionSettings
-from hgld.benchmark.rejection.split_scores import ScorePart
+from hgld.benchmark.rejection.split_scores import ScoreResult
 from hgld.compute.resampling import percentile_interval
 from hgld.rejection.detection_metrics import metrics_of_counts
 
-Counts = npt.NDArray[np.int64]
-
 #: Metrics of telling known from unknown queries that have intervals.
 DETECTION = ("auroc", "fpr95_known", "fpr95_unknown", "aupr_known", "aupr_unknown")
-#: These and global average precision.
+#: All metrics that have intervals, global average precision (GAP) first.
 METRICS = ("gap", *DETECTION)
 #: Shares of known and of unknown queries that the threshold of the calibration queries accepts.
 ACCEPTED = ("accepted_known", "accepted_unknown")
@@ -79,7 +77,7 @@ class ScoredQueries:
     """
 
     known: Floats
-    right: npt.NDArray[np.bool_]
+    right: Booleans
     unknown: Floats
 
     def metrics(self) -> dict[str, float]:
@@ -87,7 +85,7 @@ class ScoredQueries:
         once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
         return {name: float(values[0]) for name, values in self.resampled_metrics(*once).items()}
 
-    def resampled_metrics(self, known_counts: Counts, unknown_counts: Counts) -> dict[str, Floats]:
+    def resampled_metrics(self, known_counts: Integers, unknown_counts: Integers) -> dict[str, Floats]:
         """Return the values of :data:`METRICS` in each resample, float64, shape (n_resamples,); NaN without images.
 
         Args:
@@ -118,36 +116,37 @@ class LandmarkDraws:
         self._columns = pd.MultiIndex.from_frame(distinct)
         self._draws = np.concatenate([rng.multinomial(n, np.full(n, 1 / n), size=n_resamples) for n in sizes], axis=1)
 
-    def counts(self, queries: pd.DataFrame) -> Counts:
+    def counts(self, queries: pd.DataFrame) -> Integers:
         """Return how often each query counts, int64, shape (n_resamples, n)."""
         columns = self._columns.get_indexer(pd.MultiIndex.from_frame(queries[["source", "class"]]))
-        counts: Counts = self._draws[:, columns]
+        counts: Integers = self._draws[:, columns]
         return counts
 
 
-def compare_parts(settings: RejectionSettings, parts: Sequence[ScorePart]) -> RejectionValues:
+def compare_scores(settings: RejectionSettings, results: Sequence[ScoreResult]) -> RejectionValues:
     """Return the metrics of all scores, with intervals by a bootstrap over landmarks (:class:`LandmarkDraws`)."""
-    queries = pd.concat([part.queries[["source", "class"]] for part in parts])
+    queries = pd.concat([result.queries[["source", "class"]] for result in results])
     draws = LandmarkDraws(queries, settings.n_resamples)
     rows: list[dict[str, Any]] = []
     resampled: dict[Key, Floats] = {}
-    for embedding, score in dict.fromkeys((part.embedding, part.score) for part in parts):
-        splits = [part for part in parts if (part.embedding, part.score) == (embedding, score)]
-        if len(splits) < len(settings.splits):
+    for embedding, score in dict.fromkeys((result.embedding, result.score) for result in results):
+        splits = [result for result in results if (result.embedding, result.score) == (embedding, score)]
+        if len(splits) < len(settings.splits):  # its mean over some of the splits could not be compared
             continue
         for unknown in unknown_names(splits[0].queries):
-            by_split = [_values(part, unknown, settings, draws) for part in splits]
+            by_split = [_values(result, unknown, settings, draws) for result in splits]
             for metric in by_split[0][0]:
                 key = (embedding, score, unknown, metric)
-                values, named = [point[metric] for point, _ in by_split], dict(zip(_KEY, key, strict=True))
-                rows += [{**named, "split": part.split, "value": v} for part, v in zip(splits, values, strict=True)]
-                interval = {}
+                row: dict[str, Any] = dict(zip(_KEY, key, strict=True))
+                values = {result.split: own[metric] for result, (own, _) in zip(splits, by_split, strict=True)}
+                rows += [row | {"split": split, "value": value} for split, value in values.items()]
+                row |= {"split": None, "value": np.mean(list(values.values()))}
                 if metric in METRICS:
                     resampled[key] = np.mean([drawn[metric] for _, drawn in by_split], axis=0)
-                    interval = _interval(resampled[key])
-                rows.append({**named, "split": None, "value": np.mean(values), **interval})
+                    row |= _interval(resampled[key])
+                rows.append(row)
     table = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"]).astype({"split": "Int64"})
-    return RejectionValues(table, _differences(settings, table, resampled), _counts(parts), _right(parts))
+    return RejectionValues(table, _differences(settings, table, resampled), _counts(results), _right(results))
 
 
 def unknown_names(queries: pd.DataFrame) -> list[str]:
@@ -157,10 +156,10 @@ def unknown_names(queries: pd.DataFrame) -> list[str]:
 
 
 def _values(
-    part: ScorePart, unknown: str, settings: RejectionSettings, draws: LandmarkDraws
+    result: ScoreResult, unknown: str, settings: RejectionSettings, draws: LandmarkDraws
 ) -> tuple[dict[str, float], dict[str, Floats]]:
-    """Return the metrics of a part and those of its resamples."""
-    table = part.queries
+    """Return the metrics of a result by name, and their values in all resamples."""
+    table = result.queries
     is_unknown = table["kind"].isin(["near", "far"]) if unknown == ALL_UNKNOWN else table["set"] == unknown
     known, others = table[table["kind"] == "known"], table[is_unknown]
     scored = ScoredQueries(
@@ -210,22 +209,24 @@ def _interval(resampled: Floats) -> dict[str, float]:
     return dict(zip(("low", "high"), percentile_interval(resampled, _CONFIDENCE), strict=True))
 
 
-def _counts(parts: Sequence[ScorePart]) -> pd.DataFrame:
-    queries = pd.concat({part.split: part.queries for part in parts}, names=["split"])
+def _counts(results: Sequence[ScoreResult]) -> pd.DataFrame:
+    queries = pd.concat({result.split: result.queries for result in results}, names=["split"])
     classes = queries.groupby(["split", "set", "kind"], sort=False)["class"]
     counts: pd.DataFrame = classes.agg(queries="size", classes="nunique").reset_index()
     return counts
 
 
-def _right(parts: Sequence[ScorePart]) -> dict[str, dict[int, float]]:
+def _right(results: Sequence[ScoreResult]) -> dict[str, dict[int, float]]:
     right: dict[str, dict[int, float]] = {}
-    for part in parts:
-        known = part.queries[part.queries["kind"] == "known"]
-        right.setdefault(part.embedding, {})[part.split] = float((known["nearest_class"] == known["class"]).mean())
+    for result in results:
+        known = result.queries[result.queries["kind"] == "known"]
+        share = float((known["nearest_class"] == known["class"]).mean())
+        right.setdefault(result.embedding, {})[result.split] = share
     return right
 
 
-def _counts_by_value(counts: Counts, codes: npt.NDArray[np.intp], n_values: int) -> Counts:
+def _counts_by_value(counts: Integers, codes: npt.NDArray[np.intp], n_values: int) -> Integers:
+    """Add up the counts of queries with the same score, shape (n_resamples, n) -> (n_resamples, n_values)."""
     by_value = np.zeros((len(counts), n_values), np.int64)
     order = np.argsort(codes, kind="stable")
     distinct, first = np.unique(codes[order], return_index=True)
@@ -233,15 +234,18 @@ def _counts_by_value(counts: Counts, codes: npt.NDArray[np.intp], n_values: int)
     return by_value
 
 
-def _gap(queries: ScoredQueries, known_counts: Counts, unknown_counts: Counts) -> Floats:
-    """Return GAP where every query is answered; equal scores in a random order, copies at their mean rank."""
+def _gap(queries: ScoredQueries, known_counts: Integers, unknown_counts: Integers) -> Floats:
+    """Return GAP where every query is answered; equal scores in a random order.
+
+    The copies of a query in a resample count at their mean rank, (count + 1) / 2 behind the queries before.
+    """
     scores = np.concatenate([queries.known, queries.unknown])
     order = np.lexsort((np.random.default_rng(0).permutation(len(scores)), scores))
     counts = np.concatenate([known_counts, unknown_counts], axis=1)[:, order]
     right = np.concatenate([queries.right, np.zeros(len(queries.unknown), bool)])[order]
     hits = counts * right
-    middle = (counts + 1) / 2
-    precision = (hits.cumsum(1) - hits + middle) / (counts.cumsum(1) - counts + middle)
+    mean_rank = (counts + 1) / 2
+    precision = (hits.cumsum(1) - hits + mean_rank) / (counts.cumsum(1) - counts + mean_rank)
     with np.errstate(invalid="ignore"):
         gap: Floats = (hits * precision).sum(1) / known_counts.sum(1)
     return gap

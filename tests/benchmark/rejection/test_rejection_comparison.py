@@ -11,8 +11,8 @@ import yaml
 from hgld.benchmark.rejection import RejectionComparison, compare_rejection, read_rejection_settings
 from hgld.benchmark.rejection.reports import confident_mistakes, rejection_markdown
 from hgld.benchmark.rejection.settings import for_split
-from hgld.benchmark.rejection.split_scores import FailedPart, ScorePart, SplitScores
-from hgld.benchmark.rejection.values import compare_parts
+from hgld.benchmark.rejection.split_scores import FailedScore, ScoreResult, SplitScores
+from hgld.benchmark.rejection.values import compare_scores
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress
 from hgld.rejection.detection_metrics import detection_metrics
@@ -30,12 +30,12 @@ def read(path: Path, out: Path) -> RejectionComparison:
     return RejectionComparison(read_rejection_settings(path), out)
 
 
-def computed(path: Path, out: Path) -> tuple[list[ScorePart], list[FailedPart]]:
-    """Return all parts of a comparison, and those that failed."""
+def computed(path: Path, out: Path) -> tuple[list[ScoreResult], list[FailedScore]]:
+    """Return all results of a comparison, and those that failed."""
     study = read(path, out)
     for split in study.splits:
         split.compute(NoProgress(), force=False)
-    return [part for split in study.splits for part in split.parts()], study.failed
+    return [result for split in study.splits for result in split.results()], study.failed
 
 
 def n_finished(path: Path, out: Path) -> int:
@@ -48,7 +48,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
     study = read(write_toy(folder), folder / "out")
     compare_rejection(study)
-    assert (study.n_parts, study.n_kept, study.failed) == (8, 0, [])
+    assert (study.n_results, study.n_kept, study.failed) == (8, 0, [])
     return folder
 
 
@@ -128,8 +128,8 @@ def test_finished_parts_are_kept_and_changed_ones_computed_again(
     monkeypatch.setattr(Top1Cosine, "fit", counted_fit)
     again, _ = computed(path, out)
     assert not fits
-    for part, same in zip(first, again, strict=True):
-        pd.testing.assert_frame_equal(part.queries, same.queries)
+    for result, same in zip(first, again, strict=True):
+        pd.testing.assert_frame_equal(result.queries, same.queries)
     embeddings = read_embeddings(tmp_path / "sharp.parquet")
     write_embeddings(tmp_path / "sharp.parquet", embeddings.vectors + 0.01, embeddings.ids)  # type: ignore[arg-type]
     assert n_finished(path, out) == 2
@@ -147,10 +147,10 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
     score = SplitScores.score
     failing = [False, True, False, False]
     monkeypatch.setattr(SplitScores, "score", lambda *args: fail() if failing.pop(0) else score(*args))
-    parts, failed = computed(path, tmp_path / "out")
-    assert failed == [FailedPart("blurred", "again", 0, "the covariance is singular")]
+    results, failed = computed(path, tmp_path / "out")
+    assert failed == [FailedScore("blurred", "again", 0, "the covariance is singular")]
     settings = read_rejection_settings(path)
-    values = compare_parts(settings, parts)
+    values = compare_scores(settings, results)
     text = rejection_markdown(settings, values, failed)
     assert "- blurred, split 0, again: the covariance is singular" in text
     assert n_finished(path, tmp_path / "out") == 3
@@ -162,7 +162,7 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
 def test_plan_counts_images_and_names_missing_files(tmp_path: Path) -> None:
     path = write_toy(tmp_path)
     plan = read(path, tmp_path / "out")
-    assert (plan.n_parts, plan.n_finished(), plan.missing()) == (8, 0, [])
+    assert (plan.n_results, plan.n_finished(), plan.missing()) == (8, 0, [])
     assert sum(plan.sizes()[0].values()) == 140
     (tmp_path / "sharp_food.parquet").unlink()
     assert read(path, tmp_path / "out").missing() == [str(tmp_path / "sharp_food.parquet")]
