@@ -123,11 +123,11 @@ def calibrate(
     _require_known_and_unknown(images, files)
     for inputs in (queries, *unknown):
         _require_not_of_index(inputs, index)
-    return measure(images, files.precision, conservative=files.conservative)
+    return fit_thresholds(images, files.precision, conservative=files.conservative)
 
 
-def measure(images: CalibrationImages, precision: float, *, conservative: bool = False) -> Calibration:
-    """Return thresholds and figures of calibration images; see :func:`calibrate`."""
+def fit_thresholds(images: CalibrationImages, precision: float, *, conservative: bool = False) -> Calibration:
+    """Fit a threshold for each level on calibration images, with figures of the score on them."""
     finest, groups = images.scores[:, 0].astype(np.float64), images.groups
     known = groups == KNOWN
     result = rank_answers("calibration", finest, images.right[:, 0] & known, known)

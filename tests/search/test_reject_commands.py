@@ -14,7 +14,7 @@ from typer.testing import Result
 from hgld.rejection import DETECTORS, load_detector
 from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.risk_coverage import threshold_for_precision
-from hgld.search.calibration import CalibrationImages, measure
+from hgld.search.calibration import CalibrationImages, fit_thresholds
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import write_embeddings
 from tests.commands import run_hgld
@@ -221,7 +221,7 @@ def test_thresholds_that_do_not_exist_accept_nothing() -> None:
     images = CalibrationImages(
         np.array(["known", "known", "far"]), np.array([[0.5], [0.6], [0.1]]), np.array([[True], [False], [False]])
     )
-    calibration = measure(images, 0.9)
+    calibration = fit_thresholds(images, 0.9)
     assert calibration.thresholds[0].value is None
     assert calibration.finest_accepted(images.scores).tolist() == [1, 1, 1]
     assert type(calibration).model_validate_json(calibration.model_dump_json()) == calibration
@@ -232,4 +232,4 @@ def test_levels_are_accepted_from_the_finest_up() -> None:
     images = CalibrationImages(
         np.array(["known", "near", "near", "far"]), np.repeat(np.arange(4.0)[:, None], 2, axis=1), right
     )
-    assert measure(images, 1).finest_accepted(images.scores).tolist() == [0, 1, 1, 2]
+    assert fit_thresholds(images, 1).finest_accepted(images.scores).tolist() == [0, 1, 1, 2]
