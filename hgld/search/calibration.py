@@ -113,15 +113,14 @@ def calibrate(
     queries = read_score_inputs(files.queries, index.tensors, {})
     stated = gallery_labels(queries.embeddings, files.query_labels or query_labels, hierarchy, split)
     parts = [_answered_queries(detector, index, labels, queries, _matching_labels(stated, labels, files))]
-    unknown: list[ScoreInputs] = []
-    for name, path in files.unknown.items():
-        unknown.append(read_score_inputs(path, index.tensors, {}))
-        scores = unknown[-1].score(detector)
+    unknown = {name: read_score_inputs(path, index.tensors, {}) for name, path in files.unknown.items()}
+    for name, inputs in unknown.items():
+        scores = inputs.score(detector)
         parts.append(CalibrationImages(np.full(len(scores), name), scores, np.zeros(scores.shape, np.bool_)))
     columns = ("groups", "scores", "right")
     images = CalibrationImages(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
     _require_known_and_unknown(images, files)
-    for inputs in (queries, *unknown):
+    for inputs in (queries, *unknown.values()):
         _require_not_of_index(inputs, index)
     return fit_thresholds(images, files.precision, conservative=files.conservative)
 

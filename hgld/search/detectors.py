@@ -146,12 +146,11 @@ def _record(
     labels: ImageLabels | None,
     calibration: CalibrationFiles | None,
 ) -> DetectorRecord:
-    files = {name: path for name, path in asdict(index).items() if isinstance(path, Path)} | dict(images.files)
-    parameters: dict[str, Any] = {"score": detector.name, "options": detector.options(), "split": index.split}
+    files: dict[str, Any] = vars(index) | dict(images.files)
+    parameters = {"score": detector.name, "options": detector.options(), "split": files.pop("split")}
     if calibration is not None:
         unknown = {f"unknown/{name}": path for name, path in calibration.unknown.items()}
-        files |= {"queries": calibration.queries, **unknown}
-        files |= {"query_labels": calibration.query_labels} if calibration.query_labels else {}
+        files |= {"queries": calibration.queries, **unknown, "query_labels": calibration.query_labels}
         parameters |= {"precision": calibration.precision, "conservative": calibration.conservative}
     digests = input_digests(**files)
     return DetectorRecord(
