@@ -71,13 +71,15 @@ def import_extra(module: str, extra: str | None = None, *, name: str | None = No
         name: Name of the package in the error message. Default: that of the module.
 
     Raises:
-        ConfigurationError: The package is not installed.
+        ConfigurationError: The package is not installed, or cannot be imported.
     """
     try:
         return import_module(module)
     except ImportError as error:
+        missing = isinstance(error, ModuleNotFoundError)
+        found = "is not installed" if missing else f"cannot be imported ({error})"
         raise ConfigurationError(
-            f"{name or module} is not installed; type pip install '.[{extra or module}]' in a clone of hgld"
+            f"{name or module} {found}; type pip install '.[{extra or module}]' in a clone of hgld"
         ) from error
 
 
