@@ -59,7 +59,6 @@ class Report:
     """The table or a sweep, whose files are written together.
 
     Args:
-        write: Writes the files.
         record: File that lists the files and what they were made from, written last.
         provenance: What they are made from.
     """
@@ -98,8 +97,6 @@ class Comparison:
     """Runs of a comparison: those of its table, or those of sweeps.
 
     Args:
-        settings: Settings of the comparison.
-        out: Output folder.
         table: Runs of the table by method; empty where sweeps are selected.
         sweeps: Runs of the selected sweeps by name.
     """

@@ -34,7 +34,6 @@ class Gpus:
     """GPUs to plan for.
 
     Args:
-        count: Number of GPUs.
         per_run: Number of GPUs that train a run together.
         images_per_s: Number of images that one of them trains on per second, with loss and optimisers. Embedding,
             without a backward pass but in 32 bits, is assumed to be as fast.
@@ -62,7 +61,6 @@ class RunCost:
 
     Args:
         title: Name of the method, and the changed setting in a sweep.
-        n_runs: Number of runs.
         n_to_train: Number of runs that have to be trained and evaluated.
         n_to_evaluate: Number of runs that are trained, but have to be evaluated.
         steps: Number of steps of a run.
@@ -98,7 +96,6 @@ class CostEstimate:
     """Cost of a comparison.
 
     Args:
-        title: Title of the comparison.
         runs: Costs by method and swept setting.
         missing: Error messages about missing files.
     """

@@ -66,9 +66,7 @@ class EvaluationContext:
 
     Args:
         folder: Folder of the finished run.
-        training: Its settings.
         metrics: Names of metrics; () for those of the papers.
-        device: Device of this process.
         processes: Processes that share the images and the queries.
     """
 

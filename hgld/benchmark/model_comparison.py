@@ -71,11 +71,8 @@ class ModelComparison:
     """Models that are compared on the images of a manifest.
 
     Args:
-        models: The models.
         manifest: Table of the images.
         root: Folder that its paths are relative to; None for its own.
-        out: Folder to write.
-        config: Settings.
         facts: What is known about each model so far, by its name.
         results: Evaluations so far, by name in tables.
         files: Embeddings of each model that was evaluated without a treatment.

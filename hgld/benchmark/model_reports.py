@@ -34,7 +34,6 @@ class ModelFacts:
     """What is known about a compared model.
 
     Args:
-        name: Name in tables.
         model: What was loaded.
         seen: Whether it was trained on images of the evaluated classes.
         dim: Number of dimensions of the embeddings.

@@ -32,7 +32,6 @@ class TrainingPreset:
     """A preset of ``hgld train``.
 
     Args:
-        name: Its name.
         method: What it trains with.
         tables: Numbers of the paper's tables that have a row of it, such as ``I, II``; those of another paper after
             its name, such as ``ROADMAP 1, 5``; "" for none.

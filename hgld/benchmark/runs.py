@@ -179,14 +179,11 @@ class Run:
     """A training run of a method.
 
     Args:
-        method: Name of the method.
         split: Seed of the random split of the images; None for the splits of the manifest.
         seed: Seed of the training.
         overrides: Changes to the settings of all trainings besides those of the comparison, such as
             ``data.manifest=mine.parquet``.
         changes: Changes to the settings of the method in a sweep, such as ``loss.lambda=0.3``.
-        folder: Folder of the run.
-        settings: Resolved settings.
     """
 
     method: str

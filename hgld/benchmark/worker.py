@@ -33,8 +33,6 @@ class WorkerTask(Settings):
     """A run to train and evaluate; holds all settings, so that their files may be edited meanwhile.
 
     Args:
-        benchmark: Settings of the comparison.
-        run: Run to train and evaluate.
         retrain: Delete a run in the folder that has other settings, data, or another number of processes. Where it is
             the same run, which a requeued job of SLURM has begun, it is resumed.
     """

@@ -135,29 +135,21 @@ def clean_table(
     Labels and items of the clean table are unified (:func:`hgld.taxonomy.label_identity.unify_labels`): a class has
     one spelling, and later stages may group by :func:`hgld.taxonomy.label_identity.label_id`.
     """
-    labels: list[str] = []
-    items: list[str | None] = []
-    reasons: list[str] = []
-    kept_rows, removed_rows = [], []
-    for row, values in enumerate(instance_of_values(scraped)):
-        choice = choose_label(values, irrelevant, keep_multiple, superclasses or {})
-        if isinstance(choice, InstanceOf):
-            kept_rows.append(row)
-            items.append(choice.item)
-            labels.append(choice.label)
-        else:
-            removed_rows.append(row)
-            reasons.append(choice)
-    labels, items = unify_labels(labels, items)
+    choices = [
+        choose_label(values, irrelevant, keep_multiple, superclasses or {}) for values in instance_of_values(scraped)
+    ]
+    chosen = [choice for choice in choices if isinstance(choice, InstanceOf)]
+    labels, items = unify_labels([choice.label for choice in chosen], [choice.item for choice in chosen])
+    reasons = [choice for choice in choices if isinstance(choice, str)]
 
     # Explicit types: Arrow infers the type null for an empty list.
+    is_kept = pa.array([isinstance(choice, InstanceOf) for choice in choices], pa.bool_())
     key = scraped.select(["split", "landmark_id", "category"])
-    kept = key.take(pa.array(kept_rows, pa.int64()))
+    kept = key.filter(is_kept)
     kept = kept.append_column("supercategory", pa.array(labels, pa.string()))
     kept = kept.append_column("class_item", pa.array(items, pa.string()))
-    rows = pa.array(removed_rows, pa.int64())
-    removed = key.take(rows).append_column("reason", pa.array(reasons, pa.string()))
-    removed = removed.append_column("instance_of", scraped.select(["instance_of"]).take(rows).column(0))
+    removed = key.filter(pc.invert(is_kept)).append_column("reason", pa.array(reasons, pa.string()))
+    removed = removed.append_column("instance_of", scraped["instance_of"].filter(pc.invert(is_kept)))
     return kept, removed, _summarise(kept, removed)
 
 

@@ -8,6 +8,7 @@ single thread is used: with several, floating-point sums depend on the order in 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,11 +154,12 @@ def _photographs(
     """Return photographs by row: of the largest label of every sub-cluster, then of the second largest, and so on."""
     if source is None:
         return {}
-    by_subcluster: dict[tuple[int, int], int] = {}
+    subclusters = list(zip(label_map.cluster.tolist(), label_map.subcluster.tolist(), strict=True))
+    seen: Counter[tuple[int, int]] = Counter()
     ranks = {}
     for row in label_map.largest_first():
-        subcluster = int(label_map.cluster[row]), int(label_map.subcluster[row])
-        ranks[row] = by_subcluster[subcluster] = by_subcluster.get(subcluster, -1) + 1
+        ranks[row] = seen[subclusters[row]]
+        seen[subclusters[row]] += 1
     in_turn = sorted(ranks, key=ranks.__getitem__)
     photographs = source.of_labels([label_ids[row] for row in in_turn])
     return {row: photographs[label_ids[row]] for row in in_turn if label_ids[row] in photographs}

@@ -75,7 +75,7 @@ class RejectionComparison:
 
     def n_finished(self) -> int:
         """Return how many scores a run would not compute again."""
-        return sum(len(split.finished()) for split in self.splits)
+        return sum(split.is_finished(name) for split in self.splits for name in self.settings.score_settings())
 
     @property
     def n_kept(self) -> int:

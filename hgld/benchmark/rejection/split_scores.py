@@ -242,9 +242,6 @@ class ScoreResult:
     """Result of one score on one kind of embeddings and one split.
 
     Args:
-        embedding: Name of the embeddings.
-        score: Name of the score in the settings.
-        split: Seed of the split.
         queries: Columns ``set``, ``kind``, ``id``, ``source``, ``class``; ``nearest``, ``cosine`` and
             ``nearest_class`` of the nearest image of the index, and the finest ``level`` that the query shares with
             it, L for the same landmark, 0 for none; ``score``, and ``right``, whether the score's own answer is the
@@ -282,10 +279,6 @@ class SplitScores:
         self.failed: dict[str, FailedScore] = {}
         self.n_kept = 0
 
-    def finished(self) -> list[str]:
-        """Return the scores whose files the same settings, images, embeddings and options made."""
-        return [name for name in self._names if self._is_finished(name)]
-
     def compute(self, progress: Progress, *, force: bool) -> None:
         """Compute the scores that are not finished, or all if ``force``; note those that fail in ``failed``.
 
@@ -293,10 +286,10 @@ class SplitScores:
             InputError: A file of the images or of the embeddings cannot be read or lacks images.
             ConfigurationError: The settings do not fit the images, or a head was trained on them.
         """
-        if force or not self._is_finished(_QUERIES):
+        if force or not self.is_finished(_QUERIES):
             self._write(_QUERIES, self.describe())
         for name in self._names:
-            if force or not self._is_finished(name):
+            if force or not self.is_finished(name):
                 self._compute(name)
             else:
                 self.n_kept += 1
@@ -385,7 +378,8 @@ class SplitScores:
         score = self._settings.score_settings()[name]
         return build_detector(score.score or name, score.options)
 
-    def _is_finished(self, name: str) -> bool:
+    def is_finished(self, name: str) -> bool:
+        """Return whether the same settings, images, embeddings and options made the file of a score."""
         return is_up_to_date(self._folder / f"{name}.parquet", self._provenance(name))
 
     def _read(self, name: str) -> pd.DataFrame:

@@ -82,8 +82,8 @@ class ScoredQueries:
 
     def metrics(self) -> dict[str, float]:
         """Return the values of :data:`METRICS`."""
-        once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
-        return {name: float(values[0]) for name, values in self.resampled_metrics(*once).items()}
+        each_once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
+        return {name: float(values[0]) for name, values in self.resampled_metrics(*each_once).items()}
 
     def resampled_metrics(self, known_counts: Integers, unknown_counts: Integers) -> dict[str, Floats]:
         """Return the values of :data:`METRICS` in each resample, float64, shape (n_resamples,); NaN without images.
@@ -105,8 +105,6 @@ class LandmarkDraws:
 
     Args:
         classes: Columns ``source`` and ``class`` of all images that occur; repeated rows count once.
-        n_resamples: Number of resamples.
-        seed: Seed of the draws.
     """
 
     def __init__(self, classes: pd.DataFrame, n_resamples: int, seed: int = 0) -> None:
