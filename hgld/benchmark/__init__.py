@@ -1,4 +1,4 @@
-"""Comparison of retrieval methods over several seeds and splits: runs, evaluation, statistics, result files."""
+"""Comparisons of methods, models and rejection scores: runs, evaluation, statistics, result files, costs."""
 
 import lazy_loader
 

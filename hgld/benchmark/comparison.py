@@ -120,15 +120,16 @@ class Comparison:
             ConfigurationError: A run was begun with other settings, and ``force`` is false.
             InputError: A file that trainings read is missing.
         """
-        tasks, stale = [], []
+        tasks, stale = list[WorkerTask](), list[str]()
         for run in self.runs:
+            retrain = False
             try:
-                done = is_done(self.settings, run, n_processes=n_processes)
+                if is_done(self.settings, run, n_processes=n_processes):
+                    continue
             except ConfigurationError as error:
                 stale.append(str(error))
-                tasks.append(WorkerTask(benchmark=self.settings, run=run, retrain=True))
-            else:
-                tasks += [] if done else [WorkerTask(benchmark=self.settings, run=run)]
+                retrain = True
+            tasks.append(WorkerTask(benchmark=self.settings, run=run, retrain=retrain))
         if stale and not force:
             more = [f"… and {len(stale) - _MAX_STALE_LISTED} more"] if len(stale) > _MAX_STALE_LISTED else []
             raise ConfigurationError(

@@ -220,12 +220,7 @@ class ModelComparison:
         self.results[name] = result
 
     def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
-        """Return the embeddings of all images after a treatment, which is not none: float32, shape (N, d).
-
-        Raises:
-            ConfigurationError: The embeddings have fewer dimensions, or the training split fewer images or classes,
-                than the treatment needs; or an earlier adaptation was one with other data.
-        """
+        """Return the embeddings of all images after a treatment, which is not none: float32, shape (N, d)."""
         vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
         kind, value = treatment
         n_dims = int(value) if value.isdigit() else vectors.shape[1]

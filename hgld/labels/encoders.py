@@ -195,14 +195,11 @@ def load_cached_encoder(name: str, device: str | None = None) -> TextEncoder:
 class CachedEncoder:
     """An encoder that remembers what it encoded, in the user's cache folder.
 
-    The names of groups and the terms of guidelines and of the vocabulary are nearly three thousand texts, which every
-    run of a stage that compares labels with them would encode. Here each batch of texts is a file named by the
-    SHA-256 of all that decides its vectors: encoder, versions of packages, checkpoint, device, and the texts of the
-    batch. A batch is found again only as a whole, since the texts beside a text decide the last bits of its vector;
-    so results do not depend on what is in the cache. The encoder is loaded for the first batch that is not found,
-    with the errors of :func:`load_encoder`.
-
-    A cache that cannot be read or written, such as on a full disk, is as good as none.
+    Every run of a stage that compares labels with the names of groups, guidelines and the vocabulary would encode
+    nearly three thousand texts. Here each batch of texts is a file named by the SHA-256 of all that decides its
+    vectors: encoder, versions of packages, checkpoint, device, and the texts, since those beside a text decide the
+    last bits of its vector. The encoder is loaded for the first batch that is not found, with the errors of
+    :func:`load_encoder`. A cache that cannot be read or written, such as on a full disk, is as good as none.
     """
 
     def __init__(self, name: str, device: str | None, checkpoint: Path | None) -> None:

@@ -158,19 +158,16 @@ def _litert_tensor(network: Any, path: Path, tensor: str | None) -> Mapping[str,
         inner = [each for each in network.get_tensor_details() if each["index"] in computed]
         chosen = [each for each in inner if tensor in (str(each["index"]), each["name"])]
     elif len(chosen) > 1:
-        raise ConfigurationError(
-            f"{path}: has {len(chosen)} outputs; choose one, or a tensor: {_likely_features(network)}"
-        )
+        raise ConfigurationError(f"{path}: has {len(chosen)} outputs; choose one, or a tensor: {_hint(network)}")
     if not chosen or len(chosen[0]["shape"]) not in (2, 4):
         found = f"has the shape {_shape(chosen[0])}" if chosen else "does not exist"
         raise ConfigurationError(
-            f"{path}: the tensor {tensor or 'of the output'} {found}; choose another one: {_likely_features(network)}"
+            f"{path}: the tensor {tensor or 'of the output'} {found}; choose another one: {_hint(network)}"
         )
-    details: Mapping[str, Any] = chosen[0]
-    return details
+    return chosen[0]  # type: ignore[no-any-return]
 
 
-def _likely_features(network: Any) -> str:
+def _hint(network: Any) -> str:
     """List tensors that are likely features: the last average pooling, and the map with the most channels."""
     details = {each["index"]: each for each in network.get_tensor_details()}
     operations = network._get_ops_details()
@@ -229,13 +226,14 @@ def _load_function(place: str) -> ExternalNetwork:
     module_name, _, function_name = place.rpartition(":")
     name = source = f"{PYTHON}{place}"
     path = Path(module_name)
+    is_file = path.suffix == ".py"
     if not module_name or not function_name:
         raise ConfigurationError(f"{name}: expected python:MODULE:FUNCTION or python:FILE.py:FUNCTION")
-    if path.suffix == ".py":
+    if is_file:
         _require_file(path)
         name, source = f"{PYTHON}{path.name}:{function_name}", f"{PYTHON}{path.absolute()}:{function_name}"
     try:
-        module = _run_file(path) if path.suffix == ".py" else import_module(module_name)
+        module = _run_file(path) if is_file else import_module(module_name)
     except Exception as error:  # whatever the code of the module raises
         raise ConfigurationError(
             f"{name} cannot be imported: {_reason(error)}; a module has to be installed or below PYTHONPATH, and a "

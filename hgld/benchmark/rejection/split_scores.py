@@ -383,8 +383,7 @@ class SplitScores:
         return is_up_to_date(self._folder / f"{name}.parquet", self._provenance(name))
 
     def _read(self, name: str) -> pd.DataFrame:
-        table: pd.DataFrame = pq.read_table(self._folder / f"{name}.parquet").to_pandas()
-        return table
+        return pq.read_table(self._folder / f"{name}.parquet").to_pandas()  # type: ignore[no-any-return]
 
     def _write(self, name: str, table: pd.DataFrame) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
