@@ -296,10 +296,7 @@ def compare(
 def _classes(result: RetrievalResult) -> pd.Series[Any]:
     """Return the class of each query, or the query itself where there are no classes."""
     index = result.per_query.index
-    classes: pd.Series[Any] = (
-        result.per_query["class"] if "class" in result.per_query else pd.Series(index.astype(str), index)
-    )
-    return classes
+    return result.per_query["class"] if "class" in result.per_query else pd.Series(index.astype(str), index)
 
 
 def _compare_metric(

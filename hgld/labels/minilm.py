@@ -49,8 +49,7 @@ class SentenceEncoder:
         weights = mask[:, :, None].expand(hidden.shape).to(hidden.dtype)
         pooled = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
         unit = functional.normalize(pooled, p=2, dim=1)
-        vectors: NDArray[np.float32] = unit[torch.tensor(order).argsort()].cpu().numpy()
-        return vectors
+        return unit[torch.tensor(order).argsort()].cpu().numpy()
 
     def _embed(self, ids: Tensor) -> Tensor:
         """Return the sum of the vectors of token, position and segment, normalised."""

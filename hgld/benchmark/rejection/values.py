@@ -117,8 +117,7 @@ class LandmarkDraws:
     def counts(self, queries: pd.DataFrame) -> Integers:
         """Return how often each query counts, int64, shape (n_resamples, n)."""
         columns = self._columns.get_indexer(pd.MultiIndex.from_frame(queries[["source", "class"]]))
-        counts: Integers = self._draws[:, columns]
-        return counts
+        return self._draws[:, columns]
 
 
 def compare_scores(settings: RejectionSettings, results: Sequence[ScoreResult]) -> RejectionValues:
@@ -210,8 +209,7 @@ def _interval(resampled: Floats) -> dict[str, float]:
 def _counts(results: Sequence[ScoreResult]) -> pd.DataFrame:
     queries = pd.concat({result.split: result.queries for result in results}, names=["split"])
     classes = queries.groupby(["split", "set", "kind"], sort=False)["class"]
-    counts: pd.DataFrame = classes.agg(queries="size", classes="nunique").reset_index()
-    return counts
+    return classes.agg(queries="size", classes="nunique").reset_index()
 
 
 def _right(results: Sequence[ScoreResult]) -> dict[str, dict[int, float]]:
