@@ -39,7 +39,7 @@ class ModelFacts:
         dim: Number of dimensions of the embeddings.
         parameters: Number of parameters; None for embeddings from a file and networks of other runtimes.
         images: How images become inputs; None for embeddings from a file.
-        images_per_s: Images embedded per second; None likewise.
+        images_per_s: Images embedded per second; None if they were not embedded here.
         skipped: Number of images that could not be read.
         failure: Why the model could not be compared; None if it was.
     """

@@ -1,7 +1,7 @@
 """Settings of a comparison of methods, read from its YAML file, and its training runs with their folders.
 
-The file lists the trainings, as rows of ``trainings`` that say what differs from the settings under ``shared``, or
-names those of other files, and says how they are evaluated and drawn. The folders of the runs are::
+The file says which trainings are compared, and how they are evaluated and drawn. A training is a row of ``trainings``
+with the settings that differ from those under ``shared``, or another file. The folders of the runs are::
 
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
     OUT/runs/METHOD/split1/seed0                 the same, where there are several random splits

@@ -73,6 +73,24 @@ class CleanSummary:
     unique_labels: int
 
 
+class InstanceOf(NamedTuple):
+    """An "instance of" value of a landmark: the class item (None where the source does not show it) and its label."""
+
+    item: str | None
+    label: str
+
+
+@dataclass(frozen=True)
+class IrrelevantLabels:
+    """Labels that do not describe a landmark, by class item and by normalised label."""
+
+    items: frozenset[str]
+    labels: frozenset[str]
+
+    def __contains__(self, value: InstanceOf) -> bool:
+        return value.item in self.items or normalise_label(value.label) in self.labels
+
+
 def clean_file(
     scraped: Sequence[Path],
     out: Path,
@@ -240,24 +258,6 @@ def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
             )
         )
     return CleanSummary(summaries, len(names))
-
-
-class InstanceOf(NamedTuple):
-    """An "instance of" value of a landmark: the class item (None where the source does not show it) and its label."""
-
-    item: str | None
-    label: str
-
-
-@dataclass(frozen=True)
-class IrrelevantLabels:
-    """Labels that do not describe a landmark, by class item and by normalised label."""
-
-    items: frozenset[str]
-    labels: frozenset[str]
-
-    def __contains__(self, value: InstanceOf) -> bool:
-        return value.item in self.items or normalise_label(value.label) in self.labels
 
 
 def read_irrelevant_labels(path: Path) -> IrrelevantLabels:

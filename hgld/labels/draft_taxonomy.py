@@ -1,4 +1,4 @@
-"""Propose a taxonomy for labels that have none, and check one beyond what reading it does.
+"""Propose a taxonomy for labels that have none, and find mistakes in a taxonomy that can be read.
 
 Proposals are made from the superclasses of labels on Wikidata and the meaning of their names. Groups are labels
 merged step by step, those with the highest mean cosine first (average linkage). Roots are groups merged by their mean

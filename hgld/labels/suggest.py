@@ -294,8 +294,8 @@ def suggest_file(
     previous = tables.read_provenance(clusters)
     ids, texts = (bare[name].to_pylist() for name in ("label_id", "label"))
     answered = [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
-    written = answer_files(out, answered)
-    if answers in written:
+    answered_by_file = answer_files(out, answered)
+    if answers in answered_by_file:
         raise ConfigurationError(f"{answers}: would be replaced by what is read from it; give `answers` another name")
 
     def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
@@ -306,18 +306,9 @@ def suggest_file(
         if coverage is not None:
             sets = suggest_sets(inputs, latest.values(), coverage)
             table = table.append_column("prediction_sets", pa.array(sets, tables.PREDICTION_SETS))
-        likely = np.array([bool(row) and row[0].score >= LIKELY_SCORE for row in suggestions], bool)
-        summary = SuggestSummary(
-            labels=len(bare),
-            landmarks=int(inputs.landmarks.sum()),
-            likely_labels=int(likely.sum()),
-            likely_landmarks=int(inputs.landmarks[likely].sum()),
-            decisions=sum(row.decision != "unsure" for row in latest.values()),
-            answers={path: len(rows) for path, rows in written.items()},
-        )
-        for path, rows in written.items():
+        for path, rows in answered_by_file.items():
             write_decisions(path, rows)
-        return [table], summary
+        return [table], _summarise(inputs.landmarks, suggestions, latest.values(), answered_by_file)
 
     return STAGE.run(
         {"out": out},
@@ -333,9 +324,26 @@ def suggest_file(
         # Of the values alone, since the table may be replaced by the same one with suggestions.
         digests={"clusters": hashlib.sha256(json.dumps(bare.to_pydict()).encode()).hexdigest()},
         parameters={} if coverage is None else {"coverage": coverage},
-        further_files=[*written],
+        further_files=[*answered_by_file],
         before=previous.before if previous.command == STAGE.name else previous,
         force=force,
+    )
+
+
+def _summarise(
+    landmarks: Integers,
+    suggestions: Sequence[Sequence[Suggestion]],
+    decisions: Iterable[Decision],
+    answered_by_file: Mapping[Path, Sequence[Decision]],
+) -> SuggestSummary:
+    likely = np.array([bool(row) and row[0].score >= LIKELY_SCORE for row in suggestions], bool)
+    return SuggestSummary(
+        labels=len(likely),
+        landmarks=int(landmarks.sum()),
+        likely_labels=int(likely.sum()),
+        likely_landmarks=int(landmarks[likely].sum()),
+        decisions=sum(row.decision != "unsure" for row in decisions),
+        answers={path: len(rows) for path, rows in answered_by_file.items()},
     )
 
 

@@ -5,8 +5,8 @@ output, each completely or not at all; a killed run resumes with the missing one
 output and removed.
 
 One run does all of it (:func:`embed_images`), or the jobs of an array do a part of the shards each
-(:func:`embed_part`), and a last one joins them (:func:`merge_parts`). The output has the same bytes. Shards know
-nothing of parts: what one division into parts has left, a run with another one, or with none, completes.
+(:func:`embed_part`), and a last one joins them (:func:`merge_parts`). The output has the same bytes. Shards do not
+depend on parts: a run with another number of parts, or without parts, completes what an earlier one has left.
 
 Locks settle who may write when, see :class:`hgld.io.files.PartLocks`.
 """

@@ -30,7 +30,7 @@ from hgld.benchmark.rejection.split_scores import (
     ComparedImages,
     FailedScore,
     SplitScores,
-    embedding_files,
+    files_of_split,
     head_checkpoint,
 )
 from hgld.benchmark.rejection.values import RejectionValues, compare_scores
@@ -97,7 +97,7 @@ class RejectionComparison:
         missing: dict[str, None] = {}
         for embedding in self.settings.embeddings.values():
             for split in self.settings.splits:
-                files = embedding_files(embedding, split).values()
+                files = files_of_split(embedding, split).values()
                 missing |= dict.fromkeys(str(path) for path in files if not path.is_file())
                 try:
                     head_checkpoint(embedding, split)

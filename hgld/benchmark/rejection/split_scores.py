@@ -179,7 +179,7 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
     if checkpoint is not None:
         head = load_checkpoint_model(checkpoint).network.eval()
         _require_other_landmarks(checkpoint, images.table)
-    files = {source: read_embeddings(path) for source, path in embedding_files(settings, seed).items()}
+    files = {source: read_embeddings(path) for source, path in files_of_split(settings, seed).items()}
     with_deviations = all(has_deviations(file.path) for file in files.values())
     vectors, deviations = [], []
     for name, own in images.table.groupby("set", sort=False):
@@ -190,7 +190,7 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
     return SplitEmbeddings(torch.cat(vectors), torch.cat(deviations) if deviations else None)
 
 
-def embedding_files(settings: EmbeddingSettings, split: int) -> dict[str, Path]:
+def files_of_split(settings: EmbeddingSettings, split: int) -> dict[str, Path]:
     """Return the files of embeddings or features for a split, by the source of the images."""
     return {source: for_split(path, split) for source, path in settings.files.items()}
 
@@ -403,7 +403,7 @@ class SplitScores:
             share = settings.score_settings()[name].index_share
             parameters |= {"index_share": share} if share < 1 else {}
         files = {f"manifest/{key}": images.manifest for key, images in settings.sources.items()}
-        embeddings = embedding_files(self._embedding_settings, self.split)
+        embeddings = files_of_split(self._embedding_settings, self.split)
         files |= {f"embeddings/{key}": path for key, path in embeddings.items()}
         if (checkpoint := head_checkpoint(self._embedding_settings, self.split)) is not None:
             files["head"] = checkpoint
