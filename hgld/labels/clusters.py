@@ -203,19 +203,17 @@ def _clusters_table(table: pa.Table, landmarks: Integers, clusters: Clusters) ->
 
 
 def _summarise(clusters: Clusters, landmarks: Integers) -> list[ClusterRow]:
-    rows = []
-    for number, name in clusters.names.items():
-        members = clusters.cluster == number
-        rows.append(
-            ClusterRow(
-                cluster=number,
-                name=name,
-                subclusters=int(clusters.subcluster[members].max()),
-                labels=int(members.sum()),
-                landmarks=int(landmarks[members].sum()),
-            )
+    return [
+        ClusterRow(
+            cluster=number,
+            name=name,
+            subclusters=int(clusters.subcluster[members].max()),
+            labels=int(members.sum()),
+            landmarks=int(landmarks[members].sum()),
         )
-    return rows
+        for number, name in clusters.names.items()
+        for members in [clusters.cluster == number]
+    ]
 
 
 @dataclass(frozen=True)

@@ -235,7 +235,7 @@ def write_mistakes_page(settings: RejectionSettings, result: ScoreResult, scores
             f"{settings.title}, split {result.split}, embeddings: {embedding}. Of each landmark or class, the query "
             "that is most confidently wrong."
         ),
-        levels=level_styles(scores.images.labels.shape[1], scores.manifests[INDEX].level_names),
+        levels=level_styles(scores.images.labels.shape[1], scores.all_images.manifests[INDEX].level_names),
         explanation=_EXPLANATION,
     )
 
@@ -251,7 +251,7 @@ def _nearest_images(scores: SplitScores, positions: np.ndarray) -> TopK:
 def _photo_source(settings: RejectionSettings, scores: SplitScores) -> PhotoSource:
     """Return the photographs by position; ids of other sources than the index begin with the name of the source."""
     assert settings.mistakes is not None
-    table, manifests, hierarchy = scores.images.table, scores.manifests, settings.mistakes.hierarchy
+    table, manifests, hierarchy = scores.images.table, scores.all_images.manifests, settings.mistakes.hierarchy
     names = manifests[INDEX].class_names[0]
     titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), names)
     finders = {

@@ -273,7 +273,7 @@ class SplitScores:
     def __init__(
         self, settings: RejectionSettings, images: ComparedImages, out: Path, embedding: str, split: int
     ) -> None:
-        self._settings, self._all_images, self.embedding, self.split = settings, images, embedding, split
+        self._settings, self.all_images, self.embedding, self.split = settings, images, embedding, split
         self._embedding_settings, self._names = settings.embeddings[embedding], tuple(settings.score_settings())
         self._folder = out / "scores" / embedding / f"split{split}"
         self.failed: dict[str, FailedScore] = {}
@@ -349,15 +349,10 @@ class SplitScores:
         columns: pd.DataFrame = pd.DataFrame({"score": answers.scores, "right": answers.right[:, 0]})
         return columns
 
-    @property
-    def manifests(self) -> dict[str, Manifest]:
-        """Manifests by source."""
-        return self._all_images.manifests
-
     @cached_property
     def images(self) -> SplitImages:
         """The images."""
-        return self._all_images.split(self.split)
+        return self.all_images.split(self.split)
 
     @cached_property
     def embedded(self) -> SplitEmbeddings:
@@ -407,7 +402,7 @@ class SplitScores:
         files |= {f"embeddings/{key}": path for key, path in embeddings.items()}
         if (checkpoint := head_checkpoint(self._embedding_settings, self.split)) is not None:
             files["head"] = checkpoint
-        digests = {role: self._all_images.digest(path) for role, path in files.items()}
+        digests = {role: self.all_images.digest(path) for role, path in files.items()}
         return Provenance("reject compare", parameters, digests)
 
 

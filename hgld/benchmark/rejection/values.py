@@ -231,10 +231,7 @@ def _counts_by_value(counts: Integers, codes: npt.NDArray[np.intp], n_values: in
 
 
 def _gap(queries: ScoredQueries, known_counts: Integers, unknown_counts: Integers) -> Floats:
-    """Return GAP where every query is answered; equal scores in a random order.
-
-    The copies of a query in a resample count at their mean rank, (count + 1) / 2 behind the queries before.
-    """
+    """Return GAP where every query is answered; equal scores in random order, copies at their mean rank."""
     scores = np.concatenate([queries.known, queries.unknown])
     order = np.lexsort((np.random.default_rng(0).permutation(len(scores)), scores))
     counts = np.concatenate([known_counts, unknown_counts], axis=1)[:, order]
