@@ -306,9 +306,8 @@ def _compare_metric(
     sign = -1.0 if is_distance(metric) else 1.0
     base = names.index(reference) if reference else int(np.argmax([goodness(metric, mean) for mean in means]))
     differences, half_widths, p_values = _all_pairs(means, draws, confidence)
-    is_better = (sign * differences > half_widths) & (
-        half_widths > 0
-    )  # the result of the row than that of the column
+    # Whether the result of the row is better than that of the column.
+    is_better = (sign * differences > half_widths) & (half_widths > 0)
     low, high = zip(*(percentile_interval(column, confidence) for column in draws.T), strict=True)
     table: pd.DataFrame = pd.DataFrame(
         {
