@@ -16,7 +16,7 @@ import numpy as np
 from hgld.benchmark.evaluations import Gldv2Evaluation
 from hgld.benchmark.runs import BenchmarkSettings, Run
 from hgld.benchmark.worker import read_evaluated
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require
 from hgld.evaluation.metrics import Metric
 from hgld.losses.registry import LabelSpace
 from hgld.models.embedding_model import EmbeddingModel
@@ -51,8 +51,7 @@ class Gpus:
             raise ConfigurationError(
                 f"{self.count} GPUs (`gpus`) cannot be divided into groups of {self.per_run} (`per_run`)"
             )
-        if not self.images_per_s > 0:
-            raise ConfigurationError(f"`images_per_s` is {self.images_per_s}; expected more than 0")
+        require(self.images_per_s > 0, "more than 0", images_per_s=self.images_per_s)
 
 
 @dataclass(frozen=True)

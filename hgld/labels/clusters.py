@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.arrays import Floats, Integers
 from hgld.compute.machine import one_thread
-from hgld.errors import ConfigurationError, InputError, require_at_least
+from hgld.errors import ConfigurationError, InputError, require, require_at_least
 from hgld.figures.comparisons import tsne_2d
 from hgld.figures.label_map import (
     LabelMap,
@@ -69,8 +69,7 @@ class ClusterConfig:
                 f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every cluster "
                 "has at least one sub-cluster"
             )
-        if not 0 <= self.seed < 2**32:
-            raise ConfigurationError(f"`seed` is {self.seed}; expected 0 or more, below 2^32")
+        require(0 <= self.seed < 2**32, "0 or more, below 2^32", seed=self.seed)
 
 
 @dataclass(frozen=True)

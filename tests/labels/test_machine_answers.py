@@ -12,7 +12,8 @@ from hgld import tables
 from hgld.errors import InputError
 from hgld.labels.clusters import ClusterConfig, cluster_file
 from hgld.labels.embed import EmbedConfig, embed_file
-from hgld.labels.suggest import MAX_ANSWER_SCORE, Suggestion, add_answers, read_answers
+from hgld.labels.machine_answers import read_answers
+from hgld.labels.suggest import MAX_ANSWER_SCORE, Suggestion, add_answers
 from hgld.taxonomy.decisions import read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
 from tests.commands import run_hgld

@@ -7,14 +7,7 @@ import pytest
 from hgld.cli.labels import format_suggestion_quality
 from hgld.labels.evidence import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
-from hgld.labels.suggestion_quality import (
-    KindQuality,
-    Miss,
-    ScoredLabels,
-    cross_validate,
-    measure_agreement,
-    score_labels,
-)
+from hgld.labels.suggestion_quality import Miss, ScoredLabels, cross_validate, measure_agreement, score_labels
 from hgld.taxonomy.groups import Group
 from tests.labels.label_tables import decision
 from tests.labels.word_encoder import Words
@@ -47,9 +40,9 @@ def test_agreement_by_hand() -> None:
     # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
     assert np.isclose(agreement.outcomes.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
     assert agreement.quality_by_kind() == [
-        KindQuality("term", 2, 0.5, 0.75),
-        KindQuality("ending", 1, 0.0, 0.5),
-        KindQuality("similar", 1, 0.0, 0.3),
+        ("term", 2, 0.5, 0.75),
+        ("ending", 1, 0.0, 0.5),
+        ("similar", 1, 0.0, 0.3),
     ]
     text = format_suggestion_quality([agreement])
     assert text.startswith(
