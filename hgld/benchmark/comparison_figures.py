@@ -81,7 +81,7 @@ _MAX_MARKERS = 4
 _MAX_CLASSES = 12_000
 
 #: Colours of methods that many comparisons have, so that figures of different comparisons can be read side by side.
-_FAMILIAR = {
+_FIXED_COLOURS = {
     "untrained": FAINT,
     **dict(zip(("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"), LINES, strict=False)),
 }
@@ -147,7 +147,7 @@ def draw_sweep(
             if table.size
         ]
         panels.append(Panel(title, lines, sweep.label, scale=scale, ticks=ticks))
-    return _draw(panels, path, title=sweep.title)
+    return _draw_filled(panels, path, title=sweep.title)
 
 
 def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineStyle], path: Path) -> Path | None:
@@ -164,7 +164,7 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
             table = pd.DataFrame({name: curve for name, curve in curves.items() if curve})
             if len(table) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], table))
-    return _draw([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
+    return _draw_filled([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
 
 
 def _draw_precision_recall(
@@ -193,7 +193,7 @@ def _draw_precision_recall(
             for method in methods
         ]
         lower.append(Panel("", lines, "recall in %", "" if lower else f"points above {baseline.title}"))
-    return _draw([*upper, *lower], path, n_columns=len(upper))
+    return _draw_filled([*upper, *lower], path, n_columns=len(upper))
 
 
 def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
@@ -249,7 +249,7 @@ def _draw_class_means(methods: Sequence[MethodResults], read: _ReadImages, path:
     return path
 
 
-def _draw(
+def _draw_filled(
     panels: Sequence[Panel], path: Path, *, title: str | None = None, n_columns: int | None = None
 ) -> Path | None:
     """Draw the panels that have lines; return None without writing if there are none."""
@@ -284,15 +284,15 @@ def _same_level(level: str) -> str:
 def method_colours(settings: BenchmarkSettings) -> dict[str, str]:
     """Return the colour of each method of a comparison, whichever of them are selected or drawn.
 
-    Methods of other names than the familiar ones take the remaining colours: first those of the figures, then those
-    of sweeps. Colours repeat where there are more methods than colours.
+    Methods without a fixed colour take the remaining ones: first those of the figures, then those of sweeps. Colours
+    repeat where there are more methods than colours.
     """
     drawn = settings.pictures.curves if settings.pictures else ()
     swept = (curve.method for sweep in settings.sweeps.values() for curve in sweep.curves.values())
     names = dict.fromkeys([*drawn, *swept, *settings.methods])
-    familiar = {name: colour for name, colour in _FAMILIAR.items() if name in names}
-    free = cycle([colour for colour in LINES if colour not in familiar.values()])
-    return familiar | {name: next(free) for name in names if name not in familiar}
+    fixed = {name: colour for name, colour in _FIXED_COLOURS.items() if name in names}
+    free = cycle([colour for colour in LINES if colour not in fixed.values()])
+    return fixed | {name: next(free) for name in names if name not in fixed}
 
 
 def curve_colours(sweep: SweepSettings, of_methods: Mapping[str, str]) -> dict[str, str]:

@@ -97,14 +97,14 @@ def write_model_reports(
 ) -> list[Path]:
     """Write the tables, figures and the page, which links ``differences.html`` if there is one; return the files."""
     table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
-    figures = _draw(outcome, out)
+    figures = _draw_figures(outcome, out)
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     write_results(out / "results.parquet", arrow, "model_comparison/1", provenance)
     with atomic_write(out / "results.csv") as draft:
         table.to_csv(draft, index=False)
     write_text(out / "results.md", _markdown(outcome, figures) + "\n")
     write_text(out / "results.tex", _latex(outcome) + "\n")
-    cells = {key: (row.mean, _mean(row)) for key, row in rows.items()}
+    cells = {key: (row.mean, _mean_text(row)) for key, row in rows.items()}
     template = page_templates("retrieval").get_template("models.html")
     page = template.render(
         title="Comparison of models",
@@ -127,12 +127,12 @@ def _is_best(row: Any) -> bool:
     return bool(row.worst_rank == 1)
 
 
-def _mean(row: Any) -> str:
+def _mean_text(row: Any) -> str:
     mean, low, high = (shown_value(row.metric, value) for value in (row.mean, row.low, row.high))
     return f"{mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def _difference(row: Any) -> str:
+def _difference_text(row: Any) -> str:
     values = (row.difference, row.difference_low, row.difference_high)
     mean, low, high = (shown_value(row.metric, value) for value in values)
     return "0" if row.name == row.reference else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
@@ -168,7 +168,7 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
         return markdown_table(["Model", *metrics], body, n_numeric=len(metrics))
 
     def mean(row: Any) -> str:
-        return f"<ins>{_mean(row)}</ins>" if _is_best(row) else _mean(row)
+        return f"<ins>{_mean_text(row)}</ins>" if _is_best(row) else _mean_text(row)
 
     def rank(row: Any) -> str:
         return f"{row.rank} [{row.best_rank}, {row.worst_rank}]"
@@ -176,7 +176,7 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
     head = ["*reference*", *(f"*{rows[metric, order[0]].reference}*" for metric in metrics)]
     sections = ["# Comparison of models", _INTERVALS, grid(mean), "## Ranks", _RANKS, grid(rank)]
     if len(order) > 1:
-        sections += ["## Differences", _DIFFERENCES, grid(_difference, head)]
+        sections += ["## Differences", _DIFFERENCES, grid(_difference_text, head)]
     sections += ["## Models", markdown_table(_FACT_NAMES, [_fact_cells(each) for each in outcome.facts])]
     if failures := [f"- {each.name}: {each.failure}" for each in outcome.facts if each.failure]:
         sections += ["## Failures", "\n".join(failures)]
@@ -198,7 +198,7 @@ def _latex(outcome: ModelResults) -> str:
     return str(table.reset_index().to_latex(index=False, escape=False))
 
 
-def _draw(outcome: ModelResults, out: Path) -> list[Path]:
+def _draw_figures(outcome: ModelResults, out: Path) -> list[Path]:
     """Draw intervals of the main metric and of each level, and the main metric against others and against costs."""
     rows, order, main = outcome.rows, outcome.names, outcome.main_metric
     levels = [metric for metric in outcome.metrics if metric.startswith("AP")]

@@ -102,7 +102,7 @@ def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> li
     values = []
     for key, value in flatten(to_dict(settings)).items():
         if key in origins:
-            origin = _short(origins[key][1])
+            origin = _short_path(origins[key][1])
         elif key.startswith("model.") and model:
             origin = f"model preset {model}"
         elif key in ("image.mean", "image.std"):
@@ -111,7 +111,7 @@ def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> li
             origin = "to be given: --manifest"
         else:
             origin = "default"
-        values.append(ResolvedSetting(key, _short(Path(value)) if key.endswith(".training") else value, origin))
+        values.append(ResolvedSetting(key, _short_path(Path(value)) if key.endswith(".training") else value, origin))
     return values
 
 
@@ -122,7 +122,7 @@ def _describe(name: str, path: Path) -> TrainingPreset:
     return TrainingPreset(name.removeprefix(f"{OWN_IMAGES}/"), row["about"], row["tables"], backbone, images)
 
 
-def _short(path: Path) -> str:
+def _short_path(path: Path) -> str:
     """Return a path as text: that of a preset without the folder of all presets."""
     folder = preset_folder().resolve()
     return path.resolve().relative_to(folder).as_posix() if path.resolve().is_relative_to(folder) else str(path)

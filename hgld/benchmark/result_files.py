@@ -247,7 +247,7 @@ def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -
     rows = []
     for method in methods:
         over_splits, over_seeds = method.stds, seed_stds(method.runs)
-        rows.append([method.title, *(f"{_std(over_splits, m)} / {_std(over_seeds, m)}" for m in metrics)])
+        rows.append([method.title, *(f"{_std_text(over_splits, m)} / {_std_text(over_seeds, m)}" for m in metrics)])
     return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
@@ -304,10 +304,10 @@ def _relative(mean: float, base: float) -> str:
 
 
 def _plus_minus(stds: Mapping[str, float], metric: str) -> str:
-    return "" if (std := _std(stds, metric)) == _MISSING else f" ± {std}"
+    return "" if (std := _std_text(stds, metric)) == _MISSING else f" ± {std}"
 
 
-def _std(stds: Mapping[str, float], metric: str) -> str:
+def _std_text(stds: Mapping[str, float], metric: str) -> str:
     std = stds.get(metric, math.nan)
     return _MISSING if math.isnan(std) else f"{shown_value(metric, std):.2f}"
 

@@ -221,11 +221,11 @@ class CachedEncoder:
         """See :class:`~hgld.labels.encoders.TextEncoder`."""
         key = json.dumps([self._settings, list(texts)])
         path = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.npy"
-        vectors = _read(path, len(texts))
+        vectors = _read_vectors(path, len(texts))
         if vectors is None:
             vectors = self._encoder.encode(texts)
             if np.isfinite(vectors).all():
-                _write(path, vectors)
+                _write_vectors(path, vectors)
         return vectors
 
 
@@ -235,7 +235,7 @@ def _devices() -> str:
     return f"{','.join(names) or 'cpu'} {os.environ.get('CUDA_VISIBLE_DEVICES', '')}".strip()
 
 
-def _read(path: Path, n_texts: int) -> NDArray[np.float32] | None:
+def _read_vectors(path: Path, n_texts: int) -> NDArray[np.float32] | None:
     """Return the vectors in a file; None if it does not exist or is damaged."""
     try:
         vectors: NDArray[np.float32] = np.load(path, allow_pickle=False)
@@ -246,7 +246,7 @@ def _read(path: Path, n_texts: int) -> NDArray[np.float32] | None:
     return vectors
 
 
-def _write(path: Path, vectors: NDArray[np.float32]) -> None:
+def _write_vectors(path: Path, vectors: NDArray[np.float32]) -> None:
     """Write vectors if that is possible, and delete the oldest files beyond ``MAX_FILES``."""
     try:
         with atomic_write(path) as draft, draft.open("wb") as stream:

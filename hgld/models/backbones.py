@@ -242,8 +242,7 @@ class ImageTower(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
         require_size(images, self._size, self._name)
-        features: torch.Tensor = self.visual(images)
-        return features
+        return self.visual(images)  # type: ignore[no-any-return]
 
 
 def require_size(images: torch.Tensor, size: int, name: str) -> None:

@@ -111,8 +111,7 @@ def read_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str,
             f'{path}: expected a checkpoint of hgld train, "{CHECKPOINT_FORMAT}", but '
             + (f'its format is "{file_format}"' if file_format else "it names no format")
         )
-    state: dict[str, Any] = checkpoint
-    return state
+    return checkpoint  # type: ignore[no-any-return]
 
 
 class ModelConfig(Settings):

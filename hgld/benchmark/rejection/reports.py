@@ -93,7 +93,7 @@ def _score_tables(settings: RejectionSettings, values: RejectionValues, embeddin
         rows = []
         for score in scores:
             means = [values.mean((embedding, score, *column)) for column in columns]
-            cells = [_MISSING if mean is None else _cell(mean, with_interval) for mean in means]
+            cells = [_MISSING if mean is None else _cell_text(mean, with_interval) for mean in means]
             rows.append([settings.score_title(score), *cells])
         yield markdown_table(["score", *_headers(columns)], rows, n_numeric=len(columns))
 
@@ -115,7 +115,7 @@ def _differences(settings: RejectionSettings, values: RejectionValues) -> Iterat
                 baseline = settings.embeddings[first["from_embedding"]].title
                 yield f"## {embedding.title} minus {baseline}, in points"
             rows = [
-                [settings.score_title(str(score)), *map(_difference, own.loc[columns].itertuples())]
+                [settings.score_title(str(score)), *map(_difference_text, own.loc[columns].itertuples())]
                 for score, own in differences.set_index(["unknown", "metric"]).groupby("score", sort=False)
             ]
             yield markdown_table(["", *_headers(columns)], rows, n_numeric=len(columns))
@@ -126,12 +126,12 @@ def _headers(columns: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{name}: {_TITLES[metric]}" for name, metric in columns]
 
 
-def _cell(mean: pd.Series, with_interval: bool) -> str:
+def _cell_text(mean: pd.Series, with_interval: bool) -> str:
     interval = f" [{_percent(mean['low'])}, {_percent(mean['high'])}]" if with_interval else ""
     return f"{_percent(mean['value'])}{interval}"
 
 
-def _difference(row: object) -> str:
+def _difference_text(row: object) -> str:
     value, low, high = (100 * getattr(row, name) for name in ("value", "low", "high"))
     mark = "**" if low > 0 or high < 0 else ""
     return f"{mark}{value:+.1f}{mark} [{low:+.1f}, {high:+.1f}]"

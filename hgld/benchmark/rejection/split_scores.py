@@ -287,15 +287,15 @@ class SplitScores:
             ConfigurationError: The settings do not fit the images, or a head was trained on them.
         """
         if force or not self.is_finished(_QUERIES):
-            self._write(_QUERIES, self.describe())
+            self._write(_QUERIES, self.describe_queries())
         for name in self._names:
             if force or not self.is_finished(name):
-                self._compute(name)
+                self._compute_score(name)
             else:
                 self.n_kept += 1
             progress.advance()
 
-    def _compute(self, name: str) -> None:
+    def _compute_score(self, name: str) -> None:
         start = time.monotonic()
         try:
             scores = self.score(self._detector(name), self._settings.score_settings()[name].index_share)
@@ -313,7 +313,7 @@ class SplitScores:
         tables = {name: pd.concat([queries, self._read(name)[["score", "right"]]], axis=1) for name in names}
         return [ScoreResult(self.embedding, name, self.split, table) for name, table in tables.items()]
 
-    def describe(self) -> pd.DataFrame:
+    def describe_queries(self) -> pd.DataFrame:
         """Return the set, the class and the nearest image of the index of each query; see :class:`ScoreResult`."""
         table, labels, n_index = self.images.table, self.images.labels, self.images.n_index
         vectors = self.embedded.vectors
