@@ -16,31 +16,21 @@ dashed, and the two methods that the settings single out are thick. A method has
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
-from hgld.benchmark.evaluations import (
-    SPLIT_EMBEDDINGS,
-    Evaluation,
-    Gldv2Evaluation,
-    ManifestsEvaluation,
-    PicturedEvaluation,
-    embedding_file,
-)
-from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, SweepSettings
+from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
+from hgld.benchmark.runs import BenchmarkSettings, SweepPoint, SweepSettings
 from hgld.benchmark.statistics import MethodResults
 from hgld.benchmark.worker import EvaluatedRun
-from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
-from hgld.evaluation.retrieval_task import RetrievalTask, split_task
+from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.figures.comparisons import (
     ClassMeans,
     Line,
@@ -53,22 +43,10 @@ from hgld.figures.comparisons import (
     tsne_2d,
 )
 from hgld.figures.style import FAINT, LINES
-from hgld.hierarchy import LabelMatrix, load_hierarchy
-from hgld.hierarchy.label_matrix import main_labels
 from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
-from hgld.inspection.photos import (
-    Photo,
-    PhotoSource,
-    find_images,
-    landmark_names_of,
-    landmark_titles,
-    manifest_photos,
-)
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
-from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_images import evaluation_manifest, read_training_manifest
 
 #: Recalls, one row for each interval whose mean precision is drawn.
 _RECALLS = ((np.arange(250) + 0.5) / 250).reshape(25, 10)
@@ -89,7 +67,7 @@ _FIXED_COLOURS = {
 _METRIC = "H-AP"
 
 #: Reads the images that the first run of a method was evaluated on.
-_ReadImages = Callable[[MethodResults], "EvaluatedImages"]
+_ReadImages = Callable[[MethodResults], EvaluatedImages]
 
 
 def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
@@ -355,83 +333,3 @@ def _result_of_task(result: RetrievalResult, task: RetrievalTask) -> RetrievalRe
     if not queries.isin(result.per_query.index).all():
         return result
     return replace(result, per_query=result.per_query.loc[queries])
-
-
-@dataclass(frozen=True, eq=False)
-class EvaluatedImages:
-    """Images that a run was evaluated on, without those that could not be read.
-
-    Args:
-        task: Retrieval task, with labels and ids of queries and gallery.
-        class_names: Names of the classes of each level that the labels number, finest first.
-        photos: Function from the file of a hierarchy, whose categories name the landmarks, to the descriptions and
-            photographs of the images; None to show ids. GLDv2's protocol has a hierarchy of its own.
-    """
-
-    task: RetrievalTask
-    class_names: tuple[Sequence[str], ...]
-    photos: Callable[[Path | None], PhotoSource]
-
-    def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
-        """Return the embeddings and labels of the gallery, and of the queries where they are other images.
-
-        Rows of -1 are those of unlabelled images. An image with several labels has its first.
-        """
-        task = self.task
-        assert task.query_labels is not None
-        assert task.gallery_labels is not None
-        parts = [(task.gallery, main_labels(task.gallery_labels))]
-        return parts if task.queries is task.gallery else [*parts, (task.queries, main_labels(task.query_labels))]
-
-
-def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
-    """Read the embeddings that a run was evaluated with; those of queries and gallery in files are memory-mapped.
-
-    Of GLDv2's protocol, the task is that of the labelled images; of several manifests, that of the last.
-
-    Raises:
-        InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
-    """
-    if isinstance(evaluation, Gldv2Evaluation):
-        return _read_gldv2_images(evaluation, run)
-    assert isinstance(evaluation, PicturedEvaluation)
-    data, name = run.settings.data, SPLIT_EMBEDDINGS
-    if isinstance(evaluation, ManifestsEvaluation):
-        name, path = list(evaluation.manifests.items())[-1]
-        data = data.model_copy(update={"manifest": path})
-    folder = data.root or data.manifest.parent
-    embeddings = read_embeddings(embedding_file(run.folder, name))
-    assert embeddings.ids is not None
-    manifest = evaluation_manifest(read_training_manifest(data, folder), data)
-    row_of = {name: row for row, name in enumerate(manifest.ids)}
-    manifest = manifest.take(np.array([row_of[name] for name in embeddings.ids.tolist()]))
-    task = split_task(
-        embeddings.vectors,
-        manifest.labelling,
-        None if data.queries is None else manifest.splits == data.queries,
-        ids=embeddings.ids,
-        level_names=manifest.level_names,
-    )
-
-    def photos(hierarchy: Path | None) -> PhotoSource:
-        titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
-        return manifest_photos(manifest, folder, task.query_ids, task.gallery_ids, titles)
-
-    return EvaluatedImages(task, manifest.class_names, photos)
-
-
-def _read_gldv2_images(evaluation: Gldv2Evaluation, run: Run) -> EvaluatedImages:
-    inputs = EvaluationInputs.read(evaluation.evaluation_files(run.folder))
-    hierarchy = inputs.hierarchy
-    assert hierarchy is not None
-    task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
-
-    def photo(ids: Any, labels: Any) -> Callable[[int], Photo]:
-        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
-
-    def photos(_: Path | None) -> PhotoSource:
-        images = find_images(evaluation.gallery), find_images(evaluation.queries)
-        gallery = photo(task.gallery_ids, task.gallery_labels)
-        return PhotoSource(photo(task.query_ids, task.query_labels), gallery, *images)
-
-    return EvaluatedImages(task, (list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes), photos)

@@ -576,17 +576,11 @@ class ClassVotes:
         raise ValueError(f"no such superclass of {label_id} points to the group {group}")
 
     def _describe(self, item: str, own: frozenset[int], group: int) -> str:
-        name = self._labels.get(item, item)
-        numbers = [n for n in self._named.get(item, ()) if n not in own]
-        decided = [
-            n
-            for n in numbers
-            if self._examples.rows[n].source == "decision" and self._examples.rows[n].group == group
-        ]
+        name, rows = self._labels.get(item, item), self._examples.rows
+        numbers = [n for n in self._named.get(item, ()) if n not in own and rows[n].group == group]
+        decided = [n for n in numbers if rows[n].source == "decision"]
         if decided:
             return f"subclass of {self._examples.quote(decided[0])}"
-        if self._examples.linked_groups.get(item) == group or any(
-            self._examples.rows[n].group == group for n in numbers
-        ):
+        if numbers or self._examples.linked_groups.get(item) == group:
             return f"subclass of {name}"
         return f"subclass of {name}, as others of the group"

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from hgld.benchmark import comparison_figures
-from hgld.benchmark.comparison_figures import draw_comparison, read_evaluated_images, write_strips
+from hgld.benchmark.comparison_figures import draw_comparison, write_strips
+from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.runs import BenchmarkSettings, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.benchmark.comparison_figures import read_evaluated_images, write_strips
+from hgld.benchmark.comparison_figures import write_strips
+from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults

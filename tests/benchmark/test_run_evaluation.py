@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from hgld.benchmark import worker
-from hgld.benchmark.comparison_figures import read_evaluated_images
+from hgld.benchmark.evaluated_images import read_evaluated_images
 from hgld.benchmark.evaluations import ManifestsEvaluation
 from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
 from hgld.compute.processes import Processes
