@@ -188,15 +188,14 @@ def by_split(runs: Sequence[EvaluatedRun]) -> dict[int | None, list[EvaluatedRun
     return groups
 
 
-def best_baseline(methods: Sequence[MethodResults], metric: str) -> MethodResults | None:
-    """Return the baseline with the best mean of a metric; None if no baseline has the metric."""
-    known = [method for method in methods if method.baseline and not math.isnan(method.means.get(metric, math.nan))]
-    return max(known, key=lambda method: goodness(metric, method.means[metric]), default=None)
-
-
 def best_baselines(methods: Sequence[MethodResults], metrics: Sequence[str]) -> dict[str, MethodResults]:
-    """Return the best baseline of each metric, without metrics that no baseline has."""
-    return {metric: best for metric in metrics if (best := best_baseline(methods, metric)) is not None}
+    """Return the baseline with the best mean of each metric, without metrics that no baseline has."""
+    best: dict[str, MethodResults] = {}
+    for metric in metrics:
+        known = [each for each in methods if each.baseline and not math.isnan(each.means.get(metric, math.nan))]
+        if known:
+            best[metric] = known[int(np.argmax([goodness(metric, each.means[metric]) for each in known]))]
+    return best
 
 
 def difference(method: MethodResults, baseline: MethodResults, metric: str) -> Difference:

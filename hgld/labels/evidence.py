@@ -389,11 +389,10 @@ class Endings:
     def __init__(self, examples: Examples) -> None:
         self._examples = examples
         self._numbers: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-        self._votes: defaultdict[tuple[str, ...], Floats] = defaultdict(lambda: np.zeros(examples.n_columns))
         for number, example in enumerate(examples.rows):
-            for ending, weight in _weighted_endings(example.text):
+            for ending, _ in _weighted_endings(example.text):
                 self._numbers[ending].append(number)
-                self._votes[ending][example.group] += weight
+        self._votes = self._count_votes(range(len(examples.rows)))
 
     def shares(self, text: str, own: Iterable[int]) -> Floats:
         """Return the smoothed share of each group among the examples that end as a label does.
@@ -404,7 +403,7 @@ class Endings:
         Returns:
             float64, shape (n_groups + 1,); sums to less than 1.
         """
-        own_votes = self._own_votes(own)
+        own_votes = self._count_votes(own)
         shares = np.zeros(self._examples.n_columns)
         for ending, _ in reversed(_weighted_endings(text)):
             if ending not in self._votes:
@@ -413,9 +412,9 @@ class Endings:
             shares = (votes + _SHORTER_WEIGHT * shares) / (votes.sum() + _SHORTER_WEIGHT)
         return shares
 
-    def _own_votes(self, own: Iterable[int]) -> dict[tuple[str, ...], Floats]:
+    def _count_votes(self, numbers: Iterable[int]) -> Mapping[tuple[str, ...], Floats]:
         votes: dict[tuple[str, ...], Floats] = {}
-        for number in own:
+        for number in numbers:
             example = self._examples.rows[number]
             for ending, weight in _weighted_endings(example.text):
                 votes.setdefault(ending, np.zeros(self._examples.n_columns))[example.group] += weight
