@@ -243,13 +243,11 @@ class ModelComparison:
                 parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
             return torch.cat(parts).numpy()
         if kind == "center":
-            centred: Vectors = vectors - fitted.mean(0)
-            return centred
+            return np.asarray(vectors - fitted.mean(0))
         if n_dims > len(fitted):
             raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
         pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
-        reduced: Vectors = pca.transform(vectors).astype(np.float32)
-        return reduced
+        return np.asarray(pca.transform(vectors), np.float32)
 
     def _evaluation_file(self, name: str) -> Path:
         return self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"

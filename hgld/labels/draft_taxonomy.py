@@ -197,8 +197,7 @@ def _cut(distances: Floats, n_parts: int, linkage: str) -> Integers:
         return np.zeros(1, np.int64)
     # Rounded: the order of summation depends on the row, and must not decide between equal distances.
     merges = hierarchy.linkage(squareform(np.round(distances, 9), checks=False), linkage)
-    parts: Integers = hierarchy.cut_tree(merges, [n_parts])[:, 0]
-    return parts
+    return np.asarray(hierarchy.cut_tree(merges, [n_parts])[:, 0])
 
 
 def _largest_first(rows: Integers, parts: Integers, counts: Integers) -> list[Integers]:

@@ -148,8 +148,7 @@ class NGrams:
         from sklearn.feature_extraction.text import HashingVectorizer
 
         counts = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 4), n_features=self._DIMENSION)
-        vectors: NDArray[np.float32] = counts.transform(texts).toarray().astype(np.float32)
-        return vectors
+        return np.asarray(counts.transform(texts).toarray(), np.float32)
 
 
 def _mini_lm(device: torch.device) -> TextEncoder:
