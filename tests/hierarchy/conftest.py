@@ -11,6 +11,7 @@ from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
 from tests.labels.label_tables import PROVENANCE, scraped_row
+from tests.review.sessions import not_none
 
 WHEN = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.timezone.utc)
 #: Items and labels.
@@ -97,8 +98,13 @@ def write_completed(folder: Path) -> Callable[..., Path]:
     return write
 
 
-def run(clean: Path, config: BuildConfig | None = None, **options: Any) -> BuildSummary | None:
+def run(clean: Path, config: BuildConfig | None = None, **options: Any) -> BuildSummary:
     """Build hierarchy.parquet beside a clean table, with the decisions, groups and labels of :func:`folder`."""
+    return not_none(rerun(clean, config, **options))
+
+
+def rerun(clean: Path, config: BuildConfig | None = None, **options: Any) -> BuildSummary | None:
+    """The same, which returns None if the hierarchy is up to date."""
     folder = clean.parent
     files = {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
     if config is not None and config.multi:

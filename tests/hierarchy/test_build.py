@@ -11,8 +11,9 @@ from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig
 from hgld.labels.clean import CleanConfig, clean_file
 from tests.commands import run_hgld
-from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, VOLCANO, WIDE, run
+from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, VOLCANO, WIDE, rerun, run
 from tests.labels.label_tables import write_classes
+from tests.review.sessions import not_none
 
 
 @pytest.fixture
@@ -40,7 +41,6 @@ def test_every_landmark_gets_the_group_of_its_label(clean: Path) -> None:
         ("train", 3, "church building", "church", "human-made"),
         ("train", 5, "lake", "lake", "natural"),
     ]
-    assert summary is not None
     assert format_build(summary).splitlines() == [
         "5 of 6 landmarks kept, in 3 groups",
         "  natural: 3 landmarks in 2 groups",
@@ -55,7 +55,7 @@ def test_changed_decisions_change_the_hierarchy(clean: Path) -> None:
     run(clean)
     decisions = clean.with_name("decisions.csv")
     decisions.write_text(decisions.read_text().replace("group,mountain", "group,volcano"))
-    assert run(clean) is not None
+    run(clean)
     assert ("volcano",) in rows(clean.parent, "hierarchical_label")
 
 
@@ -71,7 +71,6 @@ def test_undecided_labels_stop_the_build(folder: Path, write_scraped: Callable[.
 
     summary = run(folder / "clean.parquet", BuildConfig(allow_undecided=True))
     assert rows(folder, "landmark_id", "hierarchical_label") == [(4, "lake")]
-    assert summary is not None
     assert sum(summary.undecided.values()) == 3
 
 
@@ -102,7 +101,7 @@ def test_the_official_files_are_written(clean: Path) -> None:
     assert load_hierarchy(folder) == load_hierarchy(clean.with_name("hierarchy.parquet"))
     # Asked for again, they are written again, although the table is up to date.
     (folder / "train_label_to_hierarchical.csv").unlink()
-    assert run(clean, csv=folder) is None
+    assert rerun(clean, csv=folder) is None
     assert (folder / "train_label_to_hierarchical.csv").read_bytes() == raw
 
 
@@ -123,9 +122,8 @@ def test_several_labels_are_kept_on_request(clean: Path) -> None:
     # Cleaning had kept "building" and "church building" apart: the dropped one does not keep the other out.
     assert ("train", 7, "church building", "church", ["church"]) in kept
     assert ("train", 1, "lake", "lake", ["lake"]) in kept
-    assert summary is not None
-    assert summary.several is not None
-    assert (summary.landmarks, summary.several.restored, summary.several.with_several) == (6, 2, 1)
+    several = not_none(summary.several)
+    assert (summary.landmarks, several.restored, several.with_several) == (6, 2, 1)
 
 
 def test_label_chosen_by_clean_comes_first(folder: Path, write_scraped: Callable[..., Path]) -> None:
@@ -133,9 +131,8 @@ def test_label_chosen_by_clean_comes_first(folder: Path, write_scraped: Callable
     clean_file([scraped], folder / "clean.parquet", CleanConfig(keep_multiple="first"))
     summary = run(folder / "clean.parquet", BuildConfig(multi=True, allow_undecided=True))
     assert rows(folder, "landmark_id", "hierarchical_labels") == [(1, ["bridge", "lake"]), (3, ["lake", "bridge"])]
-    assert summary is not None
-    assert summary.several is not None
-    assert list(summary.several.undecided) == list(summary.undecided)
+    several = not_none(summary.several)
+    assert list(several.undecided) == list(summary.undecided)
 
 
 def test_several_labels_need_the_scraped_tables(clean: Path) -> None:
@@ -162,7 +159,6 @@ def test_extra_levels_stand_between_group_and_root(clean: Path) -> None:
     assert tree.level_names[2:4] == ("extra_level_1", "extra_level_2")
     assert tree.ancestors("lake", "hierarchical_label") == ("nature", "nature", "natural")
     assert tree.ancestors("church", "hierarchical_label") == ("church", "church", "human-made")
-    assert summary is not None
     assert list(summary.level_sizes) == [2, 2]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,6 +38,7 @@ from hgld.taxonomy.groups import Group, write_taxonomy
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, WHEN, WIDE
 from tests.labels.label_tables import PROVENANCE, scraped_row
+from tests.review.sessions import not_none
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
 
@@ -91,6 +93,12 @@ def test_disjoint_hierarchies_have_no_agreement() -> None:
     assert not result.identical
 
 
+COLUMNS = [
+    *("split", "landmark_id", "change", "before", "after", "cause", "label_before", "label_after"),
+    *("item_before", "item_after", "revision_before", "revision_after"),
+]
+
+
 def test_texts_of_changes_are_no_formulas(tmp_path: Path) -> None:
     write_changes(tmp_path / "changes.csv", pd.DataFrame([["train", 1, "=1+1", "", "@SUM(A1)", None]]))
     assert (tmp_path / "changes.csv").read_text().splitlines()[1] == "train,1,'=1+1,,'@SUM(A1),"
@@ -101,10 +109,7 @@ def test_changes_are_written_to_csv(tmp_path: Path) -> None:
     write_changes(tmp_path / "changes.csv", changes)
     with (tmp_path / "changes.csv").open(encoding="utf-8", newline="") as stream:
         header, *rows = csv.reader(stream)
-        assert header == [
-            *("split", "landmark_id", "change", "before", "after", "cause", "label_before", "label_after"),
-            *("item_before", "item_after", "revision_before", "revision_after"),
-        ]
+        assert header == COLUMNS
         assert [row[:5] for row in rows] == [
             ["index", "1", "lost", "church", ""],
             ["index", "2", "added", "", "church"],
@@ -180,19 +185,15 @@ def test_compare_command(tmp_path: Path) -> None:
     for name, content in (("a", BEFORE), ("b", AFTER)):
         rows = content.filter(splits=["train"]).to_pandas().drop(columns="split")
         rows.to_csv(tmp_path / f"train_{name}.csv", index=False)
-    files = [str(tmp_path / f"train_{name}.csv") for name in "ab"]
+    files = [tmp_path / f"train_{name}.csv" for name in "ab"]
     picture, changes = tmp_path / "flows.png", tmp_path / "changes.csv"
     result = run_hgld("compare", *files, "-o", picture, "--changes", changes)
     assert "3 landmarks moved, in 2 flows between groups" in result.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert len(changes.read_text().splitlines()) == 4
     result = run_hgld("compare", *files, "--json")
-    assert json.loads(result.output)["flows"][0] == {
-        "source": "chapel",
-        "target": "mosque",
-        "landmarks": 2,
-        "renamed": True,
-    }
+    flow = {"source": "chapel", "target": "mosque", "landmarks": 2, "renamed": True}
+    assert json.loads(result.output)["flows"][0] == flow
 
 
 @pytest.mark.slow
@@ -280,14 +281,14 @@ def build_in(
     write_decisions(folder / "decided.csv", decisions)
     (folder / "irrelevant.csv").write_text(f"item,label,reason\n{irrelevant},x,says nothing\n")
     clean_file([folder / "from_the_web.parquet"], folder / "labels.parquet", irrelevant=folder / "irrelevant.csv")
-    build_file(
-        folder / "labels.parquet",
-        folder / "hierarchy.parquet",
-        BuildConfig(allow_undecided=True),
-        decisions=folder / "decided.csv",
-        taxonomy=folder / "taxonomy.csv",
-    )
-    return folder / "hierarchy.parquet"
+    return build(folder / "hierarchy.parquet", BuildConfig(allow_undecided=True))
+
+
+def build(out: Path, config: BuildConfig, **options: Any) -> Path:
+    """Build a hierarchy beside the tables of :func:`build_in`."""
+    files: dict[str, Any] = {"decisions": out.with_name("decided.csv"), "taxonomy": out.with_name("taxonomy.csv")}
+    build_file(out.with_name("labels.parquet"), out, config, **files, **options)
+    return out
 
 
 @pytest.fixture
@@ -322,24 +323,13 @@ def test_every_cause(versions: tuple[Path, Path], tmp_path: Path) -> None:
         13: ("lost", "cleaning"),
         14: ("root", "taxonomy"),
     }
-    assert changes[2] == {
-        "split": "train",
-        "landmark_id": "2",
-        "change": "moved",
-        "before": "lake",
-        "after": "church",
-        "cause": "wikidata",
-        "label_before": "lake",
-        "label_after": "church building",
-        "item_before": "Q2",
-        "item_after": "Q2",
-        "revision_before": "10",
-        "revision_after": "11",
-    }
+    assert list(changes[2]) == COLUMNS
+    assert list(changes[2].values()) == [
+        *("train", "2", "moved", "lake", "church", "wikidata", "lake", "church building", "Q2", "Q2", "10", "11")
+    ]
     assert (changes[3]["label_after"], changes[13]["label_after"]) == ("(unlabelled)", "(multiple)")
     assert (changes[14]["before"], changes[14]["after"]) == ("human-made", "natural")
-    explanation = comparison.explanation
-    assert explanation is not None
+    explanation = not_none(comparison.explanation)
     assert explanation.same_place == 1
     assert not explanation.missing
     assert [astuple(counts) for counts in explanation.causes] == [
@@ -385,23 +375,12 @@ def test_groups_from_photographs_are_not_those_of_labels(tmp_path: Path) -> None
 
 def test_changed_settings(versions: tuple[Path, Path], tmp_path: Path) -> None:
     first, _ = versions
-    other = first.with_name("several.parquet")
-    folder = first.parent
-    scraped = folder / "from_the_web.parquet"
-    (folder / "irrelevant.csv").write_text("item,label,reason\nQ999999,x,says nothing\n")
-    config = BuildConfig(multi=True, allow_undecided=True)
-    clean_file([scraped], folder / "labels.parquet", irrelevant=folder / "irrelevant.csv", force=True)
-    for out, settings in ((first, BuildConfig(allow_undecided=True)), (other, config)):
-        build_file(
-            folder / "labels.parquet",
-            out,
-            settings,
-            decisions=folder / "decided.csv",
-            taxonomy=folder / "taxonomy.csv",
-            scraped=[scraped] if settings.multi else None,
-            irrelevant=folder / "irrelevant.csv" if settings.multi else None,
-            force=True,
-        )
+    other, irrelevant = first.with_name("several.parquet"), first.with_name("irrelevant.csv")
+    scraped = [first.with_name("from_the_web.parquet")]
+    irrelevant.write_text("item,label,reason\nQ999999,x,says nothing\n")
+    clean_file(scraped, first.with_name("labels.parquet"), irrelevant=irrelevant, force=True)
+    build(first, BuildConfig(allow_undecided=True), force=True)
+    build(other, BuildConfig(multi=True, allow_undecided=True), scraped=scraped, irrelevant=irrelevant)
     compare_files(first, other, changes=tmp_path / "changes.csv")
     assert {number: row["cause"] for number, row in changes_of(tmp_path / "changes.csv").items()} == {13: "settings"}
 
@@ -409,9 +388,8 @@ def test_changed_settings(versions: tuple[Path, Path], tmp_path: Path) -> None:
 def test_missing_tables_are_named(versions: tuple[Path, Path], tmp_path: Path) -> None:
     first, second = versions
     (first.parent / "from_the_web.parquet").unlink()
-    explanation = compare_files(first, second, changes=tmp_path / "changes.csv").explanation
+    explanation = not_none(compare_files(first, second, changes=tmp_path / "changes.csv").explanation)
     changes = changes_of(tmp_path / "changes.csv")
-    assert explanation is not None
     assert explanation.missing == (f"{first.parent} has no scraped table that {first} was made from",)
     assert {number: row["cause"] for number, row in changes.items() if row["cause"] != "unknown"} == {
         8: "decisions",
@@ -420,9 +398,8 @@ def test_missing_tables_are_named(versions: tuple[Path, Path], tmp_path: Path) -
     }
     assert (changes[2]["item_before"], changes[2]["revision_after"]) == ("", "11")
     (first.parent / "labels.parquet").unlink()
-    explanation = compare_files(first, second, changes=tmp_path / "changes.csv").explanation
+    explanation = not_none(compare_files(first, second, changes=tmp_path / "changes.csv").explanation)
     assert changes_of(tmp_path / "changes.csv")[8]["cause"] == "decisions"
-    assert explanation is not None
     assert explanation.same_place is None
     assert "has no clean table" in explanation.missing[0]
 
@@ -430,8 +407,7 @@ def test_missing_tables_are_named(versions: tuple[Path, Path], tmp_path: Path) -
 def test_tables_of_another_run_do_not_count(versions: tuple[Path, Path]) -> None:
     first, second = versions
     second.with_name("labels.parquet").write_bytes(first.with_name("labels.parquet").read_bytes())
-    explanation = compare_files(first, second).explanation
-    assert explanation is not None
+    explanation = not_none(compare_files(first, second).explanation)
     assert explanation.missing == (f"{second.parent} has no clean table that {second} was made from",)
 
 

@@ -14,7 +14,8 @@ from hgld.hierarchy.stats import hierarchy_stats
 from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
 from tests.commands import run_hgld
-from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, WIDE, run
+from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, WIDE, rerun, run
+from tests.review.sessions import not_none
 
 
 @pytest.fixture
@@ -57,10 +58,8 @@ def test_proposals_from_the_score_on_are_taken_and_marked(clean: Path, completed
         ("train", 3): ("church", "photographs"),
         ("train", 5): ("lake", "photographs"),
     }
-    assert hierarchy.supercategories is not None
-    assert hierarchy.supercategories[1] == "bridge"
+    assert not_none(hierarchy.supercategories)[1] == "bridge"
     assert hierarchy.ancestors("index/2", "landmark") == ("bridge", "human-made")
-    assert summary is not None
     assert format_build(summary).splitlines()[3:5] == [
         "  3 take their group from photographs, as no label of theirs has one; 85.3% of these are expected to be "
         "right",
@@ -69,11 +68,10 @@ def test_proposals_from_the_score_on_are_taken_and_marked(clean: Path, completed
     provenance = tables.read_provenance(clean.with_name("hierarchy.parquet"))
     assert provenance.parameters["completed_above"] == 0.8
     assert "completed" in provenance.inputs
-    assert run(clean, completed=completed) is None
-    assert run(clean, BuildConfig(completed_above=0.9), completed=completed) is not None
-    assert set(groups(load_hierarchy(clean.with_name("hierarchy.parquet")))) == {
-        *(("index", 1), ("index", 2), ("train", 1), ("train", 2))
-    }
+    assert rerun(clean, completed=completed) is None
+    run(clean, BuildConfig(completed_above=0.9), completed=completed)
+    left = {("index", 1), ("index", 2), ("train", 1), ("train", 2)}
+    assert set(groups(load_hierarchy(clean.with_name("hierarchy.parquet")))) == left
 
 
 def test_without_proposals_nothing_changes(clean: Path, completed: Path) -> None:
@@ -99,12 +97,10 @@ def test_official_files_leave_completed_landmarks_out(clean: Path, completed: Pa
 
 def test_several_groups_are_not_mixed_with_proposals(clean: Path, completed: Path) -> None:
     summary = run(clean, BuildConfig(multi=True, extra_levels=0), completed=completed)
-    assert summary is not None
-    assert summary.several is not None
-    assert (summary.several.restored, summary.several.with_several) == (1, 1)
+    several = not_none(summary.several)
+    assert (several.restored, several.with_several) == (1, 1)
     hierarchy = load_hierarchy(clean.with_name("hierarchy.parquet"))
-    assert hierarchy.hierarchical_labels is not None
-    assert hierarchy.hierarchical_labels.tolist()[:2] == [("church",), ("bridge",)]
+    assert not_none(hierarchy.hierarchical_labels).tolist()[:2] == [("church",), ("bridge",)]
 
 
 def test_proposals_alone_make_no_error_of_missing_labels(

@@ -16,6 +16,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, column_of, load_hierarchy, lowest_common_level, relevance
 from hgld.hierarchy.files import write_official
 from tests.child_processes import run_script
+from tests.review.sessions import not_none
 
 PROVENANCE = tables.Provenance("test")
 #: Group and root by super-category.
@@ -31,23 +32,19 @@ TREE = {
 
 def frame(*landmarks: tuple[str, int, str], multi: bool = False, extra: bool = False) -> pd.DataFrame:
     """Landmarks of (split, id, super-category)."""
-    rows: list[dict[str, object]] = []
-    for split, number, label in landmarks:
-        group, root = TREE[label]
-        row: dict[str, object] = {
-            "split": split,
-            "landmark_id": number,
-            "category": f"http://commons.wikimedia.org/wiki/Category:L{number}",
-            "supercategory": label,
-            "hierarchical_label": group,
-            "natural_or_human_made": root,
-        }
-        if extra:
-            row["extra_levels"] = [f"{group} and such", f"all {root}"]
-        if multi:
-            row["hierarchical_labels"] = [group, "church"] if group != "church" else [group]
-        rows.append(row)
-    table: pd.DataFrame = pd.DataFrame(rows)
+    table = pd.DataFrame(landmarks, columns=["split", "landmark_id", "supercategory"])
+    places = [TREE[label] for _, _, label in landmarks]
+    groups, roots = zip(*places, strict=True)
+    table.insert(
+        2, "category", [f"http://commons.wikimedia.org/wiki/Category:L{number}" for _, number, _ in landmarks]
+    )
+    table = table.assign(hierarchical_label=groups, natural_or_human_made=roots)
+    if extra:
+        table["extra_levels"] = [
+            [f"{group} and such", f"all {root}"] for group, root in zip(groups, roots, strict=True)
+        ]
+    if multi:
+        table["hierarchical_labels"] = [list(dict.fromkeys([group, "church"])) for group in groups]
     return table
 
 
@@ -303,8 +300,7 @@ def test_built_table_is_loaded(tmp_path: Path, extra: bool, multi: bool) -> None
     assert hgld.load_hierarchy(str(tmp_path)) == tree
     assert tree.n_levels == (5 if extra else 3)
     if multi:
-        assert tree.hierarchical_labels is not None
-        assert tree.hierarchical_labels.tolist()[0] == ("mountain", "church")
+        assert not_none(tree.hierarchical_labels).tolist()[0] == ("mountain", "church")
 
 
 def test_official_files_are_loaded(tmp_path: Path, some: Hierarchy) -> None:
@@ -412,8 +408,7 @@ def test_split_leaves_the_rest_in_the_group(some: Hierarchy) -> None:
 
 def test_merge_renames_further_groups_too() -> None:
     tree = Hierarchy.from_pandas(frame(*SOME, multi=True)).merge(["church", "castle / fort"], "building")
-    assert tree.hierarchical_labels is not None
-    assert tree.hierarchical_labels.tolist() == [
+    assert not_none(tree.hierarchical_labels).tolist() == [
         ("mountain", "building"),
         ("building",),
         ("water", "building"),

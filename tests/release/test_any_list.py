@@ -8,10 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from hgld import tables
-from hgld.cli import app
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.release.publish import verify_checksums
 from hgld.tables import Provenance
@@ -163,11 +161,11 @@ def test_a_release_is_pushed_with_a_tag_that_never_changes(birds: Path, hub: Hub
     assert hub.head("datasets/ada/birds").keys() - {".gitattributes"} == texts(out).keys()
     assert hgld("push-dataset", out, "ada/birds") == "ada/birds: up to date\n"
     (out / "README.md").write_text("mine")
-    assert "files are not those of hgld release" in CliRunner().invoke(app, ["push-dataset", str(out), "a/b"]).output
+    assert "files are not those of hgld release" in run_hgld("push-dataset", out, "a/b", code=1).output
     facts = birds.with_name("release.yaml")
     facts.write_text(facts.read_text().replace("entity: entity", "entity: bird"))
     hgld("release", birds, "-o", out, "--force")
-    refused = CliRunner().invoke(app, ["push-dataset", str(out), "ada/birds"]).output
+    refused = run_hgld("push-dataset", out, "ada/birds", code=1).output
     assert "v1.0.0 is published with other files; raise the version" in refused
     facts.write_text(facts.read_text().replace("version: 1.0.0", "version: 1.1.0"))
     hgld("release", birds, "-o", out)
