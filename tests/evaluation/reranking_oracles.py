@@ -22,7 +22,8 @@ def direction(a: Vector) -> Vector:
 
 def nearest(query: Vector, items: Sequence[Vector], leave_out: int | None = None) -> list[int]:
     """Positions of items, the highest cosine first, without one of them."""
-    return [i for i in sorted(range(len(items)), key=lambda i: -cos(query, items[i])) if i != leave_out]
+    cosines = np.array(items) @ query / np.linalg.norm(items, axis=1)
+    return [i for i in np.argsort(-cosines, kind="stable").tolist() if i != leave_out]
 
 
 def ranking(query: Vector, gallery: Sequence[Vector], settings: RerankSettings) -> list[int]:
@@ -58,10 +59,11 @@ def k_reciprocal(query: Vector, candidates: Sequence[Vector], settings: RerankSe
     points = [query, *candidates]
     everyone = range(len(points))
     d = [[0.0 if i == j else 1 - cos(points[i], points[j]) for j in everyone] for i in everyone]
+    by_distance = [sorted((j for j in everyone if j != i), key=lambda j: d[i][j]) for i in everyone]
 
     def first(i: int, k: int) -> set[int]:
         """N(i, k) and i itself, which is its own first neighbour."""
-        return {i, *sorted((j for j in everyone if j != i), key=lambda j: d[i][j])[:k]}
+        return {i, *by_distance[i][:k]}
 
     def reciprocal(i: int, k: int) -> set[int]:
         return {j for j in first(i, k) if i in first(j, k)}

@@ -10,9 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.compute import scoring
 from hgld.compute.compiled import is_compiled
 from hgld.compute.executors import Part
@@ -26,6 +24,7 @@ from hgld.evaluation.retrieval_task import RetrievalTask, with_distractors
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
+from tests.commands import run_hgld
 
 counts_distractors = pytest.mark.skipif(not is_compiled(), reason="distractors are counted by compiled loops")
 METRICS = ("H-AP", "NDCG", "ASI", "wAP", "mAP@R", "R@1", "hF", "mistake_severity")
@@ -160,10 +159,8 @@ def test_large_galleries(several_labels: bool) -> None:
 # Files
 
 
-def run(*arguments: object, fails: bool = False) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert bool(result.exit_code) == fails, result.output
-    return result.output
+def run(*arguments: object, code: int = 0) -> str:
+    return run_hgld(*arguments, code=code).output
 
 
 @pytest.fixture
@@ -197,7 +194,7 @@ def test_parts_of_distractors_add_up(files: list[object], tmp_path: Path, monkey
         assert run(*files, "--counts", counts, "--part", f"{number}/3").strip() == str(
             counts / f"{number}-of-3.parquet"
         )
-    assert "run --part N/3 for N = 2" in run(*files, "--counts", counts, fails=True)
+    assert "run --part N/3 for N = 2" in run(*files, "--counts", counts, code=1)
     run(*files, "--counts", counts, "--part", "2/3", "--metric", "R@1")  # metrics do not matter
     assert run(*files, "--counts", counts, "--part", "2/3").strip().endswith("2-of-3.parquet: up to date")
     merged = run(*files, "--counts", counts, "--json", "--per-query", tmp_path / "merged.parquet")
@@ -205,11 +202,11 @@ def test_parts_of_distractors_add_up(files: list[object], tmp_path: Path, monkey
     first, second = (read_per_query(tmp_path / f"{name}.parquet")[0] for name in ("whole", "merged"))
     assert_same(second, first)
     (counts / "2-of-4.parquet").write_bytes((counts / "2-of-3.parquet").read_bytes())
-    assert "counts of 3 and 4 parts" in run(*files, "--counts", counts, fails=True)
+    assert "counts of 3 and 4 parts" in run(*files, "--counts", counts, code=1)
     (counts / "2-of-4.parquet").unlink()
     np.save(tmp_path / "r1m" / "3.npy", np.ones((2, 8)))
     (tmp_path / "r1m" / "3.ids.txt").write_text("a\nb\n")
-    assert "run --part N/3 for N = 1-3" in run(*files, "--counts", counts, fails=True)
+    assert "run --part N/3 for N = 1-3" in run(*files, "--counts", counts, code=1)
 
 
 @counts_distractors
@@ -220,7 +217,7 @@ def test_a_killed_part_leaves_no_counts(files: list[object], tmp_path: Path, mon
     part = (*files, "--counts", tmp_path / "counts", "--part", "1/1")
     with monkeypatch.context() as patch:
         patch.setattr("pyarrow.parquet.write_table", fail)
-        run(*part, fails=True)
+        run(*part, code=130)
     assert not list((tmp_path / "counts").glob("*.parquet"))
     assert run(*part).strip() == str(tmp_path / "counts" / "1-of-1.parquet")
 
@@ -236,7 +233,7 @@ def test_a_killed_part_leaves_no_counts(files: list[object], tmp_path: Path, mon
 )
 def test_what_distractors_do_not_allow(files: list[object], options: list[str], message: str, tmp_path: Path) -> None:
     options = [str(tmp_path / option) if option == "p.csv" else option for option in options]
-    assert message.replace("`part`", "--part") in " ".join(run(*files, *options, fails=True).split())
+    assert message.replace("`part`", "--part") in " ".join(run(*files, *options, code=1).split())
 
 
 def test_a_gallery_of_parts_gives_the_numbers_of_one_file(files: list[object], tmp_path: Path) -> None:

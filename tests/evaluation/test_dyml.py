@@ -4,19 +4,15 @@ import pytest
 
 from hgld.datasets.readers.fine_grained import LEVELS, read_test_set
 from hgld.errors import InputError
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
+from tests.datasets.test_readers import write
 
 
 @pytest.fixture
 def vehicle(tmp_path: Path) -> Path:
     """As published: the first image stands in the line of the header."""
     for n, level in enumerate(LEVELS):
-        write(tmp_path / f"bmk_{level}" / "query.csv", f"fname, labels0.jpg, {n}\n5.jpg, 9\n7.jpg, 9\n")
-        write(tmp_path / f"bmk_{level}" / "gallery.csv", f"fname, labels3.jpg, {n}\n5.jpg, 9\n0.jpg, {n}\n")
+        write(tmp_path, {f"bmk_{level}/query.csv": f"fname, labels0.jpg, {n}\n5.jpg, 9\n7.jpg, 9\n"})
+        write(tmp_path, {f"bmk_{level}/gallery.csv": f"fname, labels3.jpg, {n}\n5.jpg, 9\n0.jpg, {n}\n"})
     return tmp_path
 
 
@@ -39,7 +35,7 @@ def test_query_is_identified_in_the_gallery_by_name(vehicle: Path) -> None:
 
 @pytest.mark.parametrize("header", ["fname, labels0.jpg", "fname, labels", "fname,anything"])
 def test_a_header_on_a_line_of_its_own(vehicle: Path, header: str) -> None:
-    write(vehicle / "bmk_fine" / "query.csv", f"{header}\n5.jpg, 9\n")
+    write(vehicle, {"bmk_fine/query.csv": f"{header}\n5.jpg, 9\n"})
     fine = read_test_set(vehicle)["fine"]
     assert fine.query_ids == ("bmk_fine/query/5.jpg",)
     assert fine.query_labels.tolist() == [9]
@@ -54,7 +50,7 @@ def test_a_header_on_a_line_of_its_own(vehicle: Path, header: str) -> None:
     ],
 )
 def test_single_set_for_all_levels(tmp_path: Path, text: str) -> None:
-    write(tmp_path / "mini-bmk_all_in_one" / "label.csv", text)
+    write(tmp_path, {"mini-bmk_all_in_one/label.csv": text})
     levels = read_test_set(tmp_path)
     assert [levels[level].query_labels.tolist() for level in LEVELS] == [[300, 301], [20, 21], [1, 2]]
     for level in levels.values():
@@ -78,14 +74,14 @@ def test_single_set_for_all_levels(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_bad_rows_are_reported_by_line(vehicle: Path, text: str, message: str) -> None:
-    write(vehicle / "bmk_fine" / "query.csv", text)
+    write(vehicle, {"bmk_fine/query.csv": text})
     with pytest.raises(InputError, match=message) as caught:
         read_test_set(vehicle)
     assert str(vehicle / "bmk_fine" / "query.csv") in str(caught.value)
 
 
 def test_names_with_conflicting_labels_are_refused(vehicle: Path) -> None:
-    write(vehicle / "bmk_coarse" / "gallery.csv", "fname, labels0.jpg, 2\n5.jpg, 8\n")
+    write(vehicle, {"bmk_coarse/gallery.csv": "fname, labels0.jpg, 2\n5.jpg, 8\n"})
     with pytest.raises(InputError, match=r"bmk_coarse: 1 queries have another label .* first 5.jpg \(9 and 8\)"):
         read_test_set(vehicle)
 

@@ -262,16 +262,6 @@ def test_items_sharing_ids(queries: list[int], gallery: list[int], kind: type) -
 # Invariances
 
 
-@pytest.mark.parametrize(
-    "change", [lambda x: x * 3, lambda x: x * np.linspace(0.5, 4, len(x), dtype=np.float32)[:, None]]
-)
-def test_lengths_of_embeddings_do_not_matter(change: Any) -> None:
-    embeddings, labels = data(30)
-    before = evaluate_retrieval(embeddings, labels, metrics=NAMES)
-    after = evaluate_retrieval(change(embeddings), labels, metrics=NAMES)
-    pd.testing.assert_frame_equal(before.per_query, after.per_query)
-
-
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(st.integers(0, 1000), st.sampled_from([np.exp, np.cbrt, np.arctan, lambda x: 5 * x - 3]))

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.datasets.manifest import read_manifest
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 from tests.hdf5_features import write_features
 
 OBJECTS = ("bold_bimp_000", "bold_flep_001", "zippy_zootlenibble_999")
@@ -58,8 +57,7 @@ def vectors(tmp_path: Path) -> dict[str, NDArray[np.float32]]:
 
 
 def run(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    assert result.exit_code == code, result.output
+    result = run_hgld(*arguments, code=code)
     return result.stdout if code == 0 else result.stderr
 
 
@@ -87,9 +85,8 @@ def test_protocol_agrees_with_the_published_steps(tmp_path: Path, vectors: dict[
             database = [*zip(POSITIVES, vectors["positives"], strict=True), *distractors]
             values = [published(query, vector, database) for query, vector in zip(ids, vectors[kind], strict=True)]
             more = ["--distractor-embeddings", tmp_path / "others"] if distractors else []
-            (result,) = json.loads(run("evaluate", "--query-embeddings", tmp_path / f"{kind}.npy", *files, *more))[
-                "results"
-            ]
+            queries = tmp_path / f"{kind}.npy"
+            (result,) = json.loads(run("evaluate", "--query-embeddings", queries, *files, *more))["results"]
             assert result["name"] == f"{kind[:-1]} queries"
             assert result["means"] == pytest.approx(
                 dict(zip(("mAP@1000", "TR@1000"), np.mean(values, 0), strict=True))
@@ -116,17 +113,9 @@ def test_published_features_have_the_values_of_other_formats(
     np.save(tmp_path / "others.npy", others)
 
     def evaluate(queries: Path, positives: Path, distractors: Path, *more: object) -> str:
-        files = [
-            "--query-embeddings",
-            queries,
-            "--gallery-embeddings",
-            positives,
-            "--distractor-embeddings",
-            distractors,
-        ]
-        return run(
-            "evaluate", "--protocol", "ilias", "--ground-truth", root, *files, "--no-intervals", "--json", *more
-        )
+        files = ["--query-embeddings", queries, "--gallery-embeddings", positives, "--ground-truth", root]
+        options = ["--distractor-embeddings", distractors, "--protocol", "ilias", "--no-intervals", "--json"]
+        return run("evaluate", *files, *options, *more)
 
     for kind, file in (("images", "features_image_queries.hdf5"), ("texts", "features_text_queries.hdf5")):
         published = [folder / file, folder / "features_positives.hdf5", folder]
@@ -170,10 +159,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path, vectors: dict[str, NDArray
     assert "1 embeddings are of other images" in message
     assert "--distractor-embeddings" in message
     (root / "taxonomy.json").write_text('{"art": {}}')
-    assert "lacks 3 of the objects" in run("manifest", "ilias", root, "-o", tmp_path / "m.parquet", code=1).replace(
-        "\n", " "
-    )
+    manifest = ("manifest", "ilias", root, "-o", tmp_path / "m.parquet")
+    assert "lacks 3 of the objects" in run(*manifest, code=1).replace("\n", " ")
     (root / "image_ids" / "positive_ids.txt").write_text("P000_00.jpg\n")
-    assert "line 1: P000_00.jpg; expected an id such as" in run(
-        "manifest", "ilias", root, "-o", tmp_path / "m.parquet", code=1
-    )
+    assert "line 1: P000_00.jpg; expected an id such as" in run(*manifest, code=1)

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from sklearn.metrics import average_precision_score, ndcg_score
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics
@@ -17,11 +16,9 @@ from hgld.evaluation.metrics import (
     Metric,
     by_level,
     default_metrics,
-    hierarchical_relevance,
     weighted_ap_relevance,
 )
 from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
-from hgld.evaluation.results import is_distance
 from tests.evaluation import oracles
 from tests.evaluation.helpers import metric_values
 
@@ -43,11 +40,6 @@ def all_names(n_levels: int, cutoffs: Sequence[int]) -> list[str]:
     return list(oracles.by_name([0] * max(cutoffs, default=1), n_levels, cutoffs=cutoffs))
 
 
-def named(ranked: torch.Tensor, n_levels: int, cutoffs: Sequence[int], alpha: float = 1.0) -> dict[str, np.ndarray]:
-    """All metrics of some rankings, by their names."""
-    return metric_values(ranked, n_levels, all_names(n_levels, cutoffs), cutoffs=cutoffs, alpha=alpha)
-
-
 @given(rankings(), st.sampled_from([0.0, 0.5, 1.0, 3.0]), st.data())
 @example((3, [0, 0, 0]), 1.0, None)
 @example((1, [1]), 1.0, None)
@@ -56,7 +48,8 @@ def test_metrics_agree_with_their_equations(ranking: Ranking, alpha: float, data
     n_levels, levels = ranking
     ks = st.lists(st.integers(1, len(levels)), max_size=3, unique=True)
     cutoffs = data.draw(ks) if data else [1, len(levels)]
-    actual = named(torch.tensor([levels], dtype=torch.uint8), n_levels, cutoffs, alpha)
+    ranked, names = torch.tensor([levels], dtype=torch.uint8), all_names(n_levels, cutoffs)
+    actual = metric_values(ranked, n_levels, names, cutoffs=cutoffs, alpha=alpha)
     expected = oracles.by_name(levels, n_levels, alpha, cutoffs)
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
@@ -66,75 +59,6 @@ def test_metrics_agree_with_their_equations(ranking: Ranking, alpha: float, data
 def test_every_metric_has_an_oracle() -> None:
     names = {re.sub(r"@\d+", "@K", name.partition("_l")[0]) for name in all_names(2, [3])}
     assert names == METRICS.keys()
-
-
-@given(rankings())
-def test_metrics_are_between_0_and_1(ranking: Ranking) -> None:
-    n_levels, levels = ranking
-    for name, (value,) in named(torch.tensor([levels], dtype=torch.uint8), n_levels, [1, len(levels)]).items():
-        highest = n_levels if is_distance(name) else 1
-        assert math.isnan(value) or -1e-12 <= value <= highest + 1e-12, name
-
-
-@given(rankings())
-def test_metrics_are_nan_exactly_without_positives(ranking: Ranking) -> None:
-    n_levels, levels = ranking
-    k = len(levels)
-    for name, (value,) in named(torch.tensor([levels], dtype=torch.uint8), n_levels, [k]).items():
-        least = int(name.rpartition("_l")[2]) if "_l" in name else n_levels if is_distance(name) else 1
-        if name == f"H-P@{k}":
-            assert math.isnan(value) == (levels[-1] == 0)
-        elif name == f"SI@{k}":
-            assert math.isnan(value) == (min(levels) == 0)
-        elif name == "mistake_severity":
-            assert math.isnan(value) == (max(levels) < n_levels or levels[0] == n_levels)
-        else:
-            assert math.isnan(value) == (max(levels) < least), name
-
-
-@given(rankings())
-def test_perfect_ranking_scores_1(ranking: Ranking) -> None:
-    n_levels, levels = ranking
-    levels = sorted(levels, reverse=True)
-    assume(levels[0] == n_levels)
-    n_positive = sum(level > 0 for level in levels)
-    values = named(torch.tensor([levels], dtype=torch.uint8), n_levels, [1, n_positive])
-    by_size = ("P@", "H-R@", "H-P@", "H-AP", "TR@")  # these have a maximum of their own, or depend on relevances
-    others = {name: values.pop(name).item() for name in list(values) if is_distance(name) or name.startswith("WUP")}
-    assert math.isnan(others["mistake_severity"])
-    assert others["avg_hdist@1"] == others["min_hdist@1"] == others[f"min_hdist@{n_positive}"] == 0
-    for name, (value,) in values.items():
-        level = int(name.rpartition("_l")[2]) if "_l" in name else 1
-        if "trapezoid" in name:
-            n_ranks = int(name.partition("@")[2] or len(levels))
-            assert value == pytest.approx((n_ranks - 1) / n_ranks), name
-        elif not name.startswith(by_size) or name.startswith("TR@"):
-            assert value == pytest.approx(1.0), (name, level)
-    rising = by_level([level**2 for level in range(n_levels + 1)])
-    sums = summed(levels, n_levels, [1, n_positive])
-    assert metrics.h_ap(sums, rising).item() == pytest.approx(1.0)
-    assert metrics.h_recall_at_k(sums, n_positive, rising).item() == pytest.approx(1.0)
-    assert metrics.h_precision_at_k(sums, n_positive, rising).item() == pytest.approx(1.0)
-    assert metrics.precision_at_k(sums, n_positive, 1).item() == pytest.approx(1.0)
-
-
-@given(rankings(), st.floats(0, 5))
-def test_h_ap_of_items_sorted_by_relevance_is_1(ranking: Ranking, alpha: float) -> None:
-    """Eq. 20 may give a full level less relevance than a coarser one that is nearly empty."""
-    n_levels, levels = ranking
-    table = oracles.equation_20(levels, n_levels, alpha)
-    levels = sorted(levels, key=lambda level: -table[level])
-    assume(max(levels) > 0)
-    assert metrics.h_ap(
-        summed(levels, n_levels), partial(hierarchical_relevance, alpha=alpha)
-    ).item() == pytest.approx(1)
-
-
-@given(rankings(max_levels=1), st.floats(0, 5))
-def test_h_ap_is_ap_with_one_level(ranking: Ranking, alpha: float) -> None:
-    sums = summed(ranking[1], 1)
-    h_ap = metrics.h_ap(sums, partial(hierarchical_relevance, alpha=alpha))
-    torch.testing.assert_close(h_ap, metrics.average_precision(sums), rtol=0, atol=1e-12, equal_nan=True)
 
 
 @given(rankings(), st.data())
@@ -187,26 +111,6 @@ def test_figures_13_and_14() -> None:
         assert h_rank_plus == pytest.approx(oracles.h_rank_plus(levels, table, 1))
 
 
-@given(st.lists(st.booleans(), min_size=2, max_size=40))
-def test_ap_agrees_with_scikit_learn(positive: list[bool]) -> None:
-    assume(any(positive))
-    scores = np.arange(len(positive), 0, -1.0)  # positive, so that nothing of it is taken for irrelevant
-    average_precision = metrics.average_precision(summed(positive, 1)).item()
-    assert average_precision == pytest.approx(average_precision_score(positive, scores), abs=1e-12)
-
-
-@given(rankings(max_size=40), st.data())
-def test_ndcg_agrees_with_scikit_learn(ranking: Ranking, data: st.DataObject) -> None:
-    n_levels, levels = ranking
-    assume(len(levels) > 1)
-    assume(any(levels))
-    k = data.draw(st.integers(1, len(levels)))
-    gains, scores = 2.0 ** np.array([levels]) - 1, np.arange(len(levels), 0, -1.0)[None]
-    sums = summed(levels, n_levels, [k])
-    assert metrics.ndcg(sums).item() == pytest.approx(ndcg_score(gains, scores), abs=1e-12)
-    assert metrics.ndcg_at_k(sums, k).item() == pytest.approx(ndcg_score(gains, scores, k=k), abs=1e-12)
-
-
 def test_binary_metrics_and_ndcg_agree_with_trec_eval() -> None:
     pytrec_eval = pytest.importorskip("pytrec_eval")
     rng = np.random.default_rng(0)
@@ -250,15 +154,21 @@ def test_ahp_does_not_depend_on_the_block_size(block: int, monkeypatch: pytest.M
 
 
 def test_excluded_items_change_only_the_number_of_irrelevant_ones() -> None:
-    """Three ranked items, then two excluded ones."""
-    short = ranking_statistics(torch.tensor([[2, 0, 1]], dtype=torch.uint8), 2, [3])
-    padded = torch.tensor([[2, 0, 1, 0, 0]], dtype=torch.uint8)
-    long = ranking_statistics(padded, 2, [3], n_ranked=torch.tensor([3]))
-    assert short.counts().tolist() == long.counts().tolist() == [[1, 1, 1]]
+    """Three ranked items, then two excluded ones: AHP ends with the ranked ones, HP@k beyond them has no value."""
+    short, padded = (torch.tensor([levels], dtype=torch.uint8) for levels in ([2, 0, 1], [2, 0, 1, 0, 0]))
+    n_ranked, names, beyond = (
+        torch.tensor([3]),
+        all_names(2, [3]),
+        ["HP@4", "HP_WUP@4", "AHP@4", "WUP@4", "avg_hdist@4"],
+    )
+    statistics = [ranking_statistics(short, 2), ranking_statistics(padded, 2, n_ranked=n_ranked)]
+    assert [one.counts().tolist() for one in statistics] == [[[1, 1, 1]]] * 2
     assert ranking_statistics(padded, 2).counts().tolist() == [[3, 1, 1]]
-    for metric in (metrics.average_precision, metrics.map_at_r, metrics.h_ap, metrics.ndcg, metrics.asi):
-        assert metric(short) == metric(long)
-    assert metrics.precision_at_k(short, 3, 1) == metrics.precision_at_k(long, 3, 1)
+    expected = metric_values(short, 2, names, cutoffs=[3])
+    values = metric_values(padded, 2, [*names, *beyond], cutoffs=[3, 4], n_ranked=n_ranked)
+    for name in names:
+        np.testing.assert_array_equal(values[name], expected[name], err_msg=name)
+    assert all(np.isnan(values[name]) for name in beyond)
 
 
 def test_statistics_of_a_long_ranking_are_precise() -> None:
@@ -331,38 +241,3 @@ def test_default_metrics_are_valid(n_levels: int, n_ranked: int) -> None:
     metrics = [Metric.from_name(name, n_levels) for name in default_metrics(n_levels, n_ranked)]
     assert all(metric.k is None or metric.k <= n_ranked for metric in metrics)
     assert ("mAP@100" in default_metrics(n_levels, n_ranked)) == (n_ranked >= 100)
-
-
-def test_hierarchical_precision_of_rankings_with_excluded_items() -> None:
-    """Three ranked items, then two excluded ones: AHP ends with the ranked ones, HP@k beyond them has no value."""
-    names = ["AHP", "AHP_trapezoid", "AHP_WUP", "HP_WUP@3", "AHP@3", "avg_hdist@3", "min_hdist@3"]
-    short, padded = ([2, 0, 1], [2, 0, 1, 0, 0])
-    values = [
-        metric_values(
-            torch.tensor([levels], dtype=torch.uint8),
-            2,
-            [*names, *beyond],
-            cutoffs=[3, 4],
-            n_ranked=torch.tensor([3]),
-        )
-        for levels, beyond in ((short, []), (padded, ["HP@4", "HP_WUP@4", "AHP@4", "WUP@4", "avg_hdist@4"]))
-    ]
-    for name in names:
-        assert values[0][name] == values[1][name], name
-    assert all(np.isnan(value) for name, value in values[1].items() if name.endswith("@4"))
-
-
-def test_distances_of_the_first_item_are_severity_times_the_share_of_mistakes() -> None:
-    ranked = torch.from_numpy(np.random.default_rng(0).choice(4, size=(60, 12)).astype(np.uint8))
-    values = metric_values(ranked, 3, ["mistake_severity", "avg_hdist@1", "R@1"], cutoffs=[1])
-    distance, severity, recall = (np.nanmean(values[name]) for name in ("avg_hdist@1", "mistake_severity", "R@1"))
-    assert distance == pytest.approx(severity * (1 - recall), abs=1e-12)
-    assert np.isnan(values["avg_hdist@1"]).any()
-
-
-def test_hierarchical_precision_is_not_h_precision() -> None:
-    """HP@k of Deng et al. and H-P@k of Eq. 31 differ, also with the relevance l / L."""
-    ranked = torch.tensor([[1, 3, 2]], dtype=torch.uint8)
-    values = metric_values(ranked, 3, ["HP@2", "H-P@2"], cutoffs=[2], relevance=[0, 1 / 3, 2 / 3, 1])
-    assert values["HP@2"] == pytest.approx((1 + 3) / (3 + 2))
-    assert values["H-P@2"] == pytest.approx((1 / 3 + 1) / (2 * 1))

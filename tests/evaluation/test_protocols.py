@@ -524,23 +524,12 @@ def test_ijb_c_from_its_lists_to_a_result(tmp_path: Path) -> None:
             (tmp_path / "images" / name).write_bytes(picture(name, file_format="JPEG"))
     (tmp_path / "protocols").mkdir()
     (tmp_path / "protocols" / "ijbc_metadata.csv").write_text("\n".join(lines) + "\n")
-    manifest, embeddings = str(tmp_path / "manifest.parquet"), str(tmp_path / "faces.npy")
-    commands = [
-        ["manifest", "ijb-c", str(tmp_path), "-o", manifest],
-        [
-            "embed-images",
-            "--images",
-            manifest,
-            "-o",
-            embeddings,
-            "--model=test_resnet",
-            "--pretrained=none",
-            "--size=32",
-        ],
-        ["evaluate", "--protocol", "templates", "--embeddings", embeddings, "--labels", manifest, "--json"],
-    ]
-    for command in commands:
-        result = run_hgld(*command)
+    manifest, embeddings = tmp_path / "manifest.parquet", tmp_path / "faces.npy"
+    run_hgld("manifest", "ijb-c", tmp_path, "-o", manifest)
+    model = ("--model=test_resnet", "--pretrained=none", "--size=32")
+    run_hgld("embed-images", "--images", manifest, "-o", embeddings, *model)
+    files = ("--embeddings", embeddings, "--labels", manifest)
+    result = run_hgld("evaluate", "--protocol", "templates", *files, "--json")
     (report,) = json.loads(result.stdout)["results"]
     assert report["counts"]["queries"] == 15
     assert report["counts"]["images"] == 21

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -67,26 +68,35 @@ def test_the_gain_is_exponential() -> None:
     assert exponential_gain(counts([0, 3])).tolist() == [[0, 1, 3, 7]]
 
 
-@pytest.mark.parametrize("alpha", [-0.1, float("nan")])
-def test_negative_alpha_is_refused(alpha: float) -> None:
-    with pytest.raises(ConfigurationError, match="alpha is .*; expected 0 or more"):
-        hierarchical_relevance(counts([1]), alpha)
-
-
-@pytest.mark.parametrize("weights", [[1.0], [0.5, 0.5, 0.0], [1, 1, -1], [1, 1, 1, 1]])
-def test_invalid_weights_are_refused(weights: list[float]) -> None:
-    with pytest.raises(ConfigurationError, match="expected 3 positive ones, coarsest first"):
-        weighted_ap_relevance(counts([1]), weights)
+NOT_FINITE = "expected 0 at level 0, and finite numbers of 0 or more"
+OTHER_SHAPE = r"expected 4 levels \(level 0 first\) for one or all of 2 queries"
 
 
 @pytest.mark.parametrize(
-    "table", [[1, 2, 3, 4], [0, 1, -1, 2], [0, 1, 2, float("nan")], [0, 1, float("inf"), 2], [[[0]]]]
+    ("call", "message"),
+    [
+        *(
+            (partial(hierarchical_relevance, counts([1]), n), "alpha is .*; expected 0 or more")
+            for n in (-0.1, np.nan)
+        ),
+        *(
+            (partial(weighted_ap_relevance, counts([1]), weights), "expected 3 positive ones, coarsest first")
+            for weights in ([1.0], [0.5, 0.5, 0.0], [1, 1, -1], [1, 1, 1, 1])
+        ),
+        *(
+            (partial(by_level, table), NOT_FINITE)
+            for table in ([1, 2, 3, 4], [0, 1, -1, 2], [0, 1, 2, np.nan], [0, 1, np.inf, 2])
+        ),
+        (partial(by_level, [[[0]]]), "expected one per level"),
+        *(
+            (partial(by_level(table), counts([1]).expand(2, -1)), OTHER_SHAPE)
+            for table in ([0, 1, 2], [[0, 1, 2, 3]] * 3)
+        ),
+    ],
 )
-def test_invalid_relevance_values_are_refused(table: list[float]) -> None:
-    with pytest.raises(
-        ConfigurationError, match="expected (one per level|0 at level 0, and finite numbers of 0 or more)"
-    ):
-        by_level(table)
+def test_invalid_weights_and_relevances_are_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        call()
 
 
 @pytest.mark.parametrize(
@@ -111,12 +121,6 @@ def test_relevance_functions_are_checked_in_evaluations_and_losses(own: Relevanc
     for loss in (SupHAP(relevance=own), SmoothHAP(relevance=own)):
         with pytest.raises(ConfigurationError, match=message):
             loss(embeddings, labels)
-
-
-@pytest.mark.parametrize("table", [[0, 1, 2], [[0, 1, 2, 3]] * 3])
-def test_relevance_values_of_another_shape_are_refused(table: list[float]) -> None:
-    with pytest.raises(ConfigurationError, match=r"expected 4 levels \(level 0 first\) for one or all of 2 queries"):
-        by_level(table)(counts([1]).expand(2, -1))
 
 
 #: The leaves of a tree with three levels, finest first.

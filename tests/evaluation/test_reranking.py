@@ -11,19 +11,19 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
-from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
+from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_retrieval, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.reranking import augment_gallery, first_items, reranked_search
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.evaluation.settings import RerankMethod, RerankSettings
+from hgld.inspection.queries import top_k_items
 from hgld.ragged import RaggedIndices
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
+from tests.commands import run_hgld
 from tests.evaluation import oracles, reranking_oracles
 from tests.evaluation.helpers import Given, rank
 
@@ -98,26 +98,6 @@ def test_rankings_are_those_of_the_oracle(method: RerankMethod, seed: int) -> No
         assert not any(ranked[len(order) :])
 
 
-@given(seed=st.integers(0, 10_000))
-def test_what_cannot_change_a_ranking(seed: int) -> None:
-    """A single candidate, and weights that vanish; whatever is not among the candidates keeps its place."""
-    case = Case(seed)
-    plain = case.found(RerankSettings())
-    assert plain == case.expected(RerankSettings("superglobal", rerank_candidates=1))
-    summing: tuple[RerankMethod, ...] = ("alpha-qe", "dba")
-    for method in summing:
-        assert case.found(RerankSettings(method, rerank_alpha=1e6)) == plain
-    case.junk = [[] for _ in case.junk]
-    plain = case.found(RerankSettings())
-    ordering: tuple[RerankMethod, ...] = ("k-reciprocal", "diffusion", "superglobal")
-    for method in ordering:
-        assert case.found(RerankSettings(method, rerank_candidates=1)) == plain
-        n = case.settings.rerank_candidates or 400
-        changed = case.found(replace(case.settings, rerank=method))
-        assert [row[n:] for row in changed] == [row[n:] for row in plain]
-        assert [sorted(row[:n]) for row in changed] == [sorted(row[:n]) for row in plain]
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_all_metrics_of_leave_one_out(method: RerankMethod) -> None:
     """Float32 embeddings, by the public function: each image in a gallery of all others."""
@@ -151,15 +131,8 @@ def test_copies_of_a_query_are_not_in_its_gallery_and_junk_is(method: RerankMeth
     labels, junk = rng.integers(5, size=8), rng.integers(40, size=(8, 3))
     settings = RerankSettings(method, rerank_neighbours=3, rerank_candidates=15)
     evaluate = partial(evaluate_retrieval, metrics=["H-AP", "ASI"], precision="float64", reranking=settings)
-    together = evaluate(
-        queries,
-        labels,
-        gallery,
-        gallery_labels,
-        query_ids=np.arange(8),
-        gallery_ids=gallery_ids,
-        ignored=junk.tolist(),
-    ).per_query
+    ids: dict[str, Any] = {"query_ids": np.arange(8), "gallery_ids": gallery_ids}
+    together = evaluate(queries, labels, gallery, gallery_labels, ignored=junk.tolist(), **ids).per_query
     for i in range(8):
         kept = np.flatnonzero(gallery_ids != i)
         ignored = [np.flatnonzero(np.isin(kept, junk[i])).tolist()]
@@ -255,8 +228,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["evaluate", *arguments])
-    assert result.exit_code == code, result.output
+    result = run_hgld("evaluate", *arguments, code=code)
     return result.stdout if code == 0 else " ".join(result.output.split())
 
 
@@ -288,10 +260,6 @@ def test_predictions_are_in_the_order_that_is_scored(folder: Path, method: str) 
 
 
 def test_worst_page_shows_cosines_in_the_new_order(folder: Path) -> None:
-    from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
-    from hgld.evaluation.settings import EvaluationFiles
-    from hgld.inspection.queries import top_k_items
-
     settings = RerankSettings("diffusion", rerank_neighbours=5, rerank_candidates=15)
     config = EvaluationConfig(("P@5",), ranking=RankingConfig(reranking=settings))
     evaluation = evaluate_files(EvaluationFiles(folder / "e.npy", labels=folder / "l.csv"), config=config)
@@ -305,12 +273,9 @@ def test_worst_page_shows_cosines_in_the_new_order(folder: Path) -> None:
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:
     run(*FILES, "--rerank=best", code=2)
-    assert "--rerank-neighbours is 0; expected 1 or more" in run(
-        *FILES, "--rerank=aqe", "--rerank-neighbours=0", code=1
-    )
-    assert "--reject scores cosines, which --rerank replaces" in run(
-        *FILES, "--rerank=aqe", "--reject=top1_cosine", code=1
-    )
-    assert "--rerank need embeddings, and no --predictions" in run(
-        "--predictions=p.csv", "--ground-truth=.", "--rerank=aqe", code=1
-    )
+    for arguments, message in (
+        ((*FILES, "--rerank-neighbours=0"), "--rerank-neighbours is 0; expected 1 or more"),
+        ((*FILES, "--reject=top1_cosine"), "--reject scores cosines, which --rerank replaces"),
+        (("--predictions=p.csv", "--ground-truth=."), "--rerank need embeddings, and no --predictions"),
+    ):
+        assert message in run(*arguments, "--rerank=aqe", code=1)

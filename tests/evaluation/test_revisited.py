@@ -94,33 +94,20 @@ def roxford(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(*arguments: object) -> str:
-    return run_hgld(*arguments).stdout
-
-
 def test_commands_give_the_numbers_of_the_published_protocol(roxford: Path) -> None:
     """The oracle is the published code in plain steps: crop, thumbnail, three scales, one picture at a time."""
     folder, scales = roxford / "roxford", (1, 2**0.5, 2**-0.5)
-    run("manifest", "revisited", folder, "-o", roxford / "m.parquet")
-    options = [
-        "--model",
-        "test_resnet",
-        "--pretrained",
-        "none",
-        "--workers",
-        0,
-        "--scales",
-        ",".join(map(str, scales)),
-    ]
-    options += ["--fit", "longest", "--size", 64, "--interpolation", "lanczos"]
+    run_hgld("manifest", "revisited", folder, "-o", roxford / "m.parquet")
+    options = ["--model=test_resnet", "--pretrained=none", "--workers=0", f"--scales={','.join(map(str, scales))}"]
+    options += ["--fit=longest", "--size=64", "--interpolation=lanczos"]
     for split in ("query", "gallery"):
         sources = ["--images", roxford / "m.parquet", "--root", folder, "--split", split]
-        run("embed-images", *sources, *options, "-o", roxford / f"{split}.npy")
-    run("embed-images", "--images", roxford / "r1m", *options, "-o", roxford / "r1m.npy")
+        run_hgld("embed-images", *sources, *options, "-o", roxford / f"{split}.npy")
+    run_hgld("embed-images", "--images", roxford / "r1m", *options, "-o", roxford / "r1m.npy")
     files = ["--query-embeddings", roxford / "query.npy", "--gallery-embeddings", roxford / "gallery.npy"]
     files += ["--ground-truth", folder / "gnd_roxford5k.pkl", "--protocol", "roxford", "--json", "--no-intervals"]
-    alone = means_of(run("evaluate", *files))
-    with_distractors = means_of(run("evaluate", *files, "--distractor-embeddings", roxford / "r1m.npy"))
+    alone = means_of(*files)
+    with_distractors = means_of(*files, "--distractor-embeddings", roxford / "r1m.npy")
 
     model = hgld.load_model("test_resnet", "none", fit="longest", size=64, interpolation="lanczos")
     truth = pickle.loads((folder / "gnd_roxford5k.pkl").read_bytes())
@@ -169,5 +156,6 @@ def test_commands_give_the_numbers_of_the_published_protocol(roxford: Path) -> N
     assert with_distractors != alone
 
 
-def means_of(text: str) -> dict[str, float]:
-    return {result["name"]: result["means"]["mAP"] for result in json.loads(text)["results"]}
+def means_of(*arguments: object) -> dict[str, float]:
+    results = json.loads(run_hgld("evaluate", *arguments).stdout)["results"]
+    return {result["name"]: result["means"]["mAP"] for result in results}
