@@ -1,6 +1,5 @@
 """VGGFace2 and IJB-C in their published layouts, and the crops of faces."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ from hgld.inspection.photos import images_of_manifest
 from hgld.io.images import box_inside
 from tests.datasets.pictures import rows_of
 from tests.datasets.test_readers import write
+from tests.review.sessions import not_none
 
 #: Left, top, width and height.
 BoxOfSize = tuple[int, int, int, int]
@@ -33,16 +33,12 @@ def draw_face(path: Path, *boxes: BoxOfSize, size: tuple[int, int] = (60, 40)) -
     for left, top, width, height in boxes:
         pixels[top : top + height, left : left + width] = 255
     path.parent.mkdir(parents=True, exist_ok=True)
-    data = io.BytesIO()
-    Image.fromarray(pixels).save(data, "PNG")
-    path.write_bytes(data.getvalue())
+    Image.fromarray(pixels).save(path, "PNG")
 
 
 def read(reader: VggFace2 | IjbC, root: Path) -> Manifest:
-    out = root / "manifest.parquet"
-    out.unlink(missing_ok=True)
-    assert make_manifest(reader, root, out) is not None
-    return read_manifest(out)
+    assert make_manifest(reader, root, root / "manifest.parquet", force=True) is not None
+    return read_manifest(root / "manifest.parquet")
 
 
 def white_shares(manifest: Manifest, root: Path) -> list[float]:
@@ -105,10 +101,7 @@ def test_vggface2(tmp_path: Path, folder: str) -> None:
     assert [manifest.box(row) for row in range(3)] == [(17, 7, 43, 33), (-5, -1.5, 21, 11.5), (-9, -6, 69, 46)]
     assert white_shares(manifest, tmp_path) == [pytest.approx((20 / 26) ** 2, abs=0.06), 1, 1]
     assert white_shares(read(VggFace2(margin=0), tmp_path), tmp_path) == [1, 1, 1]
-    find = images_of_manifest(manifest, tmp_path)
-    face = find(manifest.ids[0])
-    assert face is not None
-    assert face.size == (26, 26)
+    assert not_none(images_of_manifest(manifest, tmp_path)(manifest.ids[0])).size == (26, 26)
 
     whole = read(VggFace2(whole=True, only_test=True), tmp_path)
     assert rows_of(whole) == [("test/n000001/0001_01.jpg", "test", ("n000001",))]

@@ -33,6 +33,7 @@ from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
 from tests.datasets.pictures import assert_readable, picture, rows_of, save_pictures
 from tests.gldv2.test_image_index import write_tar
+from tests.review.sessions import not_none
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
@@ -353,11 +354,9 @@ def test_manifest_is_made_again_when_settings_or_files_change(
     caplog.set_level(logging.INFO)
     inat(tmp_path)
     out = tmp_path / "manifest.parquet"
-    summary = make_manifest(INaturalist(), tmp_path, out)
-    assert summary is not None
-    assert (
-        format_manifest(summary) == "3 images (1 test, 2 train) with labels at 2 levels (3 species, 2 super_category)"
-    )
+    summary = not_none(make_manifest(INaturalist(), tmp_path, out))
+    counts = "3 images (1 test, 2 train) with labels at 2 levels (3 species, 2 super_category)"
+    assert format_manifest(summary) == counts
     assert make_manifest(INaturalist(), tmp_path, out) is None
     assert make_manifest(INaturalist(), tmp_path, out, force=True) == summary
     assert make_manifest(INaturalist("full"), tmp_path, out) is not None
@@ -389,8 +388,7 @@ def test_revisited(tmp_path: Path) -> None:
     shapes = [tuple(dataset[row].image.shape) for row in range(3)]  # type: ignore[union-attr]
     assert shapes == [(3, 9, 10), (3, 16, 20), (3, 16, 20)]
     revisited(tmp_path, "gnd_other.pkl")
-    expect = pytest.raises(InputError, match="has gnd_other.pkl, gnd_roxford5k.pkl; name one as `ground_truth`")
-    with expect:
+    with pytest.raises(InputError, match="has gnd_other.pkl, gnd_roxford5k.pkl; name one as `ground_truth`"):
         Revisited().read(tmp_path)
     Revisited(tmp_path / "gnd_other.pkl").read(tmp_path)
 

@@ -6,6 +6,7 @@ import weakref
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,7 @@ from tests.child_processes import run_script
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table, picture
 from tests.gldv2.test_image_index import write_tar
+from tests.review.sessions import not_none
 
 SMALL = RepackConfig(size=16, shard_size=3, workers=0)
 #: Pixel sizes of the images of a manifest, which are smaller than SMALL, larger, upright and oblong.
@@ -72,10 +74,19 @@ def write_source(folder: Path, *, boxes: bool = False, in_tar: bool = False) -> 
     return path
 
 
-def run(path: Path, out: Path, config: RepackConfig = SMALL, **options: bool) -> RepackSummary:
-    summary = repack_images(path, out, config, **options)  # type: ignore[arg-type]
-    assert summary is not None
-    return summary
+def run(path: Path, out: Path, config: RepackConfig = SMALL, **options: Any) -> RepackSummary:
+    return not_none(repack_images(path, out, config, **options))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The manifest of images as files."""
+    return write_source(tmp_path / "source")
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -130,8 +141,7 @@ def test_images_are_reduced_or_copied_and_keep_their_labels(in_tar: bool, tmp_pa
         assert repacked.read(row) == expected.getvalue()
 
 
-def test_a_dataset_and_a_search_of_the_folder_read_the_same_images(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_a_dataset_and_a_search_of_the_folder_read_the_same_images(path: Path, out: Path) -> None:
     run(path, out)
     transform = evaluation_transform(ImageSettings(size=8, resize=10))
     before, after = (ImageDataset(read_manifest(p), p.parent, transform) for p in (path, out / "manifest.parquet"))
@@ -237,8 +247,7 @@ def test_large_jpeg_files_are_reduced_to_nearly_the_same_pixels() -> None:
     assert np.abs(pixels(stored) - pixels(expected)).mean() < 3
 
 
-def test_without_a_size_all_images_are_copied(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_without_a_size_all_images_are_copied(path: Path, out: Path) -> None:
     summary = run(path, out, RepackConfig(workers=0))
     assert summary.copies == len(SIZES)
     after = read_manifest(out / "manifest.parquet")
@@ -247,15 +256,13 @@ def test_without_a_size_all_images_are_copied(tmp_path: Path) -> None:
     ]
 
 
-def test_a_split_is_written_alone(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_a_split_is_written_alone(path: Path, out: Path) -> None:
     run(path, out, RepackConfig(split="test", workers=0))
     after = read_manifest(out / "manifest.parquet")
     assert (after.ids.tolist(), after.split_names) == (NAMES[1::2], ("test",))
 
 
-def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_unreadable_images_are_listed_and_left_out(path: Path, out: Path) -> None:
     data = (path.parent / NAMES[5]).read_bytes()
     (path.parent / NAMES[5]).write_bytes(data[: len(data) // 2])
     (path.parent / NAMES[6]).unlink()
@@ -271,8 +278,7 @@ def test_unreadable_images_are_listed_and_left_out(tmp_path: Path) -> None:
     assert "No such file" in skipped[1]["reason"]
 
 
-def test_folder_without_readable_images_is_refused_before_the_work(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_folder_without_readable_images_is_refused_before_the_work(path: Path, out: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="of 7 images, 7 were tried, and none can be read; is this the folder"):
         repack_images(path, out, SMALL, root=tmp_path / "empty")
@@ -288,7 +294,7 @@ def test_any_number_of_workers_writes_the_same_bytes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("images_before", range(0, 7, 2))
-def test_interrupted_run_resumes(images_before: int, tmp_path: Path) -> None:
+def test_interrupted_run_resumes(images_before: int, path: Path, out: Path, tmp_path: Path) -> None:
     class Interrupting(NoProgress):
         left = images_before
 
@@ -297,7 +303,6 @@ def test_interrupted_run_resumes(images_before: int, tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             self.left -= units
 
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
     run(path, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         repack_images(path, out, SMALL, progress=Interrupting())
@@ -347,21 +352,16 @@ def test_parts_in_any_order_write_the_same_bytes(tmp_path: Path) -> None:
             for force in (False, True):
                 with pytest.raises(BusyError, match="parts: part 2/2 is still running"):
                     repack_images(path, out, SMALL, force=force)
-            first = repack_images(path, out, SMALL, part=Part(1, 2))
-            assert first is not None
+            first = run(path, out, part=Part(1, 2))
             assert (first.images, first.shards, first.written, first.skipped) == (3, 1, 1, ())
 
-    second = repack_images(path, out, SMALL, part=Part(2, 2), progress=OtherRuns())  # of three tar files
-    assert second is not None
+    second = run(path, out, part=Part(2, 2), progress=OtherRuns())  # of three tar files
     assert (second.images, second.shards, second.written, second.skipped) == (3, 2, 2, (NAMES[4],))
     assert not (out / "manifest.parquet").exists()
     assert repack_images(path, out, SMALL, part=Part(3, 9)) is None
     (out / "images_00000.tar").unlink()
-    damaged = repack_images(path, out, SMALL, part=Part(1, 3))
-    assert damaged is not None
-    finished = repack_images(path, out, SMALL)
-    assert finished is not None
-    assert finished.written == 0
+    run(path, out, part=Part(1, 3))
+    assert run(path, out).written == 0
     assert contents(out) == contents(whole)
     with pytest.raises(ConfigurationError, match="`force` would discard what other parts have written"):
         repack_images(path, out, SMALL, part=Part(1, 2), force=True)
@@ -372,8 +372,7 @@ def test_run_killed_at_any_change_of_the_files_resumes(tmp_path: Path) -> None:
     assert int(run_script(KILLED, tmp_path)) > 10
 
 
-def test_verify_writes_damaged_tar_files_again(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_verify_writes_damaged_tar_files_again(path: Path, out: Path) -> None:
     run(path, out)
     whole = contents(out)
     tar = bytearray((out / "images_00001.tar").read_bytes())
@@ -389,8 +388,7 @@ def test_verify_writes_damaged_tar_files_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "record cut"])
-def test_cut_and_missing_tar_files_are_written_again(damage: str, tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_cut_and_missing_tar_files_are_written_again(damage: str, path: Path, out: Path) -> None:
     run(path, out)
     whole = contents(out)
     if damage == "cut":
@@ -435,8 +433,7 @@ def test_other_labels_do_not_need_the_images(in_tar: bool, tmp_path: Path) -> No
     assert {tar: tar.stat().st_mtime_ns for tar in out.glob("*.tar")} == times
 
 
-def test_other_settings_need_force(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_other_settings_need_force(path: Path, out: Path, tmp_path: Path) -> None:
     run(path, out)
     smaller = RepackConfig(size=12, shard_size=5, workers=0)
     with pytest.raises(ConfigurationError, match=r"other settings or images(?s:.*)size: 16 then, 12 now"):
@@ -457,8 +454,7 @@ def test_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
     assert contents(path.parent / "x") == before
 
 
-def test_full_disk_is_seen_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_full_disk_is_seen_before_the_work(path: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000))
     with pytest.raises(ConfigurationError, match="the images need about .* but the disk has only 1.0 kB left"):
@@ -466,8 +462,7 @@ def test_full_disk_is_seen_before_the_work(tmp_path: Path, monkeypatch: pytest.M
     assert not list(out.glob("*.tar"))
 
 
-def test_plan_estimates_what_is_left(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_plan_estimates_what_is_left(path: Path, out: Path) -> None:
     plan = plan_repack(path, out, SMALL)
     assert not out.exists()
     assert (plan.images, plan.done, plan.shards) == (7, 0, 3)
@@ -496,8 +491,7 @@ def test_settings_out_of_range_are_refused(settings: dict[str, int], message: st
         RepackConfig(**settings)  # type: ignore[arg-type]
 
 
-def test_command(tmp_path: Path) -> None:
-    path, out = write_source(tmp_path / "source"), tmp_path / "out"
+def test_command(path: Path, out: Path) -> None:
     (path.parent / NAMES[6]).write_bytes(b"no image")
     command = ["repack", str(path), "--size", "16", "--workers", "0", "-o", str(out)]
     assert run_hgld(*command, "--plan").stdout.startswith("7 images to 1 tar files: about ")

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.datasets.image_labels import labels_from_landmarks, read_labels
 from hgld.datasets.label_columns import split_codes
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
@@ -24,6 +22,7 @@ from hgld.inspection.photos import manifest_photo
 from hgld.io.text_array import TextArray
 from hgld.tables import HIERARCHY, Provenance, write_table
 from hgld.tables.embeddings import Embeddings
+from tests.commands import run_hgld
 from tests.datasets.logos import save_logos, write_logo_table
 from tests.datasets.pictures import manifest_table, save_pictures
 from tests.evaluation import oracles
@@ -35,11 +34,6 @@ SETS = [
     [("01.01.02", "01.01", "01")],
     [("01.03.01", "01.03", "01"), ("29.01.01", "29.01", "29"), ("01.01.02", "01.01", "01")],
 ]
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    return result.exit_code, result.stdout, result.stderr
 
 
 @pytest.fixture
@@ -54,10 +48,7 @@ def make(tmp_path: Path) -> Callable[..., Manifest]:
         else:
             pq.write_table(table, path)
         out = tmp_path / "m.parquet"
-        code, _, error = run(
-            "manifest", "table", path, "--images", tmp_path / "images", *options, "--force", "-o", out
-        )
-        assert code == 0, error
+        run_hgld("manifest", "table", path, "--images", tmp_path / "images", *options, "--force", "-o", out)
         return read_manifest(out)
 
     return make
@@ -153,9 +144,8 @@ def test_a_single_entry_stands_for_all_labels(make: Callable[..., Manifest]) -> 
 def test_wrong_tables_are_refused(table: str, options: list[str], message: str, tmp_path: Path) -> None:
     save_pictures(tmp_path / "images", *(PATHS if "c.png" in table else PATHS[:1]))
     (tmp_path / "t.csv").write_text(table)
-    images, out = tmp_path / "images", tmp_path / "m.parquet"
-    code, _, error = run("manifest", "table", tmp_path / "t.csv", "--images", images, *options, "-o", out)
-    assert code == 1
+    command = ("manifest", "table", tmp_path / "t.csv", "--images", tmp_path / "images", "-o", tmp_path / "m.parquet")
+    error = run_hgld(*command, *options, code=1).stderr
     assert re.search(message, error), error
 
 
@@ -250,8 +240,7 @@ def test_trademarks_from_the_command_line(tmp_path: Path) -> None:
     logos = save_logos(tmp_path / "logos", 30)
     table = write_logo_table(tmp_path / "logos.csv", logos)
     manifest, embeddings = tmp_path / "m.parquet", tmp_path / "e.npy"
-    code, output, error = run("manifest", "table", table, "--images", tmp_path / "logos", *CODES, "-o", manifest)
-    assert code == 0, error
+    output = run_hgld("manifest", "table", table, "--images", tmp_path / "logos", *CODES, "-o", manifest).stdout
     assert output.startswith("30 images (30 all) with ")
     assert "labels per image" in output
     vectors = np.random.default_rng(0).normal(size=(30, 5))
@@ -259,9 +248,7 @@ def test_trademarks_from_the_command_line(tmp_path: Path) -> None:
     embeddings.with_suffix(".ids.txt").write_text("\n".join(name for name, _ in logos))
 
     arguments = ["evaluate", "--embeddings", embeddings, "--json", "--precision", "float64"]
-    code, output, error = run(*arguments, "--labels", manifest)
-    assert code == 0, error
-    (result,) = json.loads(output)["results"]
+    (result,) = json.loads(run_hgld(*arguments, "--labels", manifest).stdout)["results"]
     labels = [[[int(code.replace(".", "")[: n * 2]) for n in (3, 2, 1)] for code in codes] for _, codes in logos]
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     expected = []
@@ -275,13 +262,9 @@ def test_trademarks_from_the_command_line(tmp_path: Path) -> None:
 
     rows = [f"{name},{';'.join(codes)},{';'.join(code[:2] for code in codes)}\n" for name, codes in logos]
     (tmp_path / "two.csv").write_text("id,section,category\n" + "".join(rows))
-    code, output, error = run(
-        *arguments, "--labels", tmp_path / "two.csv", "--label-separator", ";", "--metric", "R@1"
-    )
-    assert code == 0, error
-    (other,) = json.loads(output)["results"]
+    separated = ("--labels", tmp_path / "two.csv", "--label-separator", ";", "--metric", "R@1")
+    (other,) = json.loads(run_hgld(*arguments, *separated).stdout)["results"]
     assert other["means"]["R@1"] == result["means"]["R@1"]
-    code, _, error = run(*arguments, "--labels", manifest, "--alpha", "2")
-    assert code == 1
+    error = run_hgld(*arguments, "--labels", manifest, "--alpha", "2", code=1).stderr
     assert "--alpha belongs to Eq. 20" in error
     assert "--several-labels" in error

@@ -27,6 +27,7 @@ from hgld.datasets.transforms import (
 )
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from tests.figures.test_thumbnails import encoded
+from tests.review.sessions import not_none
 
 
 def noise(width: int, height: int, seed: int = 0) -> Pixels:
@@ -74,9 +75,7 @@ def test_pixels_of_real_photographs_are_those_of_pillow(shared: Path) -> None:
     for tar in ("wa_gldv2/train/images_000.tar", "grocery/images_001.tar"):
         with tarfile.open(shared / tar) as files:
             for member in [member for member in files if member.isfile()][:400:20]:
-                stream = files.extractfile(member)
-                assert stream is not None
-                data = stream.read()
+                data = not_none(files.extractfile(member)).read()
                 np.testing.assert_array_equal(open_picture(data).decode(), by_pillow(data))
 
 
@@ -266,9 +265,8 @@ def real(shared: Path) -> Photographs:
         with tarfile.open(shared / tar) as files:
             members = [member for member in files if member.isfile()][: 20 * n : 20]
             for member in members:
-                stream = files.extractfile(member)
-                assert stream is not None
-                photographs[member.name] = Image.open(io.BytesIO(stream.read())).convert("RGB")
+                data = io.BytesIO(not_none(files.extractfile(member)).read())
+                photographs[member.name] = Image.open(data).convert("RGB")
     assert len({photograph.size for photograph in photographs.values()}) > 1
     return photographs
 
