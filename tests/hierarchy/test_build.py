@@ -11,7 +11,7 @@ from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig
 from hgld.labels.clean import CleanConfig, clean_file
 from tests.commands import run_hgld
-from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, VOLCANO, WIDE, rerun, run
+from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, VOLCANO, WIDE, run
 from tests.labels.label_tables import write_classes
 from tests.review.sessions import not_none
 
@@ -49,14 +49,6 @@ def test_every_landmark_gets_the_group_of_its_label(clean: Path) -> None:
         "  1  building",
         "excluded, label undecided: 0 landmarks, 0 labels",
     ]
-
-
-def test_changed_decisions_change_the_hierarchy(clean: Path) -> None:
-    run(clean)
-    decisions = clean.with_name("decisions.csv")
-    decisions.write_text(decisions.read_text().replace("group,mountain", "group,volcano"))
-    run(clean)
-    assert ("volcano",) in rows(clean.parent, "hierarchical_label")
 
 
 def test_undecided_labels_stop_the_build(folder: Path, write_scraped: Callable[..., Path]) -> None:
@@ -99,10 +91,6 @@ def test_the_official_files_are_written(clean: Path) -> None:
         b"1,http://commons.wikimedia.org/wiki/Category:L1,lake,lake,natural\r\n"
     )
     assert load_hierarchy(folder) == load_hierarchy(clean.with_name("hierarchy.parquet"))
-    # Asked for again, they are written again, although the table is up to date.
-    (folder / "train_label_to_hierarchical.csv").unlink()
-    assert rerun(clean, csv=folder) is None
-    assert (folder / "train_label_to_hierarchical.csv").read_bytes() == raw
 
 
 def test_commas_and_quotes_round_trip(folder: Path, write_scraped: Callable[..., Path]) -> None:

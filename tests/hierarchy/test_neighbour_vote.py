@@ -60,12 +60,6 @@ def test_elected_neighbours_are_those_of_the_obvious_sums(rows: list[list[tuple[
         assert total == sums[best]
 
 
-def test_of_equal_votes_the_nearer_neighbour_wins() -> None:
-    chosen, shares = vote(np.array([[0.5, 0.5]], np.float32), np.array([[[7, 1], [3, 0]]]))
-    assert chosen.tolist() == [[7, 1]]
-    assert shares.tolist() == [[0.5, 0.5]]
-
-
 def test_group_wins_over_a_single_nearer_label() -> None:
     """Three products of a group outvote one product of another, which alone has the most votes."""
     labels = np.array([[[9, 4], [1, 0], [2, 0], [3, 0]]])

@@ -120,13 +120,6 @@ def test_imbalance_matches_definition(counts: list[int]) -> None:
     assert result.ratio_to_median == (pytest.approx(max(counts) / median) if median else None)
 
 
-def test_equal_groups_are_balanced() -> None:
-    result = imbalance(["a", "b", "c"], np.array([5, 5, 5]))
-    assert result.gini == pytest.approx(0)
-    assert result.ratio_to_median == 1
-    assert result.effective_groups == pytest.approx(3)
-
-
 def test_stats_command(official: Path, tmp_path: Path) -> None:
     assert "church              3  75.00%" in run_hgld("stats", official, "-o", tmp_path / "stats.png").output
     for name in ("stats.png", "stats.tree.png"):
