@@ -16,6 +16,7 @@ from hgld.pages.templates import page_templates
 from hgld.review import store
 from hgld.review.decision_files import Opinions
 from hgld.review.session import ReviewSession
+from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child
@@ -139,6 +140,21 @@ def session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ReviewSe
 def tables(tmp_path: Path) -> Callable[..., Path]:
     """:func:`write_tables` into the folder of the test."""
     return partial(write_tables, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with the tables of ``LABELS`` and, in ``review``, the sheets of ada and ben."""
+    folder = tmp_path_factory.mktemp("exported")
+    export_sheets(write_tables(folder), folder / "review", ExportConfig(("ada", "ben")))
+    return folder
+
+
+@pytest.fixture
+def review(exported: Path, tmp_path: Path) -> Path:
+    """Folder with the sheets of ada and ben, beside the clusters."""
+    shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "review"
 
 
 @pytest.fixture(scope="session")

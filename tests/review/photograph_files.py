@@ -1,19 +1,31 @@
 """Tar files of small photographs, their index, and the list of their landmarks."""
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from PIL import Image
 
 from hgld.gldv2.tar_images import index_images
+from hgld.review.photographs import LabelPhotographs, open_photographs
+from hgld.tables import CLEAN, Provenance, write_table
 from tests.gldv2.test_image_index import write_tar
+from tests.review.conftest import Label, clean_table
+from tests.review.sessions import not_none
 
 
 def jpeg(colour: str = "teal", size: tuple[int, int] = (320, 200)) -> bytes:
     data = io.BytesIO()
     Image.new("RGB", size, colour).save(data, "JPEG")
     return data.getvalue()
+
+
+def label_photographs(
+    folder: Path, labels: Sequence[Label], counts: Mapping[int, int], replaced: Mapping[str, bytes]
+) -> LabelPhotographs:
+    """Write clean.parquet with the landmarks of labels, and :func:`write_photographs` of them; open these."""
+    write_table(folder / "clean.parquet", CLEAN, clean_table(labels), Provenance("test"))
+    return not_none(open_photographs(write_photographs(folder / "gldv2", counts, replaced), folder / "clean.parquet"))
 
 
 def write_photographs(

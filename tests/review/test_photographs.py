@@ -4,7 +4,7 @@ import base64
 import io
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,7 @@ from hgld.gldv2.tar_images import ImageReader
 from hgld.review.photographs import LabelPhotographs, open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
 from tests.review.conftest import COMMONS, Label, clean_table
-from tests.review.photograph_files import jpeg, write_photographs
+from tests.review.photograph_files import jpeg, label_photographs, write_photographs
 from tests.review.sessions import not_none
 
 LABELS = (Label("Q1", "lake", train=3, index=1), Label("Q2", "church", train=1), Label("Q3", "pond", train=1))
@@ -153,9 +153,7 @@ def test_inputs_that_do_not_fit(tmp_path: Path, clean: Path, caplog: pytest.LogC
         open_photographs(moved, clean)
 
 
-def test_missing_tar_files_are_named(
-    tmp_path: Path, clean: Path, caplog: pytest.LogCaptureFixture, tables: Callable[..., Path]
-) -> None:
+def test_missing_tar_files_are_named(tmp_path: Path, clean: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "gldv2"
     write_photographs(folder, {0: 2}, split="index")
     images = write_photographs(folder, {1: 2})
@@ -176,11 +174,9 @@ MAPPED = (
 
 
 @pytest.fixture
-def photographs(tmp_path: Path, tables: Callable[..., Path]) -> LabelPhotographs:
+def photographs(tmp_path: Path) -> LabelPhotographs:
     """Seven photographs of lakes, one of which is damaged, one of a church, none of a pond."""
-    tables(MAPPED)
-    images = write_photographs(tmp_path / "gldv2", {0: 4, 1: 3, 1000: 1}, {"1-0": jpeg()[:400]})
-    return opened(images, tmp_path / "clean.parquet")
+    return label_photographs(tmp_path, MAPPED, {0: 4, 1: 3, 1000: 1}, {"1-0": jpeg()[:400]})
 
 
 def test_labels_take_turns_until_the_limit(photographs: LabelPhotographs, caplog: pytest.LogCaptureFixture) -> None:

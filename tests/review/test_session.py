@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from hgld.errors import ConflictError, InputError
 from hgld.pages.server import ServerConfig
 from hgld.review.adjudication import open_labels
-from hgld.review.decision_files import Opinions, with_opinions
+from hgld.review.decision_files import with_opinions
 from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, Candidate, ReviewLabel
 from hgld.review.page.serve import log_table_changes, serve_review
 from hgld.review.page.views import seconds_per_label
@@ -18,7 +18,8 @@ from hgld.review.session import InvalidActionError, LabelAction, ReviewSession, 
 from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
-from tests.review.conftest import Label
+from tests.review.conftest import NOON, Label
+from tests.review.conftest import decide as opinions
 from tests.review.sessions import GROUPS, LABELS, decide, label, not_none, open_session
 
 
@@ -27,12 +28,10 @@ def test_undo_by_key_after_a_redone_step_was_undone_in_the_history(session: Revi
     earlier = decide(session, LabelAction("drop"), "Q1")
     step = not_none(decide(session, LabelAction("drop"), "Q2"))
     for _ in ("undo", "redo"):
-        back = session.state.next_redo or step
-        session.undo(back)
+        session.undo(session.state.next_redo or step)
     session.undo(step)
     assert session.state.next_undo == earlier
-    assert session.state.next_redo is not None
-    session.undo(session.state.next_redo)
+    session.undo(not_none(session.state.next_redo))
     assert [row.label_id for row in session.decisions()] == ["Q1", "Q2"]
     assert session.state.next_redo is None
 
@@ -42,14 +41,10 @@ def test_step_that_later_steps_rely_on_cannot_be_undone(session: ReviewSession) 
     (key,) = set(session.groups()) - {group.name for group in GROUPS}
     first = decide(session, LabelAction("group", key), "Q1", "Q2")
     decide(session, LabelAction("drop"), "Q2")
-    for step, reason in (
-        (first, "a later step changed the same"),
-        (proposed, "would no longer exist"),
-        (99, "no such step"),
-    ):
-        assert step is not None
+    reasons = {first: "a later step changed the same", proposed: "would no longer exist", 99: "no such step"}
+    for step, reason in reasons.items():
         with pytest.raises(ConflictError, match=reason):
-            session.undo(step)
+            session.undo(not_none(step))
     with pytest.raises(InvalidActionError, match='there is already a group "lake"'):
         session.rename_group(key, "lake", session.state.field("group", key).version)
     assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": None}
@@ -84,9 +79,8 @@ def test_comment_is_no_decision_and_is_kept_by_one(session: ReviewSession) -> No
 
 
 def test_blind_session_has_no_suggestions_and_no_decisions_of_others(tmp_path: Path) -> None:
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
     gone = [label(8, "label 1"), label(9, "label 2")]
-    others = Decision("Q8", "label 1", "group", "museum", "ben", now)
+    others = Decision("Q8", "label 1", "group", "museum", "ben", NOON)
     with open_session(tmp_path / "a.sqlite", gone) as session:
         session.import_decisions([others])
         decide(session, LabelAction("drop"), "Q9")
@@ -142,8 +136,7 @@ def test_decisions_on_removed_labels_and_groups_are_kept(tmp_path: Path) -> None
 
 
 def test_imported_decisions_keep_annotator_and_time_and_replace_nothing(session: ReviewSession) -> None:
-    long_ago = datetime(2020, 1, 1, tzinfo=timezone.utc)
-    given_rows = [Decision(key, f"label {key[1:]}", "group", "museum", "seed", long_ago, "") for key in ("Q1", "Q2")]
+    given_rows = [Decision(key, f"label {key[1:]}", "group", "museum", "seed", NOON, "") for key in ("Q1", "Q2")]
     decide(session, LabelAction("drop"), "Q2")
     session.import_decisions(given_rows)
     assert session.import_decisions(given_rows) is None
@@ -153,26 +146,14 @@ def test_imported_decisions_keep_annotator_and_time_and_replace_nothing(session:
 
 
 def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-
-    def decision(key: str, kind: str, group: str | None, comment: str = "") -> Decision:
-        return Decision(key, f"label {key[1:]}", kind, group, "x", now, comment)
-
-    ada = [decision("Q1", "group", "lake"), decision("Q2", "unsure", "lake"), decision("Q3", "drop", None)]
-    ben = [
-        decision("Q1", "group", "lake"),
-        decision("Q2", "unsure", "church"),
-        decision("Q3", "group", "museum", "it shows things"),
-    ]
-    ben.append(decision("Q5", "drop", None))
-    both = [Opinions(name, {row.label_id: row for row in rows}) for name, rows in (("ada", ada), ("ben", ben))]
+    both = [opinions("ada", "- lake unsure:lake drop"), opinions("ben", "- lake unsure:church museum - drop")]
     differing = with_opinions(LABELS, both, {row.label_id for row in open_labels(*both)})
     assert [label.label_id for label in differing] == ["Q2", "Q3", "Q5"], "labels that both are unsure about are open"
     assert (differing[2].opinions[0].annotator, differing[2].opinions[0].decision) == ("ada", None)
     with open_session(tmp_path / "final.sqlite", differing) as session:
         decide(session, LabelAction("take", candidate=2), "Q3")
         (row,) = session.decisions()
-        assert (row.group, row.comment, row.annotator) == ("museum", "it shows things", "ada")
+        assert (row.group, row.comment, row.annotator) == ("museum", "ben on 3", "ada")
 
 
 def test_key_of_a_proposed_group_is_its_first_name(tmp_path: Path) -> None:
@@ -210,8 +191,7 @@ def test_merged_groups(session: ReviewSession) -> None:
     assert list(session.groups()) == ["church", "lake", "museum"]
     with pytest.raises(InvalidActionError, match="this group does not exist"):
         decide(session, LabelAction("group", "pier"), "Q3")
-    assert first is not None
-    session.undo(first)
+    session.undo(not_none(first))
     assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "quay", "Q2": "museum"}
 
 
@@ -237,7 +217,7 @@ def test_groups_of_decisions_to_start_from_are_taken_over(session: ReviewSession
 
 def test_undone_proposal_is_made_again_for_decisions_that_need_it(session: ReviewSession) -> None:
     quay = Group("quay", "human-made", "Where boats land.")
-    row = Decision("Q1", "label 1", "group", "quay", "ben", datetime(2020, 1, 1, tzinfo=timezone.utc))
+    row = Decision("Q1", "label 1", "group", "quay", "ben", NOON)
     session.undo(not_none(session.propose_group("Quay", "human-made", "Mine.")))
     session.import_decisions([], [quay])
     assert "quay" not in session.groups(), "nothing needs it"
@@ -247,13 +227,12 @@ def test_undone_proposal_is_made_again_for_decisions_that_need_it(session: Revie
 
 
 def test_pace_ignores_pauses(tmp_path: Path) -> None:
-    began = datetime(2026, 1, 1, tzinfo=timezone.utc)
     with open_session(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as session:
         seconds = 0
         for n in range(1, 21):
             seconds += 8 * 3600 if n == 10 else 5
             value = {"label": "", "decision": "drop", "group": None, "comment": ""}
-            change = Change("decision", f"Q{n}", value, at=began + timedelta(seconds=seconds))
+            change = Change("decision", f"Q{n}", value, at=NOON + timedelta(seconds=seconds))
             session.store.append([change])
         assert seconds_per_label(list(session.state.steps.values())) == 5
         assert seconds_per_label(list(session.state.steps.values())[:3]) is None

@@ -6,17 +6,15 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 import uvicorn
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError, StorageError
 from hgld.review.page.serve import log_table_changes
 from hgld.review.session import LabelAction
@@ -60,23 +58,15 @@ def test_store_has_one_writer_and_one_annotator(tmp_path: Path) -> None:
             pass
         assert read_store(tmp_path / "a.sqlite")[0] == "ada", "reading is possible meanwhile"
         (tmp_path / "other.sqlite").symlink_to("a.sqlite")
-        with (
-            pytest.raises(BusyError, match="other.sqlite.*open in another"),
-            open_store(tmp_path / "other.sqlite", "ada"),
-        ):
-            pass
-    with (
-        pytest.raises(ConfigurationError, match='decisions of "ada", not of "ben"'),
-        open_store(tmp_path / "a.sqlite", "ben"),
-    ):
-        pass
+        with pytest.raises(BusyError, match="other.sqlite.*open in another"):
+            open_store(tmp_path / "other.sqlite", "ada").__enter__()
+    with pytest.raises(ConfigurationError, match='decisions of "ada", not of "ben"'):
+        open_store(tmp_path / "a.sqlite", "ben").__enter__()
 
 
 def test_groups_of_deeper_trees_are_read_back(tmp_path: Path) -> None:
-    path, taxonomy = (
-        tmp_path / "ada.sqlite",
-        [Group("Rye", "Food", "", between=("Bread",), levels=("leaf", "b", "a"))],
-    )
+    path = tmp_path / "ada.sqlite"
+    taxonomy = [Group("Rye", "Food", "", between=("Bread",), levels=("leaf", "b", "a"))]
     with open_session(path, groups=taxonomy) as session:
         session.propose_group("Spelt", "Bread", "Made of spelt.")
         session.rename_group("Rye", "Rye bread", 0)
@@ -164,10 +154,13 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-def one_line(error: HgldError, path: Path) -> str:
-    (line,) = str(error).splitlines()
+@contextmanager
+def refused(error: type[HgldError], match: str, path: Path) -> Iterator[None]:
+    """Check that an error has a message of one line that names a file."""
+    with pytest.raises(error, match=match) as raised:
+        yield
+    (line,) = str(raised.value).splitlines()
     assert str(path) in line
-    return line
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -175,12 +168,10 @@ def test_damage_is_named_in_one_line_and_the_file_left_alone(store: Path, damage
     apply, problem = DAMAGES[damage]
     apply(store)
     before = store.read_bytes() if store.is_file() else None
-    with pytest.raises(HgldError, match=problem) as raised, open_store(store, "ada"):
+    with refused(HgldError, problem, store), open_store(store, "ada"):
         pytest.fail("the store was opened")
-    one_line(raised.value, store)
-    with pytest.raises(InputError, match=problem) as raised:
+    with refused(InputError, problem, store):
         read_store(store)
-    one_line(raised.value, store)
     assert (store.read_bytes() if store.is_file() else None) == before
 
 
@@ -189,9 +180,8 @@ def test_cut_file_is_never_taken_for_a_shorter_review(store: Path) -> None:
     for size in [*range(0, len(whole), 512), 1, 99, 100, 101, 4095, 4097, len(whole) - 1]:
         store.write_bytes(whole[:size])
         for access in (read_store, lambda path: open_store(path, "ada").__enter__()):
-            with pytest.raises(HgldError) as raised:
+            with refused(HgldError, ".", store):
                 access(store)
-            one_line(raised.value, store)
         assert store.read_bytes() == whole[:size]
     store.write_bytes(whole)
     assert decided(store) == EVERYTHING
@@ -207,8 +197,9 @@ def test_overwritten_bytes_give_a_message_or_a_review(store: Path, at: float, no
     copy.write_bytes(whole)
     try:
         read_store(copy)
-    except InputError as error:
-        one_line(error, copy)
+    except InputError:
+        with refused(InputError, ".", copy):
+            read_store(copy)
 
 
 @pytest.mark.parametrize("damage", ["empty file", "broken JSON"])
@@ -244,9 +235,8 @@ def test_commands_report_a_damaged_store_in_one_line(
 
 
 def test_store_in_place_of_a_file_of_decisions_gets_a_hint(store: Path) -> None:
-    with pytest.raises(InputError, match="hgld decisions .*ada.sqlite -o NAME.csv writes its decisions") as raised:
+    with refused(InputError, "hgld decisions .*ada.sqlite -o NAME.csv writes its decisions", store):
         read_decisions(store, None)
-    one_line(raised.value, store)
 
 
 def test_copied_file_is_complete_while_the_page_is_open(store: Path) -> None:
@@ -309,13 +299,10 @@ def test_copy_is_put_back_without_what_a_killed_process_left(store: Path) -> Non
     journal = leave_journal(store)
     left = journal.read_bytes()
     store.write_bytes(store.read_bytes()[:5000])
-    with pytest.raises(
-        InputError, match="hgld copy-store COPY -o .*ada.sqlite --force, .*ada.sqlite-journal"
-    ) as raised:
+    with refused(InputError, "hgld copy-store COPY -o .*ada.sqlite --force, .*ada.sqlite-journal", store):
         copy_store(copy, store)
-    one_line(raised.value, store)
     journal.write_bytes(left)
-    result = CliRunner().invoke(app, ["copy-store", str(copy), "-o", str(store), "--force"])
+    result = run_hgld("copy-store", copy, "-o", store, "--force")
     assert result.output == f"4 labels decided by ada\n{store}\n"
     assert decided(store) == EVERYTHING | {"Q5": "unsure"}
     assert sorted(path.name for path in store.parent.glob("*ada*")) == ["ada.sqlite"]
@@ -326,9 +313,8 @@ def test_store_that_is_being_written_is_not_called_damaged(store: Path, monkeypa
     monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **options | {"timeout": 0}))
     with closing(connect(store)) as connection:
         connection.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(BusyError, match="another process is writing to it; try again") as raised:
+        with refused(BusyError, "another process is writing to it; try again", store):
             read_store(store)
-    one_line(raised.value, store)
 
 
 def test_copying_loses_no_decision_without_force(store: Path) -> None:
@@ -338,9 +324,8 @@ def test_copying_loses_no_decision_without_force(store: Path) -> None:
         decide(session, LabelAction("unsure"), "Q5")
         with pytest.raises(BusyError, match="open in another"):
             copy_store(copy, store, force=True)
-    with pytest.raises(ConfigurationError, match="holds events that .*copy.sqlite lacks.*`force`") as raised:
+    with refused(ConfigurationError, "holds events that .*copy.sqlite lacks.*`force`", store):
         copy_store(copy, store)
-    one_line(raised.value, store)
     with pytest.raises(ConfigurationError, match="is an input"):
         copy_store(store, store, force=True)
     assert decided(store) == EVERYTHING | {"Q5": "unsure"}
@@ -383,9 +368,8 @@ def test_file_that_is_replaced_under_an_open_page_is_reported(store: Path, way: 
     shutil.copy(store, copy)
     with open_session(store) as session:
         copy.replace(store) if way == "replaced" else store.unlink()
-        with pytest.raises(StorageError, match="was moved, deleted or replaced") as raised:
+        with refused(StorageError, "was moved, deleted or replaced", store):
             decide(session, LabelAction("unsure"), "Q5")
-        one_line(raised.value, store)
         assert not session.is_decided("Q5")
 
 
@@ -395,9 +379,8 @@ def test_failed_write_changes_nothing_and_the_next_one_succeeds(store: Path) -> 
         (pages,) = opened._connection.execute("PRAGMA page_count").fetchone()
         opened._connection.execute(f"PRAGMA max_page_count = {pages}")
         last = opened.state.last_event
-        with pytest.raises(StorageError, match="full.*nothing was changed") as raised:
+        with refused(StorageError, "full.*nothing was changed", store):
             opened.append([Change("decision", "Q5", value)])
-        one_line(raised.value, store)
         assert opened.state.last_event == last
         opened._connection.execute("PRAGMA max_page_count = 100000")
         opened.append([Change("decision", "Q5", value)])
@@ -407,9 +390,8 @@ def test_failed_write_changes_nothing_and_the_next_one_succeeds(store: Path) -> 
 def test_link_to_a_disk_that_is_not_there_is_no_new_store(tmp_path: Path) -> None:
     link = tmp_path / "ada.sqlite"
     link.symlink_to(tmp_path / "disk/ada.sqlite")
-    with pytest.raises(ConfigurationError, match="which is not there") as raised, open_store(link, "ada"):
+    with refused(ConfigurationError, "which is not there", link), open_store(link, "ada"):
         pytest.fail("a store was created")
-    one_line(raised.value, link)
     assert link.is_symlink()
 
 

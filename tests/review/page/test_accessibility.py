@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 from selenium.webdriver import Chrome
 
-from hgld.review.decision_files import Opinions, with_opinions
+from hgld.review.decision_files import with_opinions
 from hgld.review.labels import FactBook
-from hgld.taxonomy.decisions import Decision
 from tests.axe import violations
-from tests.review.conftest import NOON, Label, clean_table
+from tests.review.conftest import Label, clean_table, decide
 from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
 from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
@@ -64,10 +63,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, browser: Chrome) -> Iterato
 
 @pytest.fixture(scope="module")
 def adjudication(tmp_path_factory: pytest.TempPathFactory, browser: Chrome) -> Iterator[ServedSession]:
-    opinions = [
-        Opinions(name, {key: Decision(key, key, "group", group, name, NOON) for key in ("Q1", "Q2", "Q4")})
-        for name, group in (("ada", "lake"), ("ben", "river"))
-    ]
+    opinions = [decide("ada", "- lake lake - lake"), decide("ben", "- river river - river")]
     labels = with_opinions(made(*LABELS), opinions, {"Q1", "Q2", "Q4"})
     with serve(tmp_path_factory.mktemp("adjudication"), labels) as served:
         browser.get(served.address)

@@ -4,7 +4,6 @@ import csv
 import io
 import re
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import quote_from_bytes
 
@@ -17,13 +16,13 @@ from starlette.testclient import TestClient
 
 from hgld.pages.server import FormFields
 from hgld.pages.templates import template_folder
-from hgld.review.decision_files import Opinions, with_opinions
+from hgld.review.decision_files import with_opinions
 from hgld.review.label_lists import LabelLists, Position, View, position_of_step
 from hgld.review.page.app import HANDLERS, label_action
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
-from hgld.taxonomy.decisions import Decision
 from tests.review import sessions
+from tests.review.conftest import decide as opinions
 from tests.review.page.page_server import FROM_SCRIPT, REFERENCES, open_client
 from tests.review.sessions import GROUPS, decide, label, not_none, open_session
 
@@ -71,14 +70,11 @@ def test_decisions_without_script(client: TestClient, session: ReviewSession) ->
     """Decisions on one and on several labels, search, undo and redo with plain pages and redirects."""
     page = client.get("/?cluster=1").text
     assert 'name="focus" value="0:Q1"' in page
-    answer = client.post(
-        "/decide", data={"choose": "group:lake", "focus": "0:Q1", "at_view": "cluster=1", "at_label": "Q1"}
-    )
+    at = {"at_view": "cluster=1"}
+    answer = client.post("/decide", data=at | {"choose": "group:lake", "focus": "0:Q1", "at_label": "Q1"})
     assert answer.history[0].status_code == 303
     assert 'name="focus" value="0:Q2"' in answer.text, "the next undecided label"
-    client.post(
-        "/decide", data={"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"], "at_view": "cluster=1"}
-    )
+    client.post("/decide", data=at | {"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"]})
     client.post("/decide", data={"choose": "take:1@0:Q4", "label": "0:Q5"})
     decided = {row.label_id: (row.decision, row.group) for row in session.decisions()}
     drop = ("drop", None)
@@ -95,13 +91,8 @@ def test_decisions_without_script(client: TestClient, session: ReviewSession) ->
     assert [row.label_id for row in session.decisions()] == ["Q2", "Q3"]
     guess = {"choose": "group:museum", "guess": "1", "focus": "2:Q2", "comment": "or not", "comment_was": ""}
     client.post("/decide", data=guess | {"focus": f"{session.version('Q2')}:Q2"})
-    assert session.decision_field("Q2").value | {"label": ""} == {
-        "label": "",
-        "decision": "unsure",
-        "group": "museum",
-        "comment": "or not",
-        "blind": False,
-    }
+    decided = {"label": "label 2", "decision": "unsure", "group": "museum", "comment": "or not", "blind": False}
+    assert session.decision_field("Q2").value == decided
 
 
 def test_clusters_and_groups_without_script(client: TestClient, session: ReviewSession) -> None:
@@ -224,12 +215,8 @@ def test_text_contrast(client: TestClient) -> None:
 
 
 def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> None:
-    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    opinions = [
-        Opinions("ben", {"Q1": Decision("Q1", "label 1", "drop", None, "ben", now, "shows nothing")}),
-        Opinions("cleo", {"Q1": Decision("Q1", "label 1", "group", "museum", "cleo", now)}),
-    ]
-    with open_session(tmp_path / "final.sqlite", with_opinions(LABELS, opinions, {"Q1"})) as session:
+    labels = with_opinions(LABELS, [opinions("ben", "- drop"), opinions("cleo", "- museum")], {"Q1"})
+    with open_session(tmp_path / "final.sqlite", labels) as session:
         client = open_client(session)
         page = client.get("/").text
         (row,) = re.findall(r'<li class="row".*?</li>', page, re.DOTALL)
@@ -240,7 +227,7 @@ def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> Non
         assert "lake" not in row, "no suggestions beside opinions"
         client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
         (settled,) = session.decisions()
-        assert (settled.decision, settled.comment, settled.annotator) == ("drop", "shows nothing", "ada")
+        assert (settled.decision, settled.comment, settled.annotator) == ("drop", "ben on 1", "ada")
         client.post("/rename-group", data={"group": "0:lake", "name": "water"})
         assert session.groups()["lake"].name == "water"
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from selenium.webdriver import Chrome, Keys
 
-from hgld.review.decision_files import Opinions, with_opinions
-from hgld.taxonomy.decisions import Decision
-from tests.review.conftest import NOON, Label
+from hgld.review.decision_files import with_opinions
+from tests.review.conftest import Label, decide
 from tests.review.page.page_server import ServedSession, made, serve
 from tests.review.page.screens import no_script
 from tests.review.page.tab import Tab, open_tab, wait_for
@@ -244,12 +243,9 @@ def test_page_works_without_script(browser: Chrome, server: ServedSession) -> No
 
 @pytest.mark.slow
 def test_adjudication_counts_what_closes_and_lists_groups_to_settle(browser: Chrome, tmp_path: Path) -> None:
-    keys = ("Q1", "Q2", "Q6")
-    opinions = [
-        Opinions(name, {key: Decision(key, key, "group", group, name, NOON) for key in keys})
-        for name, group in (("ada", "lake"), ("ben", "river"))
-    ]
-    labels, problems = with_opinions(LABELS, opinions, keys), {"lake": '"loch" by ada, "mere" by ben'}
+    opinions = [decide("ada", "- lake lake - - - lake"), decide("ben", "- river river - - - river")]
+    labels = with_opinions(LABELS, opinions, {"Q1", "Q2", "Q6"})
+    problems = {"lake": '"loch" by ada, "mere" by ben'}
     with serve(tmp_path, labels, group_problems=problems) as server, open_tab(browser, server.address) as tab:
         tab.press("u")
         tab.press("1")

@@ -11,11 +11,9 @@ import pytest
 from PIL import Image
 from starlette.testclient import TestClient
 
-from hgld.review.photographs import open_photographs
-from hgld.tables import CLEAN, Provenance, write_table
-from tests.review.conftest import Label, clean_table
+from tests.review.conftest import Label
 from tests.review.page.page_server import FROM_SCRIPT, HOME, REFERENCES, open_client
-from tests.review.photograph_files import jpeg, write_photographs
+from tests.review.photograph_files import jpeg, label_photographs
 from tests.review.sessions import label, open_session
 
 NASTY = '"><script>document.title = 1</script>'
@@ -26,18 +24,11 @@ BROKEN = {"8-0": b"no picture", "8-1": jpeg()[:500]}
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    landmarks = clean_table([Label("Q1", "label 1", train=9), Label("Q2", NASTY, train=1)])
-    write_table(tmp_path / "clean.parquet", CLEAN, landmarks, Provenance("test"))
-    write_photographs(tmp_path, COUNTS, BROKEN)
-    return tmp_path
-
-
-@pytest.fixture
-def client(folder: Path) -> Iterator[TestClient]:
+def client(tmp_path: Path) -> Iterator[TestClient]:
     """A browser that has opened the page with photographs."""
-    photographs = open_photographs(folder / "images.parquet", folder / "clean.parquet")
-    with open_session(folder / "ada.sqlite", LABELS) as session:
+    labels = [Label("Q1", "label 1", train=9), Label("Q2", NASTY, train=1)]
+    photographs = label_photographs(tmp_path, labels, COUNTS, BROKEN)
+    with open_session(tmp_path / "ada.sqlite", LABELS) as session:
         yield open_client(session, references=replace(REFERENCES, photographs=photographs))
 
 
@@ -91,8 +82,8 @@ def test_placeholder_says_why_a_photograph_cannot_be_shown(client: TestClient, i
     assert f">{reason}<" in answer.text
 
 
-def test_changed_tar_files_are_told_and_everything_else_goes_on(client: TestClient, folder: Path) -> None:
-    (folder / "train" / "0.tar").write_bytes(b"something else")
+def test_changed_tar_files_are_told_and_everything_else_goes_on(client: TestClient, tmp_path: Path) -> None:
+    (tmp_path / "gldv2" / "train" / "0.tar").write_bytes(b"something else")
     assert ">its file cannot be read<" in client.get("/photographs/0-0/small").text
     assert client.get("/").status_code == 200
 

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 from selenium.webdriver import ActionChains, Chrome, Keys
 
-from hgld.review.photographs import open_photographs
-from hgld.tables import CLEAN, Provenance, write_table
 from tests.axe import violations
-from tests.review.conftest import Label, clean_table
+from tests.review.conftest import Label
 from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
 from tests.review.page.screens import no_script
 from tests.review.page.tab import Tab, wait_for
-from tests.review.photograph_files import jpeg, write_photographs
+from tests.review.photograph_files import jpeg, label_photographs
 
 NASTY = """<img src=x onerror="document.title='broken'"> "b" 湖"""
 #: The landmarks of the label at place n are 1000 n and following.
@@ -29,9 +27,7 @@ COUNTS = {**dict.fromkeys(range(8), 10), 1000: 1, 1001: 1}
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSession]:
     folder = tmp_path_factory.mktemp("review")
-    write_table(folder / "clean.parquet", CLEAN, clean_table(LABELS), Provenance("test"))
-    images = write_photographs(folder / "gldv2", COUNTS, {"1001-0": jpeg()[:500]})
-    photographs = open_photographs(images, folder / "clean.parquet")
+    photographs = label_photographs(folder, LABELS, COUNTS, {"1001-0": jpeg()[:500]})
     with serve(folder, made(*LABELS), references=replace(REFERENCES, photographs=photographs)) as served:
         yield served
 

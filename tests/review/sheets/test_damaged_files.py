@@ -135,9 +135,8 @@ def test_more_parts_or_tags_than_a_sheet_has_are_refused(tmp_path: Path, monkeyp
     assert refusal(path).startswith("an archive of more than 3 files")
 
 
-@pytest.mark.parametrize("quote", ['"', "'"])
-def test_more_merged_cells_than_a_sheet_has_are_refused_at_once(tmp_path: Path, quote: str) -> None:
-    path = write_xlsx(tmp_path / "a.xlsx", f"<row/><mergeCell ref={quote}A2:B2{quote}/>" * 100_000)
+def test_more_merged_cells_than_a_sheet_has_are_refused_at_once(tmp_path: Path) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", "<row/><mergeCell ref='A2:B2'/>" * 100_000)
     refused, peak = with_peak_memory(lambda: refusal(path))
     assert refused.startswith("not a readable workbook (more than 20,000 formulas and merged cells")
     assert peak < 40 * 2**20

@@ -40,15 +40,13 @@ def both(out: Path, name: str = "ada") -> dict[str, tuple[str, str, str]]:
 
 
 @pytest.fixture
-def clusters(tables: TABLES) -> Path:
-    return tables()
+def out(review: Path) -> Path:
+    return review
 
 
 @pytest.fixture
-def out(clusters: Path, tmp_path: Path) -> Path:
-    """Folder with ada's sheets of the clusters."""
-    export_sheets(clusters, tmp_path / "review", ONE)
-    return tmp_path / "review"
+def clusters(out: Path) -> Path:
+    return out.with_name("clusters.parquet")
 
 
 def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> None:
@@ -76,8 +74,8 @@ def test_sheet_without_entries_is_up_to_date_or_rewritten(tables: TABLES, cluste
     assert export_sheets(clusters, out, MERGE) is None
     assert (out / "ada.xlsx").stat().st_mtime_ns == written
 
-    summary = not_none(export_sheets(clusters, out, ExportConfig(("ada", "ben"))))
-    assert summary.workbooks == (out / "ben.xlsx",)
+    summary = not_none(export_sheets(clusters, out, ExportConfig(("ada", "cyd"))))
+    assert summary.workbooks == (out / "cyd.xlsx",)
 
     summary = not_none(export_sheets(tables(LABELS[:2]), out, ONE))
     assert len(read_workbook(out / "ada.xlsx").rows) == 2
@@ -88,10 +86,9 @@ def test_sheet_without_entries_is_up_to_date_or_rewritten(tables: TABLES, cluste
 
 @pytest.mark.parametrize("name", ["ada.xlsx", "ada.csv"])
 @pytest.mark.parametrize("column", ["group", "decision", "comment"])
-def test_entries_are_only_discarded_on_request(tables: TABLES, tmp_path: Path, name: str, column: str) -> None:
-    out = tmp_path / "review"
-    clusters = tables()
-    export_sheets(clusters, out, ExportConfig(("ada", "ben")))
+def test_entries_are_only_discarded_on_request(
+    tables: TABLES, clusters: Path, out: Path, name: str, column: str
+) -> None:
     fill(out / name, Q3={column: "drop"})
     before = {path: path.read_bytes() for path in out.iterdir()}
     assert export_sheets(clusters, out, ExportConfig(("ada", "ben"))) is None, "the sheets are those of the clusters"
@@ -332,12 +329,8 @@ def test_killed_export_loses_nothing_and_is_finished_by_the_next(tables: TABLES,
 
 
 def test_entries_saved_while_the_sheets_are_written_are_kept(
-    tables: TABLES, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tables: TABLES, clusters: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "review"
-    clusters = tables()
-    export_sheets(clusters, out, BOTH)
-
     def write_while_ada_saves(path: Path, *arguments: object, **options: object) -> None:
         write_workbook(path, *arguments, **options)  # type: ignore[arg-type]
         fill(out / "ada.xlsx", Q1="lake")

@@ -1,5 +1,4 @@
 import logging
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -10,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openpyxl import load_workbook
 from openpyxl.worksheet.formula import ArrayFormula
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.cli.review import format_import
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.labels import fit_for_cell
@@ -22,7 +19,7 @@ from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_s
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.commands import run_hgld
-from tests.review.conftest import NOON, Label, write_tables
+from tests.review.conftest import NOON, Label
 from tests.review.sessions import not_none
 from tests.sheet_files import csv_rows, fill, write_xlsx
 
@@ -33,21 +30,6 @@ CHECKOUT = Path(__file__).parents[3]
 GROUPS = {group.name for group in read_taxonomy(CHECKOUT / "annotations/taxonomy.csv")}
 #: Labels that a spreadsheet program could change.
 NASTY = ("=1+1", "-1", "1862", "1862.0", "3-4", "TRUE", "a\nb", "a\tb", "a  b", "בית כנסת", "😀\u2028x", "nul\x00")
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder with the tables of ``LABELS`` and, in ``review``, the sheets of ada and ben."""
-    folder = tmp_path_factory.mktemp("exported")
-    export_sheets(write_tables(folder), folder / "review", ExportConfig(("ada", "ben")))
-    return folder
-
-
-@pytest.fixture
-def review(exported: Path, tmp_path: Path) -> Path:
-    """Folder with the sheets of ada and ben, beside the clusters."""
-    shutil.copytree(exported, tmp_path, dirs_exist_ok=True)
-    return tmp_path / "review"
 
 
 def run(
@@ -491,9 +473,8 @@ def test_import_sheet_command(review: Path, caplog: pytest.LogCaptureFixture) ->
     caplog.set_level(logging.CRITICAL)
     fill(review / "ada.xlsx", Q1="lake")
     command = ["import-sheet", str(review / "ada.xlsx"), "--annotator", "ada"]
-    result = CliRunner().invoke(app, command)
+    result = run_hgld(*command)
     out = review.parent.resolve() / "decisions/ada.csv"
-    assert result.exit_code == 0, result.output
     assert result.stdout.startswith("1 of 4 labels decided (5 of 15 landmarks): 1 into 1 group,")
     assert result.stdout.endswith(f"{out}\n")
     assert run_hgld(*command).stdout == f"{out}: up to date\n"
