@@ -56,9 +56,9 @@ def expanded(vector: Vector, near: Sequence[Vector], settings: RerankSettings) -
 
 def k_reciprocal(query: Vector, candidates: Sequence[Vector], settings: RerankSettings) -> list[float]:
     """Zhong et al.: sets of k-reciprocal neighbours, grown, encoded and compared; the query is point 0."""
-    points = [query, *candidates]
+    points = np.array([query, *candidates])  # of length 1
     everyone = range(len(points))
-    d = [[0.0 if i == j else 1 - cos(points[i], points[j]) for j in everyone] for i in everyone]
+    d = (1 - points @ points.T).tolist()
     by_distance = [sorted((j for j in everyone if j != i), key=lambda j: d[i][j]) for i in everyone]
 
     def first(i: int, k: int) -> set[int]:
