@@ -364,6 +364,7 @@ def test_lists_of_positives() -> None:
 # Errors
 
 EMBEDDINGS, LABELS = data(6)
+GALLERY = {"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS}
 
 
 @pytest.mark.parametrize(
@@ -398,7 +399,7 @@ EMBEDDINGS, LABELS = data(6)
         ({"gallery_labels": LABELS}, "gallery is given in part"),
         ({"gallery_ids": list("abcdef")}, "gallery is given in part"),
         (
-            {"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS, "gallery_ids": list("abcdef")},
+            GALLERY | {"gallery_ids": list("abcdef")},
             "`gallery_ids` are given without `query_ids`; expected both, or neither",
         ),
     ],
@@ -439,20 +440,12 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
         ({"query_embeddings": EMBEDDINGS[:1], "query_labels": LABELS[:1]}, "no gallery item is left to rank"),
         ({"query_embeddings": EMBEDDINGS[:0], "query_labels": LABELS[:0]}, "there are no queries; expected one row"),
         ({"gallery_embeddings": EMBEDDINGS[:0], "gallery_labels": LABELS[:0]}, "there are no gallery items"),
-        (
-            {"gallery_embeddings": EMBEDDINGS[:, :4], "gallery_labels": LABELS},
-            "have 6 dimensions and the gallery embed",
-        ),
+        (GALLERY | {"gallery_embeddings": EMBEDDINGS[:, :4]}, "have 6 dimensions and the gallery embed"),
         ({"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS[:5]}, "6 gallery embeddings, but labels for 5"),
         ({"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS[:, :2]}, r"shapes \(6, 3\) and \(6, 2\)"),
         ({"query_ids": list("abcde")}, "there are 5 query ids, but labels for 6 query images"),
         (
-            {
-                "gallery_embeddings": EMBEDDINGS,
-                "gallery_labels": LABELS,
-                "query_ids": list("abcdef"),
-                "gallery_ids": list("abcde"),
-            },
+            GALLERY | {"query_ids": list("abcdef"), "gallery_ids": list("abcde")},
             "there are 5 gallery ids, but labels for 6 gallery images",
         ),
         ({"ignored": [[1]]}, "`ignored` has lists for 1 queries, but there are 6 queries"),

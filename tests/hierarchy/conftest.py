@@ -1,5 +1,6 @@
 import datetime
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,8 @@ CHURCH, BRIDGE, ATTRACTION = ("Q16970", "church building"), ("Q12280", "bridge")
 WIDE = ("Q41176", "building")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Decisions and a taxonomy of five groups; everything but "building" (dropped) and "volcano" (unsure) decided."""
+def write_annotations(folder: Path) -> Path:
+    """Write decisions and a taxonomy of five groups; "building" is dropped, "volcano" unsure, all others decided."""
     groups = [
         Group("lake", "natural", "Standing water.", ("Q23397",)),
         Group("mountain", "natural", "High land.", ("Q8502",)),
@@ -30,7 +30,8 @@ def folder(tmp_path: Path) -> Path:
         Group("church", "human-made", "For worship.", ("Q16970",)),
         Group("bridge", "human-made", "To cross.", ("Q12280",)),
     ]
-    write_taxonomy(tmp_path / "taxonomy.csv", groups)
+    folder.mkdir(exist_ok=True)
+    write_taxonomy(folder / "taxonomy.csv", groups)
     decided = [
         Decision("Q23397", "lake", "group", "lake", "ada", WHEN, "clear"),
         Decision("Q8502", "mountain", "group", "mountain", "ada+ben", WHEN),
@@ -39,34 +40,41 @@ def folder(tmp_path: Path) -> Path:
         Decision("Q12280", "bridge", "group", "bridge", "ben", WHEN),
         Decision("Q41176", "building", "drop", None, "ben", WHEN, "too wide"),
     ]
-    write_decisions(tmp_path / "decisions.csv", decided)
-    (tmp_path / "irrelevant.csv").write_text("item,label,reason\nQ570116,tourist attraction,says nothing\n")
-    return tmp_path
+    write_decisions(folder / "decisions.csv", decided)
+    (folder / "irrelevant.csv").write_text("item,label,reason\nQ570116,tourist attraction,says nothing\n")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """:func:`write_annotations` into the folder of the test."""
+    return write_annotations(tmp_path)
+
+
+def scraped_file(folder: Path, landmarks: Sequence[Sequence[tuple[str | None, str]]], split: str = "train") -> Path:
+    """Write scraped_<split>.parquet: landmarks 1, 2, ... with these values."""
+    rows = [
+        scraped_row(
+            number,
+            values,
+            split=split,
+            resolved_title=f"Category:Landmark {number}",
+            item=f"Q{number}",
+            route="soft_redirect",
+            revision=1,
+        )
+        for number, values in enumerate(landmarks, 1)
+    ]
+    path = folder / f"scraped_{split}.parquet"
+    table = pa.Table.from_pylist(rows, schema=tables.SCRAPED.schema)
+    tables.write_table(path, tables.SCRAPED, table, PROVENANCE)
+    return path
 
 
 @pytest.fixture
 def write_scraped(folder: Path) -> Callable[..., Path]:
-    """Write scraped_<split>.parquet: landmarks 1, 2, ... with these values."""
-
-    def write(landmarks: Sequence[Sequence[tuple[str | None, str]]], split: str = "train") -> Path:
-        rows = [
-            scraped_row(
-                number,
-                values,
-                split=split,
-                resolved_title=f"Category:Landmark {number}",
-                item=f"Q{number}",
-                route="soft_redirect",
-                revision=1,
-            )
-            for number, values in enumerate(landmarks, 1)
-        ]
-        path = folder / f"scraped_{split}.parquet"
-        table = pa.Table.from_pylist(rows, schema=tables.SCRAPED.schema)
-        tables.write_table(path, tables.SCRAPED, table, PROVENANCE)
-        return path
-
-    return write
+    """:func:`scraped_file` in the folder of the test."""
+    return partial(scraped_file, folder)
 
 
 @pytest.fixture

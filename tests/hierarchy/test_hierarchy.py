@@ -32,7 +32,7 @@ TREE = {
 
 def frame(*landmarks: tuple[str, int, str], multi: bool = False, extra: bool = False) -> pd.DataFrame:
     """Landmarks of (split, id, super-category)."""
-    table = pd.DataFrame(landmarks, columns=["split", "landmark_id", "supercategory"])
+    table: pd.DataFrame = pd.DataFrame(landmarks, columns=["split", "landmark_id", "supercategory"])
     places = [TREE[label] for _, _, label in landmarks]
     groups, roots = zip(*places, strict=True)
     table.insert(

@@ -33,7 +33,7 @@ from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
-from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN
+from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, scraped_file, write_annotations
 from tests.release.conftest import CROISSANT_WARNINGS, FACTS, load_with_datasets
 from tests.review.sessions import not_none
 
@@ -44,14 +44,22 @@ pytestmark = CROISSANT_WARNINGS
 SCRAPED_FROM = "5 landmarks, 2026-03-01: The APIs of Wikidata and Wikimedia Commons. 2 landmarks, 2026-03-01"
 
 
-@pytest.fixture
-def built(folder: Path, write_scraped: Callable[..., Path]) -> Path:
-    """Return a hierarchy of both splits, with one train landmark in two groups."""
-    train = write_scraped([[LAKE], [MOUNTAIN], [CHURCH], [LAKE], [BRIDGE, LAKE]])
-    index = write_scraped([[CHURCH], [BRIDGE]], "index")
+@pytest.fixture(scope="module")
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a hierarchy of both splits, with one train landmark in two groups, and its release."""
+    folder = write_annotations(tmp_path_factory.mktemp("built") / "own")
+    train = scraped_file(folder, [[LAKE], [MOUNTAIN], [CHURCH], [LAKE], [BRIDGE, LAKE]])
+    index = scraped_file(folder, [[CHURCH], [BRIDGE]], "index")
     clean_file([train, index], folder / "clean.parquet", CleanConfig(), irrelevant=folder / "irrelevant.csv")
     build(folder, BuildConfig(multi=True))
-    return folder / "hierarchy.parquet"
+    release(folder / "hierarchy.parquet", folder.parent / "release")
+    return folder.parent
+
+
+@pytest.fixture
+def built(built_once: Path, tmp_path: Path) -> Path:
+    """Return the hierarchy, which a test may change."""
+    return shutil.copytree(built_once / "own", tmp_path, dirs_exist_ok=True) / "hierarchy.parquet"
 
 
 def build(folder: Path, config: BuildConfig, **further: Path) -> None:
@@ -72,9 +80,8 @@ def with_facts(**facts: Any) -> ReleaseSettings:
 
 
 @pytest.fixture
-def released(built: Path, tmp_path: Path) -> Path:
-    release(built, tmp_path / "release")
-    return tmp_path / "release"
+def released(built_once: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(built_once / "release", tmp_path / "release")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -117,9 +124,13 @@ def test_checksums_detect_changes(released: Path) -> None:
 
 
 def test_unchanged_release_is_up_to_date(built: Path, released: Path) -> None:
-    before = (released / "README.md").stat()
+    def written() -> tuple[int, ...]:
+        stat = (released / "README.md").stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
+    before = written()
     assert release(built, released) is None
-    assert (released / "README.md").stat() == before
+    assert written() == before
     summary = not_none(release(built, released, force=True))
     assert format_release(summary) == "train 5, index 2 landmarks in 4 groups; 13 files, valid Croissant"
 

@@ -91,8 +91,8 @@ def test_decisions_without_script(client: TestClient, session: ReviewSession) ->
     assert [row.label_id for row in session.decisions()] == ["Q2", "Q3"]
     guess = {"choose": "group:museum", "guess": "1", "focus": "2:Q2", "comment": "or not", "comment_was": ""}
     client.post("/decide", data=guess | {"focus": f"{session.version('Q2')}:Q2"})
-    decided = {"label": "label 2", "decision": "unsure", "group": "museum", "comment": "or not", "blind": False}
-    assert session.decision_field("Q2").value == decided
+    value = {"label": "label 2", "decision": "unsure", "group": "museum", "comment": "or not", "blind": False}
+    assert session.decision_field("Q2").value == value
 
 
 def test_clusters_and_groups_without_script(client: TestClient, session: ReviewSession) -> None:
