@@ -1,5 +1,3 @@
-"""Small pictures and manifests of them."""
-
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Images below folders and in tar files, and their ids."""
-
 import os
 import tarfile
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Manifests, and the command that writes them."""
-
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path

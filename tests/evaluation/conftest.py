@@ -1,5 +1,3 @@
-"""Fixtures of the tests of evaluation."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""Helpers of the tests of evaluation."""
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -60,7 +58,6 @@ def evaluate_judged(
     query_ids: npt.NDArray[Any] | None = None,
     config: RankingConfig | None = None,
 ) -> RetrievalResult:
-    """Evaluate a single task."""
     task = RetrievalTask(
         "judged",
         as_tensor(queries),

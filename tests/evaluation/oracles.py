@@ -221,7 +221,6 @@ def by_name(levels: Levels, n_levels: int, alpha: float = 1.0, cutoffs: Sequence
 
 
 def on_trees(levels: Levels, n_levels: int, cutoffs: Sequence[int]) -> dict[str, float]:
-    """Metrics of :mod:`hgld.evaluation.metrics`, by name."""
     values: dict[str, float] = {}
     heights, similarities = lca_heights(levels, n_levels), tree_similarities(levels, n_levels, wu_palmer=True)
     answerable = n_levels in levels

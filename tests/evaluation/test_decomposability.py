@@ -1,5 +1,3 @@
-"""The decomposability gap and its bounds."""
-
 from typing import Any
 
 import numpy as np

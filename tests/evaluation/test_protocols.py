@@ -1,5 +1,3 @@
-"""Protocols from files to numbers."""
-
 import json
 import subprocess
 import sys

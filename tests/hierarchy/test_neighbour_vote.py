@@ -1,5 +1,3 @@
-"""The votes of neighbours on labels."""
-
 import math
 
 import numpy as np

@@ -254,7 +254,6 @@ class ReviewModel:
         self.write_checked({("group", key): GroupFact(merged_into=into)})
 
     def undo(self, number: int) -> None:
-        """Take back a step."""
         step = self.steps[number]
         if any(self.entries.get(key, Entry()) != entry for key, entry in step.after.items()):
             raise RefusedError("a later step wrote the same")
@@ -264,7 +263,6 @@ class ReviewModel:
         self.undone.append(number)
 
     def redo(self, number: int) -> None:
-        """Do a step again that was taken back."""
         step = self.steps[number]
         if any(self.entries.get(key, Entry()) != entry for key, entry in step.before.items()):
             raise RefusedError("a later step wrote the same")

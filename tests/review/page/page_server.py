@@ -43,7 +43,6 @@ def open_client(
 
 
 def made(*labels: Label) -> list[ReviewLabel]:
-    """Return labels as they are reviewed."""
     return review_labels(clusters_table(labels), clean_table(labels))
 
 

@@ -46,7 +46,6 @@ return found;
 
 @contextmanager
 def shown_on(browser: Chrome, screen: Screen) -> Iterator[None]:
-    """Let the browser have a screen."""
     size = {"width": screen.width, "height": screen.height, "deviceScaleFactor": 1, "mobile": screen.touch}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": screen.touch})

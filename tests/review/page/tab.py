@@ -12,7 +12,6 @@ WAIT_S = 8
 
 
 def wait_for(observe: Callable[[], object], expected: object) -> None:
-    """Wait until an observation is as expected."""
     end = time.monotonic() + WAIT_S
     while (observed := observe()) != expected:
         assert time.monotonic() < end, f"{observed} is not {expected}"
@@ -20,8 +19,6 @@ def wait_for(observe: Callable[[], object], expected: object) -> None:
 
 
 class Tab:
-    """A browser tab with the page."""
-
     def __init__(self, browser: Chrome, address: str) -> None:
         self.browser = browser
         browser.switch_to.new_window("tab")
@@ -77,7 +74,6 @@ class Tab:
 
     @property
     def current(self) -> str:
-        """Id of the current label."""
         script = "return document.querySelector('.row.current').dataset.label"
         return str(self.browser.execute_script(script))
 

@@ -10,7 +10,6 @@ from tests.review.page.page_server import FROM_SCRIPT, HOME, REFERENCES, open_cl
 
 
 def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:
-    """Return a browser that has used no key."""
     return TestClient(review_app(session, REFERENCES, keys), base_url=HOME, follow_redirects=False)
 
 

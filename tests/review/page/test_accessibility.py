@@ -111,7 +111,6 @@ def test_page_without_script(browser: Chrome, server: ServedSession, screen: Scr
 
 
 def change_meanwhile(server: ServedSession) -> None:
-    """Change the decision on a label in another browser."""
     row = not_none(re.search(r'data-label="Q3" data-version="(\d+)" data-decision="(\w*)"', server.get("?label=Q3")))
     server.post("decide", choose="group:lake" if row[2] == "drop" else "drop", focus=f"{row[1]}:Q3")
 

@@ -42,7 +42,6 @@ class ServedPage(ServedSession):
         return "\r\n".join(lines).encode("latin-1")
 
     def answers(self) -> bool:
-        """Return whether the page is shown."""
         answer = self.send(self.head("GET / HTTP/1.1", "Connection: close"))
         return answer.startswith(b"HTTP/1.1 200 ") and b'id="list"' in answer
 

@@ -27,7 +27,6 @@ def listed(page: str) -> str:
 
 
 def current(page: str) -> str:
-    """Return the id of the current label."""
     (focus,) = re.findall(r'name="focus" value="\d*:?([^"]*)"', page)
     return str(focus)
 
