@@ -29,8 +29,8 @@ def data(n: int, seed: int, n_classes: int = 12) -> tuple[Array, Labels]:
 
 
 def nearest_first(query: Array, gallery: Array) -> list[int]:
-    cosines = [float(query @ item / np.linalg.norm(item)) for item in gallery]
-    return sorted(range(len(gallery)), key=lambda item: -cosines[item])
+    order: list[int] = np.argsort(-(gallery @ query) / np.linalg.norm(gallery, axis=1)).tolist()
+    return order
 
 
 def slow_path_consistency(
