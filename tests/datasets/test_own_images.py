@@ -346,6 +346,7 @@ WRONG_TABLES: list[tuple[str | pa.Table, str, str]] = [
         r'one parent: .*"Apple" has several kind: "Dairy" in image 2 \(Fruit/Apple/2.jpg\), "Fruit" in image 1',
     ),
     (ROWS, "--id product", r"image 2 \(Apple\): the id is already used by image 1"),
+    (changed("Apple/2", "Apple/1"), "", "1 images have several rows; keep one for each"),
     (ROWS, "--images DIR/absent", "absent: no such folder; name the folder that holds"),
     (ROWS, "--images DIR/empty", r"no images in this folder .*; found 1 .heic"),
     (
@@ -361,6 +362,7 @@ WRONG_TABLES: list[tuple[str | pa.Table, str, str]] = [
         "--split part --test-share 0.2",
         "have a split of their own; omit it, or omit --test-share and --open-set",
     ),
+    (ROWS, "--open-set group", '--open-set is "group"; expected one of the levels'),
     (ROWS, "--test-share 0.0001", "all 4 images are in the training set; choose another --test-share or --seed"),
 ]
 #: Other commands.
