@@ -16,6 +16,7 @@ from hgld.benchmark.worker import WorkerTask
 from hgld.compute.executors import DEVICE, LocalExecutor, Slot, parse_slots
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
+from tests.review.sessions import not_none
 
 #: Beginning of each script: the folder of the run, and a function that waits for a file.
 _PRELUDE = """
@@ -161,11 +162,9 @@ def test_child_stops_when_its_parent_exits() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
+        assert not_none(child.stdout).readline() == b"ready\n"
         assert child.poll() is None
-        child.stdin.close()
+        not_none(child.stdin).close()
         assert child.wait(10) == 7
 
 

@@ -13,6 +13,7 @@ from hgld.models.image_embedding import (
     embed_part,
 )
 from hgld.tables.embeddings import Embeddings, read_embeddings
+from tests.review.sessions import not_none
 
 PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
 #: Five shards.
@@ -43,25 +44,20 @@ def embed(
     images: Path, out: Path, model: ImageEmbedder, config: EmbedImagesConfig = CONFIG, **options: Any
 ) -> EmbedImagesSummary:
     """Embed images, and return the summary of a run that has something to do."""
-    summary = embed_images(images, out, model, config, **options)
-    assert summary is not None
-    return summary
+    return not_none(embed_images(images, out, model, config, **options))
 
 
 def embed_some(
     images: Path, out: Path, model: ImageEmbedder, part: Part, config: EmbedImagesConfig = CONFIG, **options: Any
 ) -> EmbedPartSummary:
     """Embed a part of images, and return the summary of a run that has something to do."""
-    summary = embed_part(images, out, model, part, config, **options)
-    assert summary is not None
-    return summary
+    return not_none(embed_part(images, out, model, part, config, **options))
 
 
 def read_with_ids(path: Path) -> tuple[Embeddings, list[str]]:
     """Return embeddings that have ids, and their ids."""
     embeddings = read_embeddings(path)
-    assert embeddings.ids is not None
-    return embeddings, embeddings.ids.tolist()
+    return embeddings, not_none(embeddings.ids).tolist()
 
 
 def assert_same_output(first: Path, second: Path) -> None:

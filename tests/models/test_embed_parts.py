@@ -45,6 +45,7 @@ from tests.models.embedding import (
     embed,
     embed_some,
 )
+from tests.review.sessions import not_none
 from tests.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,8 +66,7 @@ def test_killed_parts_in_any_order_are_merged_to_the_same_bytes(
     parts = [embed_some(folder, out, model, Part(number, 3), config) for number in (3, 1, 2)]
     assert [(part.images, part.embedded, part.skipped) for part in parts] == [(7, 2, 0), (5, 5, 1), (10, 10, 6)]
     assert not out.exists()
-    merged = merge_parts(folder, out, model, config)
-    assert merged is not None
+    merged = not_none(merge_parts(folder, out, model, config))
     assert (merged.images, merged.dim, merged.skipped) == (whole.images, whole.dim, whole.skipped)
     assert_same_output(undisturbed, out)
     assert embed_part(folder, out, model, Part(2, 3), config) is None
@@ -86,10 +86,8 @@ def test_files_of_a_folder_have_the_landmarks_of_their_own_images(
     whole = tmp_path / "whole.parquet"
     embed(tmp_path / "manifest.parquet", whole, loaded, root=folder)
     parts, expected = read_embeddings(tmp_path / "parts"), read_embeddings(whole)
-    assert parts.ids is not None
-    assert parts.ids.tolist() == PATHS
-    assert parts.landmark_ids is not None
-    assert parts.landmark_ids.tolist() == list(range(len(PATHS)))
+    assert not_none(parts.ids).tolist() == PATHS
+    assert not_none(parts.landmark_ids).tolist() == list(range(len(PATHS)))
     assert torch.equal(parts.vectors[: len(PATHS)], expected.vectors)
 
 
