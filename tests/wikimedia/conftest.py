@@ -1,6 +1,7 @@
 """Fixtures of the tests of scraping."""
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +32,15 @@ def categories(washington: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 def landmarks(categories: dict[str, Path]) -> Path:
     """The first landmarks of Washington, for scrapes of fifty landmarks a request."""
     return categories["api"]
+
+
+@pytest.fixture
+def server(replica: Callable[..., Any]) -> Iterator[Any]:
+    """Washington without any fault."""
+    with replica("washington.json.gz") as server:
+        yield server
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out.parquet"
