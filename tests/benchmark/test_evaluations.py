@@ -15,11 +15,10 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files
 from hgld.evaluation.results import RetrievalResult
 from hgld.tables import Provenance
-from tests.benchmark.comparisons import train_and_evaluate
+from tests.benchmark.comparisons import train_and_evaluate, untrained
 from tests.benchmark.miniature_datasets import LANDMARKS, write_queries_and_gallery
 from tests.benchmark.miniatures import MiniatureFolder, small_settings
 from tests.datasets.pictures import manifest_of, save_pictures
-from tests.training import toy
 
 SETTINGS = ("easy", "medium", "hard")
 
@@ -35,17 +34,7 @@ def write_revisited(root: Path) -> dict[str, str]:
 
 
 def write_comparison(folder: Path, **evaluation: object) -> Path:
-    training = {
-        "model": {"backbone": "test_resnet", "pretrained": False},
-        "image": {"size": 32, "resize": 32},
-        "data": {"manifest": str(toy.write_images(folder / "training")), "test": "test"},
-        "loss": {"name": "smooth_ap"},
-        "sampler": {"name": "class_balanced", "per_class": 2},
-        "steps": 0,
-        "batch_size": 8,
-        "workers": 0,
-    }
-    (folder / "untrained.yaml").write_text(yaml.safe_dump(training))
+    (folder / "untrained.yaml").write_text(yaml.safe_dump(untrained(folder / "training")))
     comparison = {
         "title": "Landmarks",
         "methods": {"untrained": {"title": "Untrained", "training": "untrained.yaml"}},

@@ -88,7 +88,6 @@ def compare(
     columns: int = 3,
     memory: bool = False,
 ) -> None:
-    """Compare value and gradient."""
     x = tensor(golden["x"], dtype).requires_grad_()
     given = references(golden, dtype, columns) if memory else ()
     value = loss(x, tensor(golden["labels"])[:, :columns], *given)

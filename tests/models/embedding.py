@@ -12,6 +12,7 @@ from hgld.models.image_embedding import (
     embed_images,
     embed_part,
 )
+from hgld.progress import NoProgress
 from hgld.tables.embeddings import Embeddings, read_embeddings
 from tests.review.sessions import not_none
 
@@ -25,7 +26,7 @@ class KilledError(Exception):
     pass
 
 
-class KillAfter:
+class KillAfter(NoProgress):
     """Progress that aborts the run after a number of images."""
 
     def __init__(self, images: int) -> None:

@@ -30,6 +30,7 @@ from hgld.models.image_embedding import (
     parts_are_written,
 )
 from hgld.models.model_loading import load_model
+from hgld.progress import NoProgress
 from hgld.search.score_inputs import read_score_inputs
 from hgld.tables import Provenance
 from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
@@ -189,7 +190,7 @@ def test_runs_that_would_disturb_each_other_are_refused(
 ) -> None:
     out = tmp_path / "e.npy"
 
-    class OtherRuns:
+    class OtherRuns(NoProgress):
         """Progress that starts other runs while this one embeds."""
 
         def start(self, total: int, done: int = 0) -> None:
@@ -199,8 +200,6 @@ def test_runs_that_would_disturb_each_other_are_refused(
                 with pytest.raises(BusyError, match=r"e.npy: part 1/2 is still running"):
                     embed_images(folder, out, loaded, CONFIG, force=force)
             assert embed_part(folder, out, loaded, Part(2, 2), CONFIG) is not None
-
-        def advance(self, units: int = 1, **details: float) -> None: ...
 
     assert embed_part(folder, out, loaded, Part(1, 2), CONFIG, progress=OtherRuns()) is not None
     monkeypatch.setattr("hgld.models.image_embedding.OPENING_WAIT_S", 0)

@@ -35,7 +35,6 @@ def index_images(dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
 
 
 def queries(n: int = 30, dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
-    """Return images to score."""
     rng = np.random.default_rng(1)
     shapes = {"embeddings": DIM, "logits": N_CLASSES, "deviations": 4}
     return {key: rng.normal(size=(n, width)).astype(dtype) for key, width in shapes.items()}

@@ -58,12 +58,6 @@ def edge_world(shared: Path, replica: Replica) -> Any:
 
 
 @pytest.fixture(scope="module")
-def edge_categories(edge_cases: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("edge") / "categories.csv"
-    return write_categories(path, [case["url"] for case in edge_cases])
-
-
-@pytest.fixture(scope="module")
 def edge_from_api(replica: Replica, edge_categories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return from_api(replica, "edge_cases.json", edge_categories, tmp_path_factory.mktemp("api") / "out.parquet")
 

@@ -67,11 +67,15 @@ def calm(replica: Replica, categories: dict[str, Path], tmp_path_factory: pytest
     ],
 )
 def test_edge_cases(
-    replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, out: Path, source: str, faults: dict[str, Any]
+    replica: Replica,
+    edge_cases: list[dict[str, Any]],
+    edge_categories: Path,
+    out: Path,
+    source: str,
+    faults: dict[str, Any],
 ) -> None:
-    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     with replica("edge_cases.json", **faults) as server:
-        summary = run_scrape(categories, out, config_for(server, source))
+        summary = run_scrape(edge_categories, out, config_for(server, source))
     assert summary.errors == 0
     rows = read_table(out, SCRAPED).to_pylist()
     assert len(rows) == len(edge_cases)
@@ -86,11 +90,10 @@ def test_edge_cases(
 
 
 def test_route_revision_and_language(
-    replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, out: Path
+    replica: Replica, edge_cases: list[dict[str, Any]], edge_categories: Path, out: Path
 ) -> None:
-    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     with replica("edge_cases.json") as server:
-        scrape_file(categories, out, config_for(server))
+        scrape_file(edge_categories, out, config_for(server))
     rows = dict(zip((c["note"] for c in edge_cases), read_table(out, SCRAPED).to_pylist(), strict=True))
     routes = {note: rows[note]["route"] for note in rows}
     assert routes["one value"] == "direct"
@@ -383,32 +386,24 @@ def tables(out: Path) -> list[pa.Table]:
     return [untimed(out), *([read_table(classes, CLASSES)] if classes.exists() else [])]
 
 
-@pytest.fixture
-def lists(washington: Path, edge_cases: list[dict[str, Any]], tmp_path: Path) -> dict[str, Path]:
-    """Category lists by world."""
-    return {
-        "washington.json.gz": washington,
-        "edge_cases.json": write_categories(tmp_path / "edge.csv", (case["url"] for case in edge_cases)),
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("world", VARIANTS)
 @pytest.mark.parametrize("source", ["api", "html", "update"])
 def test_all_faults_together_do_not_change_the_tables(
-    replica: Replica, lists: dict[str, Path], tmp_path: Path, world: str, source: str
+    replica: Replica, washington: Path, edge_categories: Path, tmp_path: Path, world: str, source: str
 ) -> None:
+    categories = edge_categories if world == "edge_cases.json" else washington
     calm = tmp_path / "calm.parquet"
     update = calm if source == "update" else None
     name = "api" if source == "update" else source
     with replica(world) as server:
         port = server.port
-        scrape_file(lists[world], calm, config_for(server, name))
+        scrape_file(categories, calm, config_for(server, name))
     for seed, markup in VARIANTS[world]:
         out = tmp_path / f"{seed}_{markup}.parquet"
         with replica(world, port=port, **faults(seed, markup)) as server:
             config = config_for(server, name, workers=1 + seed % 3)
-            summary = run_scrape(lists[world], out, config, update=update)
+            summary = run_scrape(categories, out, config, update=update)
             stats = server.stats.snapshot()
         assert summary.errors == 0
         assert summary.retries > 0

@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.tables import CLASSES, classes_path, read_table
 from hgld.wikimedia.scraper import ScrapeSummary, journal_path, scrape_file
 from tests.commands import run_hgld
-from tests.scrapes import N_LANDMARKS, command, config_for, interrupt_scrape, run_scrape, untimed, write_categories
+from tests.scrapes import N_LANDMARKS, command, config_for, interrupt_scrape, run_scrape, untimed
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id, by_title
 
 
@@ -191,19 +191,18 @@ def change_at_random(document: Document, seed: int) -> None:
 def test_random_changes(
     replica: Callable[..., Any],
     shared: Path,
-    edge_cases: list[dict[str, Any]],
+    edge_categories: Path,
     port: int,
     tmp_path: Path,
     seeds: range,
 ) -> None:
     world = ChangingWorld(shared / "wikimedia_replica" / "worlds" / "edge_cases.json")
-    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     with world.serve(world.before, port=port) as server:
-        scrape_file(categories, tmp_path / "old.parquet", config_for(server))
+        scrape_file(edge_categories, tmp_path / "old.parquet", config_for(server))
     for seed in seeds:
         document = world.changed(partial(change_at_random, seed=seed))
         serve = partial(world.serve, document, port=port)
-        both(serve, categories, tmp_path / "old.parquet", tmp_path / str(seed))
+        both(serve, edge_categories, tmp_path / "old.parquet", tmp_path / str(seed))
 
 
 # -- interruptions, faults and refusals --------------------------------------------------------------------------
