@@ -13,8 +13,9 @@ import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
@@ -221,13 +222,19 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
 
 def _read_yaml(path: Path, extending: tuple[Path, ...]) -> dict[str, Any]:
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - it is a safe loader
+        values = deepcopy(_parsed(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         named = f', which {extending[-1]} names as its "{BASE}"' if extending else ""
         raise InputError(f"{path}: no such file{named}") from None
     except (OSError, ValueError, yaml.YAMLError) as error:  # a ValueError: another encoding, or no day
         raise InputError(f"{path}: cannot be read as YAML: {error}") from error
     return _require_mapping(values, path)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """Parse a file once for all of its rows, which are read one by one."""
+    return yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
 
 
 def _require_mapping(values: Any, path: Path) -> dict[str, Any]:

@@ -322,7 +322,8 @@ def _cosine_scale(vectors: Floats, groups: Integers) -> ScaleCosines:
     This makes the evidence comparable between encoders, some of which give high cosines to all pairs.
     """
     # Moments of all cosines less those within groups, without a matrix of all pairs: the sum of the cosines of a set
-    # is the squared norm of the sum of its vectors; the sum of their squares is that of its second moments.
+    # is the squared norm of the sum of its vectors; the sum of their squares is that of its second moments, or of its
+    # own cosines, whichever are fewer.
     sets = [vectors, *(vectors[groups == group] for group in np.unique(groups))]
     signs = np.array([1] + [-1] * (len(sets) - 1))
     counts, sums, squares = (
@@ -330,7 +331,7 @@ def _cosine_scale(vectors: Floats, groups: Integers) -> ScaleCosines:
         for values in (
             [len(rows) ** 2 for rows in sets],
             [np.square(rows.sum(axis=0)).sum() for rows in sets],
-            [np.square(rows.T @ rows).sum() for rows in sets],
+            [np.square(rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows).sum() for rows in sets],
         )
     )
     if counts <= 0:

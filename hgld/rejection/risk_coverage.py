@@ -19,12 +19,12 @@ reasons: the number of accepted images is small, and the threshold was chosen be
   which is the highest that succeeds. Geifman and El-Yaniv, "Selective Classification for Deep Neural Networks"
   (NeurIPS 2017), search for a guaranteed risk by bisection.
 
-In a simulation of 2,000 calibrations for a precision of 0.9 (``tests/rejection/test_thresholds.py``), where answers
-with the score u, from 0 to 1, are right with probability 1 - u², so that up to 55 % of them can be accepted, the true
-precision was too low in 52 % of the cases for the first choice, and in at most 0.4 % for the conservative one, which
-accepted 7 % of the answers after calibration on 200 images, 43 % on 1,000 and 49 % on 5,000. Where all answers are
-right with probability 0.899, whatever their score, a threshold was found in 98 to 99 % of the cases by the first
-choice, and in 1 % by the conservative one: no more than the 5 % that it promises.
+In a simulation of 2,000 calibrations for a precision of 0.9 (``tests/rejection/test_risk_coverage.py``), where
+answers with the score u, from 0 to 1, are right with probability 1 - u², so that up to 55 % of them can be accepted,
+the true precision was too low in 52 % of the cases for the first choice, and in at most 0.4 % for the conservative
+one, which accepted 7 % of the answers after calibration on 200 images, 43 % on 1,000 and 49 % on 5,000. Where all
+answers are right with probability 0.899, whatever their score, a threshold was found in 98 to 99 % of the cases by
+the first choice, and in 1 % by the conservative one: no more than the 5 % that it promises.
 
 Images count as independent. Where calibration images show few landmarks many times, confidence is overstated.
 """

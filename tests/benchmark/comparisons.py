@@ -14,6 +14,8 @@ from hgld.datasets.manifest import write_manifest
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
 from tests.datasets.pictures import manifest_of
+from tests.review.sessions import not_none
+from tests.training import toy
 
 N_STEPS = 4
 METRICS = ["H-AP", "R@1", "mAP@10"]
@@ -36,6 +38,20 @@ LAMBDA = {
 }
 
 
+def untrained(folder: Path) -> dict[str, Any]:
+    """Write images, and return the settings of a training on them that takes no step."""
+    return {
+        "model": {"backbone": "test_resnet", "pretrained": False},
+        "image": {"size": 32, "resize": 32},
+        "data": {"manifest": str(toy.write_images(folder)), "test": "test"},
+        "loss": {"name": "happier"},
+        "sampler": {"name": "class_balanced", "per_class": 2},
+        "steps": 0,
+        "batch_size": 8,
+        "workers": 0,
+    }
+
+
 def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark: str = "l{}") -> None:
     """Write ``manifest.parquet`` and ``features.npy``; the first half of the landmarks is the test split."""
     names = [(c, n) for c in range(n_classes) for n in range(per_class)]
@@ -50,11 +66,8 @@ def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark
 
 
 def train_and_evaluate(settings: BenchmarkSettings, run: Run) -> EvaluatedRun:
-    """Train and evaluate a run in this process."""
     work(WorkerTask(benchmark=settings, run=run))
-    evaluated = read_evaluated(settings, run)
-    assert evaluated is not None
-    return evaluated
+    return not_none(read_evaluated(settings, run))
 
 
 def write_comparison(

@@ -22,6 +22,7 @@ from hgld.io.files import exclusive_lock
 from hgld.models.model_loading import read_checkpoint
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 from tests.commands import run_hgld
+from tests.review.sessions import not_none
 
 PRESETS = Path(__file__).parents[2] / "pipelines" / "benchmarks"
 
@@ -106,11 +107,9 @@ def test_missing_images_are_reported_before_any_run_starts(folder: Path, launche
 
 
 def test_missing_or_outdated_results_are_rewritten(folder: Path, launched: list[str]) -> None:
-    first = compare(folder)
-    assert first is not None
+    first = not_none(compare(folder))
     (folder / "out" / "results.tex").unlink()
-    again = compare(folder)
-    assert again is not None
+    again = not_none(compare(folder))
     assert format_comparison(again).startswith(format_results(first))
     assert "2 runs, 2 of them done before" in format_comparison(again)
     text = (folder / "comparison.yaml").read_text()
@@ -124,9 +123,8 @@ def test_missing_or_outdated_results_are_rewritten(folder: Path, launched: list[
 def test_sweep_reuses_runs_of_the_table(folder: Path, launched: list[str]) -> None:
     compare(folder)
     del launched[:]
-    summary = compare(folder, sweeps=["all"])
+    summary = not_none(compare(folder, sweeps=["all"]))
     assert launched == ["happier/loss.lambda=0.5/seed0"]
-    assert summary is not None
     assert "2 runs, 1 of them done before" in format_comparison(summary)
     assert {"lambda.parquet", "lambda.md"} <= {path.name for path in summary.files}
     assert compare(folder, sweeps=["lambda"]) is None

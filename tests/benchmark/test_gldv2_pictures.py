@@ -16,10 +16,9 @@ from hgld.benchmark.statistics import MethodResults
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.figures.comparisons import ClassMeans, draw_class_means
 from hgld.gldv2.tar_images import ImageReader, index_images
-from tests.benchmark.comparisons import train_and_evaluate
+from tests.benchmark.comparisons import train_and_evaluate, untrained
 from tests.datasets.pictures import picture
 from tests.gldv2.test_image_index import write_tar
-from tests.training import toy
 
 SUBSET = Path(__file__).parents[2] / "data" / "subsets" / "washington"
 #: Landmark without hierarchical label.
@@ -53,18 +52,10 @@ def write_gldv2(folder: Path, photographs: Photographs, hierarchy: str) -> Bench
     (folder / SOLUTION).write_text("\n".join(lines) + "\n")
     (folder / "index_label_to_hierarchical.csv").write_text(hierarchy)
 
-    training = {
-        "image": {"size": 32, "resize": 32},
-        "data": {"manifest": str(toy.write_images(folder / "training")), "test": "test"},
-        "loss": {"name": "happier"},
-        "sampler": {"name": "class_balanced", "per_class": 2},
-        "steps": 0,
-        "batch_size": 8,
-        "workers": 0,
-    }
+    training = untrained(folder / "training")
     for name, dim in (("wide", 16), ("narrow", 2)):
-        model = {"backbone": "test_resnet", "pretrained": False, "dim": dim}
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(training | {"model": model}))
+        changes = {"model": training["model"] | {"dim": dim}}
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(training | changes))
     comparison = {
         "title": "GLDv2",
         "methods": {name: {"title": name.title(), "training": f"{name}.yaml"} for name in ("narrow", "wide")},
@@ -83,7 +74,6 @@ def write_gldv2(folder: Path, photographs: Photographs, hierarchy: str) -> Bench
 
 
 def compare(settings: BenchmarkSettings, out: Path) -> list[MethodResults]:
-    """Train and evaluate the methods of a comparison."""
     methods = []
     for name, (run,) in table_runs(settings, out).items():
         evaluated = train_and_evaluate(settings, run)

@@ -16,6 +16,7 @@ from hgld.benchmark.worker import WorkerTask
 from hgld.compute.executors import DEVICE, LocalExecutor, Slot, parse_slots
 from hgld.errors import ConfigurationError
 from tests.benchmark.comparisons import write_comparison, write_data
+from tests.review.sessions import not_none
 
 #: Beginning of each script: the folder of the run, and a function that waits for a file.
 _PRELUDE = """
@@ -28,6 +29,9 @@ def wait_for(path):
 """
 
 
+RunAsScript = Callable[[str], None]
+
+
 @pytest.fixture
 def tasks(tmp_path: Path) -> list[WorkerTask]:
     write_data(tmp_path)
@@ -37,7 +41,7 @@ def tasks(tmp_path: Path) -> list[WorkerTask]:
 
 
 @pytest.fixture
-def run_as_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def run_as_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunAsScript:
     """Replace the worker by a script, which gets the task file as its argument."""
     path = tmp_path / "script.py"
 
@@ -49,8 +53,6 @@ def run_as_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[
 
 
 class Counted:
-    """Record progress."""
-
     def __init__(self) -> None:
         self.total = self.done = 0
         self.details: dict[str, float] = {}
@@ -64,7 +66,7 @@ class Counted:
 
 
 def test_each_slot_takes_one_run_at_a_time(
-    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
+    tasks: list[WorkerTask], tmp_path: Path, run_as_script: RunAsScript
 ) -> None:
     run_as_script(
         "others = [path for path in folder.parent.parent.glob('*/*.running')]\n"
@@ -84,9 +86,7 @@ def test_each_slot_takes_one_run_at_a_time(
         assert max(n_others) < n_slots
 
 
-def test_two_slots_run_side_by_side(
-    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
-) -> None:
+def test_two_slots_run_side_by_side(tasks: list[WorkerTask], tmp_path: Path, run_as_script: RunAsScript) -> None:
     run_as_script(
         "folder.with_suffix('.here').touch()\n"
         "for seed in '01':\n"
@@ -96,7 +96,7 @@ def test_two_slots_run_side_by_side(
 
 
 def test_failed_run_does_not_stop_the_others(
-    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
+    tasks: list[WorkerTask], tmp_path: Path, run_as_script: RunAsScript
 ) -> None:
     run_as_script(
         "print('it begins')\n"
@@ -123,7 +123,7 @@ def test_failed_run_does_not_stop_the_others(
 
 
 def test_interrupt_waits_until_children_have_saved(
-    tasks: list[WorkerTask], tmp_path: Path, run_as_script: Callable[[str], None]
+    tasks: list[WorkerTask], tmp_path: Path, run_as_script: RunAsScript
 ) -> None:
     run_as_script(
         "def save(*_):\n"
@@ -161,11 +161,9 @@ def test_child_stops_when_its_parent_exits() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
+        assert not_none(child.stdout).readline() == b"ready\n"
         assert child.poll() is None
-        child.stdin.close()
+        not_none(child.stdin).close()
         assert child.wait(10) == 7
 
 

@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, parse_model, parse_treatment
-from hgld.cli import app
 from hgld.errors import ConfigurationError
 from hgld.tables import MANIFEST, Provenance, read_provenance, write_table
 from tests.axe import violations
+from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table
 
 if TYPE_CHECKING:
@@ -25,9 +24,7 @@ MODELS = ("a=test_resnet?pretrained=none&size=32&seen=no", "b=test_vit2?pretrain
 
 
 def hgld(*arguments: object, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == code, result.output
-    return result.output
+    return run_hgld(*arguments, code=code).output
 
 
 def colour(number: int) -> tuple[int, int, int]:

@@ -23,6 +23,7 @@ from hgld.labels.clean import (
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
 from tests.labels.label_tables import scraped_table, write_classes
+from tests.review.sessions import not_none
 
 CHURCH, MUSEUM = ("Q16970", "church building"), ("Q33506", "museum")
 CATEGORY = ("Q4167836", "Wikimedia category")
@@ -137,8 +138,7 @@ def test_labels_are_unified_over_splits(write_scraped: Callable[..., Path], tmp_
     train = write_scraped([[CHURCH], [CHURCH], [(None, "Church building")]])
     index = write_scraped([[(None, "CHURCH BUILDING")], [MUSEUM]], split="index")
     out = tmp_path / "clean.parquet"
-    summary = clean_file([train, index], out)
-    assert summary is not None
+    summary = not_none(clean_file([train, index], out))
     rows = tables.read_table(out, tables.CLEAN).to_pylist()
     assert [(r["split"], r["landmark_id"], r["supercategory"], r["class_item"]) for r in rows] == [
         ("train", 0, "church building", "Q16970"),
@@ -153,8 +153,7 @@ def test_labels_are_unified_over_splits(write_scraped: Callable[..., Path], tmp_
 def test_summary_and_reasons(write_scraped: Callable[..., Path], tmp_path: Path) -> None:
     scraped = write_scraped([[CHURCH], [CHURCH, MUSEUM], [CATEGORY], []])
     out = tmp_path / "clean.parquet"
-    summary = clean_file([scraped], out)
-    assert summary is not None
+    summary = not_none(clean_file([scraped], out))
     assert format_clean(summary).splitlines() == [
         "train: 4 landmarks, 3 (75.00%) with a scraped label",
         "  removed, multiple: 1 (25.00%)",
@@ -177,8 +176,7 @@ def test_failed_rows_raise_or_count_as_unlabelled(write_scraped: Callable[..., P
     with pytest.raises(InputError, match=r"2 of 3 landmarks .*hgld scrape again.*`allow_errors`"):
         clean_file([train, index], out)
     assert not out.exists()
-    summary = clean_file([train, index], out, CleanConfig(allow_errors=True))
-    assert summary is not None
+    summary = not_none(clean_file([train, index], out, CleanConfig(allow_errors=True)))
     assert [split.removed["unlabelled"] for split in summary.splits] == [0, 2]
 
 

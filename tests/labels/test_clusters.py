@@ -23,6 +23,7 @@ from hgld.labels.clusters import (
     sweep_file,
 )
 from tests.labels.label_tables import PROVENANCE
+from tests.review.sessions import not_none
 
 
 def blobs(sizes: Sequence[int], *, spread: float = 0.05, dimension: int = 8, seed: int = 0) -> NDArray[np.float64]:
@@ -136,8 +137,7 @@ def test_clusters_do_not_depend_on_threads_or_row_order(
 def test_table_of_clusters(write_embeddings: Callable[..., Path], tmp_path: Path) -> None:
     embeddings = write_embeddings(blobs([5, 4, 3]), [1] * 5 + [10] * 4 + [5] * 3)
     out, config = tmp_path / "clusters.parquet", ClusterConfig(n_clusters=3, n_subclusters=4)
-    summary = cluster_file(embeddings, out, config)
-    assert summary is not None
+    summary = not_none(cluster_file(embeddings, out, config))
     assert [(row.cluster, row.labels, row.landmarks) for row in summary] == [(1, 4, 40), (2, 3, 15), (3, 5, 5)]
     assert format_clusters(summary).startswith("12 labels in 3 clusters and 4 sub-clusters\n")
     rows = tables.read_table(out, tables.CLUSTERS).to_pylist()
@@ -178,8 +178,7 @@ def test_too_few_labels_are_reported(
     caplog.set_level(logging.WARNING)
     out = tmp_path / "clusters.parquet"
     rng = np.random.default_rng(0)
-    summary = cluster_file(write_embeddings(rng.normal(size=(12, 8)), [1] * 12), out)
-    assert summary is not None
+    summary = not_none(cluster_file(write_embeddings(rng.normal(size=(12, 8)), [1] * 12), out))
     assert len(summary) == 12
     assert "12 different labels make 12 sub-clusters at most, not 78" in caplog.text
     out.unlink()

@@ -1,5 +1,6 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,13 +28,17 @@ def letters() -> Letters:
     return Letters()
 
 
-@pytest.fixture
-def run(letters: Letters, tmp_path: Path) -> Callable[..., EmbedSummary | None]:
-    """Embed with the letter counter, always into the same file."""
+Run = Callable[..., EmbedSummary]
+MINILM = EmbedConfig(encoder="minilm", templates=["{}"])
 
-    def run(clean: Path, config: EmbedConfig | None = None, *, force: bool = False) -> EmbedSummary | None:
-        config = config or EmbedConfig(encoder="minilm", templates=["{}"])
-        return embed_file(clean, tmp_path / "e.parquet", config, force=force, load=lambda *_: letters)
+
+@pytest.fixture
+def run(write_clean: Callable[..., Path], letters: Letters, tmp_path: Path) -> Callable[..., EmbedSummary | None]:
+    """Embed the labels of landmarks with the letter counter, always into the same file."""
+
+    def run(landmarks: Sequence[Any], config: EmbedConfig = MINILM, *, force: bool = False) -> EmbedSummary | None:
+        clean, out = write_clean(landmarks), tmp_path / "e.parquet"
+        return embed_file(clean, out, config, force=force, load=lambda *_: letters)
 
     return run
 
@@ -45,10 +50,8 @@ def read(tmp_path: Path) -> pa.Table:
 LANDMARKS = [("train", "lake", "Q2"), ("index", "lake", "Q2"), ("train", "lake", "Q2"), ("train", "bay", None)]
 
 
-def test_unique_labels_have_counts_and_unit_vectors(
-    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary], tmp_path: Path
-) -> None:
-    assert run(write_clean(LANDMARKS)).labels == 2
+def test_unique_labels_have_counts_and_unit_vectors(run: Run, tmp_path: Path) -> None:
+    assert run(LANDMARKS).labels == 2
     table = read(tmp_path)
     lake, bay = table.to_pylist()
     assert (lake["label_id"], lake["label"]) == ("Q2", "lake")
@@ -76,49 +79,41 @@ def test_batch_size_is_respected_and_does_not_change_vectors(letters: Letters) -
     assert letters.calls[0][0] == "A picture of a label 0 "
 
 
-def test_existing_vectors_are_reused(
-    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary], letters: Letters, tmp_path: Path
-) -> None:
-    run(write_clean(LANDMARKS))
-    assert run(write_clean(LANDMARKS)) is None
+def test_existing_vectors_are_reused(run: Run, letters: Letters, tmp_path: Path) -> None:
+    run(LANDMARKS)
+    assert run(LANDMARKS) is None
     letters.calls.clear()
 
     grown = [*LANDMARKS, ("index", "cape", None), ("index", "lake", "Q7")]
-    assert run(write_clean(grown)).encoded == 1
+    assert run(grown).encoded == 1
     assert letters.calls == [["cape"]], "the lake of another item is the same text"
     assert sorted(read(tmp_path)["label"].to_pylist()) == ["bay", "cape", "lake", "lake"]
 
     letters.calls.clear()
-    assert run(write_clean(LANDMARKS[:1])).encoded == 0
+    assert run(LANDMARKS[:1]).encoded == 0
     assert letters.calls == []
     assert len(read(tmp_path)) == 1
 
 
-def test_other_encoder_template_or_checkpoint_encodes_again(
-    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary], letters: Letters, tmp_path: Path
-) -> None:
-    clean = write_clean(LANDMARKS)
+def test_other_encoder_template_or_checkpoint_encodes_again(run: Run, letters: Letters, tmp_path: Path) -> None:
     weights = tmp_path / "weights.pt"
     weights.write_bytes(b"one")
-    run(clean)
+    run(LANDMARKS)
     for config in (
         EmbedConfig(encoder="minilm", templates=["a {}"]),
         EmbedConfig(encoder="open_clip:ViT-B-32/openai", templates=["a {}"]),
         EmbedConfig(encoder=f"open_clip:ViT-B-32/{weights}", templates=["a {}"]),
     ):
-        assert run(clean, config).encoded == 2
-        assert run(clean, config) is None
+        assert run(LANDMARKS, config).encoded == 2
+        assert run(LANDMARKS, config) is None
     weights.write_bytes(b"other")
-    assert run(clean, config).encoded == 2, "the file's content counts, not its name"
-    assert run(clean, config, force=True).encoded == 2
+    assert run(LANDMARKS, config).encoded == 2, "the file's content counts, not its name"
+    assert run(LANDMARKS, config, force=True).encoded == 2
 
 
-def test_device_and_batch_size_do_not_encode_again(
-    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary]
-) -> None:
-    clean = write_clean(LANDMARKS)
-    run(clean)
-    assert run(clean, EmbedConfig(encoder="minilm", templates=["{}"], batch_size=1, device="cpu")) is None
+def test_device_and_batch_size_do_not_encode_again(run: Run) -> None:
+    run(LANDMARKS)
+    assert run(LANDMARKS, EmbedConfig(encoder="minilm", templates=["{}"], batch_size=1, device="cpu")) is None
 
 
 @pytest.mark.parametrize("template", ["A picture", "{} and {}", "{0}"])
@@ -132,17 +127,15 @@ def test_braces_in_labels_are_literal(letters: Letters) -> None:
     assert letters.calls == [["{x} {0} {}"]]
 
 
-def test_invalid_settings_and_inputs_are_reported(
-    write_clean: Callable[..., Path], run: Callable[..., EmbedSummary]
-) -> None:
+def test_invalid_settings_and_inputs_are_reported(run: Run) -> None:
     with pytest.raises(ConfigurationError, match="`templates` is empty"):
         EmbedConfig(templates=[])
     with pytest.raises(ConfigurationError, match="`batch_size` is 0"):
         EmbedConfig(batch_size=0)
     with pytest.raises(ConfigurationError, match='no encoder is called "bert"'):
-        run(write_clean(LANDMARKS), EmbedConfig(encoder="bert"))
+        run(LANDMARKS, EmbedConfig(encoder="bert"))
     with pytest.raises(InputError, match="no landmarks"):
-        run(write_clean([]))
+        run([])
 
 
 def test_zero_vectors_are_rejected() -> None:

@@ -35,6 +35,10 @@ def hierarchical_batch(
     return functional.normalize(embeddings, dim=1).to(dtype), labels
 
 
+def gradient(value: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
+    return torch.autograd.grad(value, leaf, retain_graph=True)[0]
+
+
 def check_gradients(loss: Loss, x: torch.Tensor, *others: torch.Tensor) -> None:
     """Compare the gradients by the embeddings, normalised, and by all parameters with finite differences."""
     loss = loss.double()

@@ -84,15 +84,6 @@ def test_memory_of_all_batches_equals_references_of_all_batches(loss: Loss) -> N
     assert expected_gradient.any()
 
 
-def test_same_image_of_an_earlier_batch_is_a_positive() -> None:
-    memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2)
-    memory(batch(0), LABELS)
-    x = functional.normalize(batch(0) + 0.1 * batch(1))
-    memory(x, LABELS)
-    references = torch.cat([batch(0), x]), LABELS.repeat(2, 1)
-    torch.testing.assert_close(memory.parts["memory"], SupAP()(x, LABELS, *references))
-
-
 def test_first_steps_only_fill_the_memory() -> None:
     memory = CrossBatchMemory(SupAP(), size=100, dim=4, n_levels=2, start_step=2)
     for seed in range(2):

@@ -98,16 +98,6 @@ def test_proxies_are_uniform_at_first_and_ignore_references() -> None:
     assert loss.reference_part() is None
 
 
-def test_half_precision_is_computed_in_float32() -> None:
-    x, loss = unit_vectors(8).float(), DecomposabilityLoss()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = loss(x, CLASSES)
-    assert value.dtype == torch.float32
-    assert value == loss(x, CLASSES)
-    references, reference_labels = REFERENCES.half(), CLASSES[:5]
-    assert loss(x, CLASSES, references, reference_labels) == loss(x, CLASSES, references.float(), reference_labels)
-
-
 LABELS = torch.tensor([[0, 0, 0], [0, 0, 0], [1, 0, 0], [1, 0, 0], [2, 1, 0], [2, 1, 0], [3, 2, 1], [3, 2, 1]])
 STEP = suprank_step("cfg144")
 Make = Callable[[ProxyLoss], WeightedSum]

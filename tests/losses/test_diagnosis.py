@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationFiles
@@ -218,8 +216,7 @@ def test_the_command_prints_tables_and_json(files: Path) -> None:
     command = ["diagnose", "--embeddings", str(files / "model.parquet"), "--labels", str(files / "labels.npy")]
     command += ["--baseline", str(files / "baseline.parquet"), "--batch-size", "16", "--per-class", "2"]
     text = run_hgld(*command)
-    printed = CliRunner().invoke(app, [*command, "--tau", "0.02", "--json"])
-    document = json.loads(printed.stdout)
+    document = json.loads(run_hgld(*command, "--tau", "0.02", "--json").stdout)
     assert document["config"]["temperatures"] == [0.02]
     assert list(document["steps"]) == ["sigmoid, tau 0.02", "H^- eq4", "H^- cfg144", "H^- cfginat"]
     decrease = 1 - document["gap"]["gap"] / document["baseline"]["gap"]["gap"]

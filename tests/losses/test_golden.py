@@ -39,6 +39,7 @@ from hgld.losses import (
 )
 from hgld.losses.kernels.steps import Variant
 from hgld.losses.simix import same_class_pairs, with_mixed_positives, with_virtual_items
+from tests.losses.batches import gradient
 from tests.losses.golden import Arrays, expect_close, read_golden, references, tensor
 
 
@@ -87,7 +88,6 @@ def compare(
     columns: int = 3,
     memory: bool = False,
 ) -> None:
-    """Compare value and gradient."""
     x = tensor(golden["x"], dtype).requires_grad_()
     given = references(golden, dtype, columns) if memory else ()
     value = loss(x, tensor(golden["labels"])[:, :columns], *given)
@@ -182,10 +182,6 @@ WITH_PROXIES: dict[str, Callable[[torch.Tensor], Loss]] = {
 #: Implementations that normalise embeddings again, which removes the component of the gradient along them.
 RENORMALISED = ("calibration", "triplet", "fastap", "arcface", "proxynca")
 TOLERANCES = {"paper": 1e-9, "official_f64": 1e-9, "official": 1e-5}
-
-
-def gradient(value: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
-    return torch.autograd.grad(value, parameter, retain_graph=True)[0]
 
 
 def compare_sources(golden: Arrays, name: str, loss: Loss, proxies: nn.Parameter | None = None) -> None:

@@ -85,10 +85,11 @@ def test_embeddings_normalised_in_16_bits_are_unit_vectors(dtype: torch.dtype, d
 @every_loss
 def test_labels_of_other_integers_give_the_same_value(variant: str) -> None:
     loss, embeddings, references = build(variant), unit_vectors(), unit_vectors(seed=1)
+    other = build(variant, LabelSpace.from_labels(8, LABELS.numpy().astype(np.int32)))  # as of manifests
     expected = value(loss, embeddings, LABELS), value(loss, embeddings, LABELS, references, LABELS)
-    for labels in (LABELS.int(), LABELS.numpy().astype(np.uint8)):
-        assert value(loss, embeddings, labels) == expected[0]
-        assert value(loss, embeddings, labels, references, labels) == expected[1]
+    for labels in (LABELS.int(), LABELS.numpy(), LABELS.numpy().astype(np.int32), LABELS.numpy().astype(np.uint8)):
+        assert value(other, embeddings, labels) == expected[0]
+        assert value(other, embeddings, labels, references, labels) == expected[1]
 
 
 @every_loss
@@ -137,6 +138,8 @@ def test_input_of_wrong_types_and_empty_input_are_errors(variant: str) -> None:
     loss, nothing = build(variant), (torch.empty(0, 8), LABELS[:0])
     with pytest.raises(InputError, match="`labels` are of torch.float32; expected integers"):
         loss(unit_vectors(), LABELS.float())
+    with pytest.raises(InputError, match=r"expected \(B, d\) and \(B, L\)"):
+        loss(unit_vectors(), LABELS[:5])
     with pytest.raises(InputError, match="`reference_labels` are a list; expected integers"):
         loss(unit_vectors(), LABELS, unit_vectors(), LABELS.tolist())
     with pytest.raises(InputError, match="`embeddings` are a ndarray; expected a tensor of floats"):

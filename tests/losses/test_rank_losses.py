@@ -38,7 +38,7 @@ from hgld.losses.kernels.rank_loss import rank
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.registry import build_loss, loss_settings
 from tests.losses import oracles
-from tests.losses.batches import hierarchical_batch, unit_vectors
+from tests.losses.batches import gradient, hierarchical_batch, unit_vectors
 from tests.losses.test_label_sets import lists, padded, random_images
 
 Make = Callable[..., RankLoss]
@@ -142,11 +142,9 @@ def test_queries_without_positives_are_excluded(make: Make) -> None:
     queries = torch.cat([lonely, embeddings]).requires_grad_()
     loss = make()
     value = loss(queries, torch.cat([torch.tensor([[9, 9, 9]]), labels]), *references)
-    value.backward()
-    assert queries.grad is not None
     torch.testing.assert_close(value, loss(embeddings, labels, *references))
-    assert not queries.grad[0].any()
-    assert queries.grad.isfinite().all()
+    assert not gradient(value, queries)[0].any()
+    assert gradient(value, queries).isfinite().all()
     query_losses = loss.query_losses(torch.zeros(2, 3), torch.tensor([[0, 0, -1], [0, 3, -1]]), 3)
     assert query_losses.isnan().tolist() == [True, False]
 
@@ -207,9 +205,7 @@ def test_as_many_levels_as_metrics_take_are_exact(dtype: torch.dtype) -> None:
         value = loss.query_losses(scores[None].to(dtype), torch.tensor([levels]), 254)
         assert value.item() == pytest.approx(1 - surrogate.item(), abs=1e-5)
         embeddings, labels = unit_vectors(4).to(dtype).requires_grad_(), torch.zeros(4, 254, dtype=torch.int64)
-        loss(embeddings, labels).backward()
-        assert embeddings.grad is not None
-        assert embeddings.grad.isfinite().all()
+        assert gradient(loss(embeddings, labels), embeddings).isfinite().all()
         with pytest.raises(InputError, match="the labels have 255 levels; expected at most 254"):
             loss(embeddings, torch.zeros(4, 255, dtype=torch.int64))
 
@@ -217,8 +213,6 @@ def test_as_many_levels_as_metrics_take_are_exact(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("make", [SupHAP, SupAP])
 def test_labels_that_do_not_fit_are_errors(make: Make) -> None:
     embeddings, labels = hierarchical_batch()
-    with pytest.raises(InputError, match="expected \\(B, d\\) and \\(B, L\\)"):
-        make()(embeddings, labels[:-1])
     with pytest.raises(InputError, match="not nested"):
         make()(embeddings, torch.tensor([[0, index % 2] for index in range(len(labels))]))
     with pytest.raises(InputError, match="`reference_labels` go together; give both or neither"):
@@ -307,10 +301,6 @@ def algorithm1(query: list[list[int]], item: list[list[int]]) -> float:
     """Return rel(q, k) of the thesis, with nested labels: L - LCA is the number of equal columns."""
     best = [max(sum(a == b for a, b in zip(own, other, strict=True)) for other in item) for own in query]
     return sum(best) / (len(query) * len(query[0]))
-
-
-def gradient(value: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    return torch.autograd.grad(value, x)[0]
 
 
 def test_golden_cases(shared: Path) -> None:

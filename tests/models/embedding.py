@@ -12,7 +12,9 @@ from hgld.models.image_embedding import (
     embed_images,
     embed_part,
 )
+from hgld.progress import NoProgress
 from hgld.tables.embeddings import Embeddings, read_embeddings
+from tests.review.sessions import not_none
 
 PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
 #: Five shards.
@@ -24,7 +26,7 @@ class KilledError(Exception):
     pass
 
 
-class KillAfter:
+class KillAfter(NoProgress):
     """Progress that aborts the run after a number of images."""
 
     def __init__(self, images: int) -> None:
@@ -43,25 +45,20 @@ def embed(
     images: Path, out: Path, model: ImageEmbedder, config: EmbedImagesConfig = CONFIG, **options: Any
 ) -> EmbedImagesSummary:
     """Embed images, and return the summary of a run that has something to do."""
-    summary = embed_images(images, out, model, config, **options)
-    assert summary is not None
-    return summary
+    return not_none(embed_images(images, out, model, config, **options))
 
 
 def embed_some(
     images: Path, out: Path, model: ImageEmbedder, part: Part, config: EmbedImagesConfig = CONFIG, **options: Any
 ) -> EmbedPartSummary:
     """Embed a part of images, and return the summary of a run that has something to do."""
-    summary = embed_part(images, out, model, part, config, **options)
-    assert summary is not None
-    return summary
+    return not_none(embed_part(images, out, model, part, config, **options))
 
 
 def read_with_ids(path: Path) -> tuple[Embeddings, list[str]]:
     """Return embeddings that have ids, and their ids."""
     embeddings = read_embeddings(path)
-    assert embeddings.ids is not None
-    return embeddings, embeddings.ids.tolist()
+    return embeddings, not_none(embeddings.ids).tolist()
 
 
 def assert_same_output(first: Path, second: Path) -> None:

@@ -30,6 +30,7 @@ from hgld.models.image_embedding import (
     parts_are_written,
 )
 from hgld.models.model_loading import load_model
+from hgld.progress import NoProgress
 from hgld.search.score_inputs import read_score_inputs
 from hgld.tables import Provenance
 from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
@@ -45,6 +46,7 @@ from tests.models.embedding import (
     embed,
     embed_some,
 )
+from tests.review.sessions import not_none
 from tests.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,8 +67,7 @@ def test_killed_parts_in_any_order_are_merged_to_the_same_bytes(
     parts = [embed_some(folder, out, model, Part(number, 3), config) for number in (3, 1, 2)]
     assert [(part.images, part.embedded, part.skipped) for part in parts] == [(7, 2, 0), (5, 5, 1), (10, 10, 6)]
     assert not out.exists()
-    merged = merge_parts(folder, out, model, config)
-    assert merged is not None
+    merged = not_none(merge_parts(folder, out, model, config))
     assert (merged.images, merged.dim, merged.skipped) == (whole.images, whole.dim, whole.skipped)
     assert_same_output(undisturbed, out)
     assert embed_part(folder, out, model, Part(2, 3), config) is None
@@ -86,10 +87,8 @@ def test_files_of_a_folder_have_the_landmarks_of_their_own_images(
     whole = tmp_path / "whole.parquet"
     embed(tmp_path / "manifest.parquet", whole, loaded, root=folder)
     parts, expected = read_embeddings(tmp_path / "parts"), read_embeddings(whole)
-    assert parts.ids is not None
-    assert parts.ids.tolist() == PATHS
-    assert parts.landmark_ids is not None
-    assert parts.landmark_ids.tolist() == list(range(len(PATHS)))
+    assert not_none(parts.ids).tolist() == PATHS
+    assert not_none(parts.landmark_ids).tolist() == list(range(len(PATHS)))
     assert torch.equal(parts.vectors[: len(PATHS)], expected.vectors)
 
 
@@ -191,7 +190,7 @@ def test_runs_that_would_disturb_each_other_are_refused(
 ) -> None:
     out = tmp_path / "e.npy"
 
-    class OtherRuns:
+    class OtherRuns(NoProgress):
         """Progress that starts other runs while this one embeds."""
 
         def start(self, total: int, done: int = 0) -> None:
@@ -201,8 +200,6 @@ def test_runs_that_would_disturb_each_other_are_refused(
                 with pytest.raises(BusyError, match=r"e.npy: part 1/2 is still running"):
                     embed_images(folder, out, loaded, CONFIG, force=force)
             assert embed_part(folder, out, loaded, Part(2, 2), CONFIG) is not None
-
-        def advance(self, units: int = 1, **details: float) -> None: ...
 
     assert embed_part(folder, out, loaded, Part(1, 2), CONFIG, progress=OtherRuns()) is not None
     monkeypatch.setattr("hgld.models.image_embedding.OPENING_WAIT_S", 0)

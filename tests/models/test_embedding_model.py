@@ -12,6 +12,7 @@ from torch import nn
 from hgld.errors import ConfigurationError
 from hgld.models.embedding_model import EmbeddingModel, GeM, build_model
 from hgld.models.model_settings import PRESETS, ModelSettings
+from tests.review.sessions import not_none
 
 
 def tiny(backbone: str = "test_resnet", /, **settings: object) -> EmbeddingModel:
@@ -116,8 +117,7 @@ def test_gem_of_zeros_and_negative_features_has_finite_gradients() -> None:
     gem = GeM()
     gem(features).sum().backward()
     for grad in (gem.p.grad, features.grad):
-        assert grad is not None
-        assert grad.isfinite().all()
+        assert not_none(grad).isfinite().all()
 
 
 def test_gem_p_is_a_parameter_only_if_learnt() -> None:
@@ -300,8 +300,7 @@ def test_presets_are_the_published_models(
     assert set(published.state_dict()) - set(state) <= ({"p"} if pooling != "gem" else set())
     if "norm.weight" in state:
         state |= {"norm.weight": torch.rand(model._n_channels), "norm.bias": torch.rand(model._n_channels)}
-        assert model.layer_norm is not None
-        model.layer_norm.load_state_dict({"weight": state["norm.weight"], "bias": state["norm.bias"]})
+        not_none(model.layer_norm).load_state_dict({"weight": state["norm.weight"], "bias": state["norm.bias"]})
     published.load_state_dict(state, strict=False)
     with torch.no_grad():
         features = model.backbone(images())

@@ -11,6 +11,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.pca_projection import Moments, initialise_projection, pca
 from tests.models.test_embedding_model import batch_norm, images, tiny
+from tests.review.sessions import not_none
 
 
 def features(n: int, c: int, seed: int = 0) -> np.ndarray:
@@ -61,9 +62,7 @@ def test_directions_without_variance_stay_near_zero() -> None:
 
 
 def running_mean(model: EmbeddingModel) -> torch.Tensor:
-    mean = batch_norm(model).running_mean
-    assert mean is not None
-    return mean.clone()
+    return not_none(batch_norm(model).running_mean).clone()
 
 
 def test_initialised_model_has_whitened_embeddings() -> None:
@@ -74,12 +73,12 @@ def test_initialised_model_has_whitened_embeddings() -> None:
     assert model.training
     assert torch.equal(before, running_mean(model)), "evaluation mode"
     model.eval()
-    assert model.projection is not None
+    projection = not_none(model.projection)
     with torch.no_grad():
-        projected = model.projection(torch.cat([model.features(batch) for batch in batches]))
+        projected = projection(torch.cat([model.features(batch) for batch in batches]))
     torch.testing.assert_close(projected.T.cov(), torch.eye(6), atol=2e-3, rtol=0)
     torch.testing.assert_close(projected.mean(0), torch.zeros(6), atol=2e-3, rtol=0)
-    assert model.projection.weight.requires_grad
+    assert projection.weight.requires_grad
 
 
 def test_processes_combine_their_moments(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,3 @@
-"""Helpers of the tests of rejection."""
-
 from dataclasses import replace
 
 from hgld.evaluation import EvaluationConfig, RetrievalResult, RetrievalTask, evaluate_tasks

@@ -167,17 +167,6 @@ def test_given_logits_of_scores_of_weights_are_not_used() -> None:
         np.testing.assert_array_equal(build_detector(name).fit(**without).score(queries()["embeddings"]), scores)
 
 
-@pytest.mark.parametrize("normalized", [True, False])
-def test_distances_are_those_of_a_loop(normalized: bool) -> None:
-    index, images = index_images(np.float64)["embeddings"], queries(dtype=np.float64)["embeddings"]
-    index[7] = index[3]
-    scores = build_detector("knn" if normalized else "knn_raw", {"k": 5}).fit(index).score(images)
-    if normalized:
-        index, images = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (index, images))
-    expected = [sorted(np.linalg.norm(index - query, axis=1))[4] for query in images]
-    np.testing.assert_allclose(scores, expected, rtol=1e-12)
-
-
 def test_ash_ignores_negative_features(head_file: str) -> None:
     ash = build_detector("ash", {"classifier": head_file}).fit(torch.randn(9, 9))
     images = torch.randn(20, 9) - 1

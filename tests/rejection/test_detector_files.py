@@ -13,7 +13,6 @@ import torch
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.files import exclusive_lock
 from hgld.rejection import (
-    DETECTORS,
     Detector,
     DetectorModel,
     DetectorRecord,
@@ -22,7 +21,7 @@ from hgld.rejection import (
     save_detector,
 )
 from hgld.rejection.detector_files import is_detector_folder
-from tests.rejection.test_detectors import FAST, N, index_images, queries
+from tests.rejection.test_detectors import N, index_images, queries
 
 RECORD = DetectorRecord(
     n_images=N,
@@ -39,18 +38,16 @@ def saved(folder: Path, record: DetectorRecord = RECORD) -> Detector:
     return detector
 
 
-@pytest.mark.parametrize("name", DETECTORS)
-def test_loaded_scores_are_the_same(name: str, tmp_path: Path) -> None:
-    detector = build_detector(name, FAST.get(name)).fit(**index_images())
-    save_detector(tmp_path / "detector", detector, RECORD)
+def test_loaded_scores_are_the_same(fitted: Detector, tmp_path: Path) -> None:
+    save_detector(tmp_path / "detector", fitted, RECORD)
     loaded = load_detector(tmp_path / "detector")
     assert loaded.record == RECORD
-    assert (loaded.detector.name, loaded.detector.options()) == (name, detector.options())
-    np.testing.assert_array_equal(loaded.detector.score(**queries()), detector.score(**queries()))
+    assert (loaded.detector.name, loaded.detector.options()) == (fitted.name, fitted.options())
+    np.testing.assert_array_equal(loaded.detector.score(**queries()), fitted.score(**queries()))
     card = (tmp_path / "detector" / "README.md").read_text()
     assert "$" not in card
-    assert f"`{name}`" in card
-    assert all(f"option `{option}`" in card for option in detector.options())
+    assert f"`{fitted.name}`" in card
+    assert all(f"option `{option}`" in card for option in fitted.options())
     assert sorted(path.name for path in tmp_path.rglob("*")) == [
         "README.md",
         "detector",

@@ -35,16 +35,9 @@ def index_images(dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
 
 
 def queries(n: int = 30, dtype: type[np.floating[Any]] = np.float32) -> dict[str, Any]:
-    """Return images to score."""
     rng = np.random.default_rng(1)
     shapes = {"embeddings": DIM, "logits": N_CLASSES, "deviations": 4}
     return {key: rng.normal(size=(n, width)).astype(dtype) for key, width in shapes.items()}
-
-
-@pytest.fixture(params=DETECTORS)
-def fitted(request: pytest.FixtureRequest) -> Detector:
-    """Return each score with its default options, but for those of training, fitted on the index."""
-    return build_detector(request.param, FAST.get(request.param)).fit(**index_images())
 
 
 def test_scores_are_finite_float32_and_one_per_image_and_level(fitted: Detector) -> None:

@@ -87,21 +87,20 @@ def test_logits_in_blocks_are_bounded() -> None:
 
 
 def test_invalid_files_are_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "head.safetensors"
+    path, weight = tmp_path / "head.safetensors", torch.ones(3, 4)
     with pytest.raises(InputError, match=r"head\.safetensors: not a readable safetensors file"):
         load_classifier(path)
     path.write_text("weights")
     with pytest.raises(InputError, match="not a readable safetensors file"):
         load_classifier(path)
-    save_file({"weight": torch.ones(3, 4)}, path)
-    with pytest.raises(InputError, match="no tensor 'bias'"):
-        load_classifier(path)
-    save_file({"weight": torch.ones(3, 4), "bias": torch.ones(4)}, path)
-    with pytest.raises(InputError, match=r"head\.safetensors: .* shapes \(3, 4\) and \(4,\)"):
-        load_classifier(path)
-    save_file({"weight": torch.full((3, 4), torch.nan), "bias": torch.ones(3)}, path)
-    with pytest.raises(InputError, match="NaN or infinite"):
-        load_classifier(path)
+    for tensors, message in (
+        ({"weight": weight}, "no tensor 'bias'"),
+        ({"weight": weight, "bias": torch.ones(4)}, r"head\.safetensors: .* shapes \(3, 4\) and \(4,\)"),
+        ({"weight": weight * torch.nan, "bias": torch.ones(3)}, "NaN or infinite"),
+    ):
+        save_file(tensors, path)
+        with pytest.raises(InputError, match=message):
+            load_classifier(path)
 
 
 def test_invalid_inputs_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,17 +240,3 @@ def test_answers_without_labels_are_refused() -> None:
     assert isinstance(detector, NeighbourDetector)
     with pytest.raises(ConfigurationError, match="without `labels`"):
         detector.answers(np.ones((1, 1)), np.zeros((1, 1), np.int64))
-
-
-def test_sums_of_a_landmark_beat_a_nearer_image() -> None:
-    detector = SoftVote().fit(np.eye(3), np.array([[5, 0], [6, 0], [6, 0]]))
-    cosines, positions = np.array([[0.75, 0.5, 0.5]]), np.array([[0, 1, 2]])
-    assert detector.score_neighbours(cosines, positions, torch.ones(1, 3)).tolist() == [-1.0]
-    assert detector.answers(cosines, positions).tolist() == [[6, 0]]
-
-
-def test_distractors_near_the_query_and_near_the_index_raise_the_score() -> None:
-    index = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.9, 0.1]])
-    detector = DistractorPenalty().fit(index, np.array([5, 6, -1]))
-    far_from_distractor, near_distractor = detector.score(np.array([[1.0, 0.1, 0.0], [0.1, 1.0, 0.0]]))
-    assert near_distractor > far_from_distractor + 1

@@ -8,13 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.evaluation.results import read_per_query
 from hgld.rejection import DetectorRecord, build_detector, save_detector
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import write_embeddings
+from tests.commands import run_hgld
 
 
 @pytest.fixture
@@ -38,8 +37,7 @@ SETS = ("--unknown=near=near.npy", "--unknown=far=far.npy")
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    result = CliRunner().invoke(app, ["evaluate", *arguments])
-    assert result.exit_code == code, result.output
+    result = run_hgld("evaluate", *arguments, code=code)
     return result.stdout if code == 0 else " ".join(result.output.split())
 
 
@@ -112,7 +110,7 @@ def test_unknown_sets_are_checked_before_the_ranking(folder: Path, monkeypatch: 
     message = run(*RETRIEVAL, "--reject=top1_cosine", "--unknown=wide=wide.npy", code=1)
     assert "wide.npy: has 7 dimensions, and the gallery 6" in message
     with pytest.raises(AssertionError, match="are ranked"):
-        CliRunner().invoke(app, ["evaluate", *RETRIEVAL, "--reject=top1_cosine", *SETS], catch_exceptions=False)
+        run_hgld("evaluate", *RETRIEVAL, "--reject=top1_cosine", *SETS, catch_exceptions=False)
 
 
 @pytest.mark.parametrize(

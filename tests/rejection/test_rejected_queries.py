@@ -28,6 +28,7 @@ from hgld.rejection.rejected_queries import (
 )
 from hgld.tables.embeddings import Embeddings
 from tests.rejection.helpers import evaluate_rejected, unknown_answers
+from tests.review.sessions import not_none
 
 CONFIG = EvaluationConfig(metrics=("R@1", "AP", "H-AP"), ranking=RankingConfig(block_size=7, precision="float64"))
 
@@ -165,8 +166,7 @@ def test_sets_of_unknown_images_are_reported_apart(monkeypatch: pytest.MonkeyPat
         expected = -cosines(replace(task, queries=rejection.unknown[name].vectors)).max(1)
         assert own.scores == pytest.approx(expected, abs=1e-12)
         assert not own.right.any()
-    report = rejection_report(result, rejection, answers)
-    assert report is not None
+    report = not_none(rejection_report(result, rejection, answers))
     assert list(report.unknown) == [QUERIES_WITHOUT_POSITIVES, "near", "far"]
     known = result.per_query["positives_l2"].to_numpy() > 0
     scores, right = result.per_query[SCORE].to_numpy(), result.per_query["right_l2"].to_numpy()
@@ -196,8 +196,7 @@ def gap_oracle(scores: np.ndarray, right: np.ndarray, n_known: int) -> float:
 def test_metrics_at_a_coverage_are_means_over_the_accepted() -> None:
     rejection = RejectionConfig(precision=0.6, coverages=(1.0, 0.5, 0.01))
     result = evaluate_rejected(retrieval_task(), rejection, CONFIG)
-    report = rejection_report(result, rejection, {}, intervals=False)
-    assert report is not None
+    report = not_none(rejection_report(result, rejection, {}, intervals=False))
     whole, half, none = report.coverages
     order = np.argsort(result.per_query[SCORE].to_numpy())
     accepted = result.per_query.iloc[order[:15]]

@@ -13,11 +13,6 @@ from tests.training import together, toy
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.write_images(tmp_path_factory.mktemp("images"), n_classes=11, n_val=2)
-
-
-@pytest.fixture(scope="module")
 def outputs(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder that two processes have written to."""
     folder = tmp_path_factory.mktemp("together")

@@ -15,7 +15,6 @@ import torch
 
 from hgld.models.model_loading import read_checkpoint
 from tests.slurm_cluster import SlurmCluster
-from tests.training import toy
 from tests.training.test_trainer import leaves
 
 pytestmark = pytest.mark.slow
@@ -59,11 +58,6 @@ class Training:
         lines = [json.loads(line) for line in (self.out / "history.jsonl").read_text().splitlines()]
         kept = [{key: line[key] for key in line if key not in ("images_per_s", "waiting_share")} for line in lines]
         return kept, [leaves(read_checkpoint(self.out / name)) for name in ("last.pt", "best.pt")]
-
-
-@pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.write_images(tmp_path_factory.mktemp("images"), n_classes=11, n_val=2)
 
 
 @pytest.fixture(scope="module")

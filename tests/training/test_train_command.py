@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from hgld.cli import app
 from hgld.training.trainer import Trainer
 from tests.commands import run_hgld
 from tests.training import toy
@@ -90,7 +88,7 @@ def test_preset_is_trained_on_images_of_ones_own(
     written = yaml.safe_load(Path("run/settings.yaml").read_text())
     assert written["data"]["root"] == str(images)
     # The folder of a preset's own images does not apply to another manifest.
-    other = CliRunner().invoke(app, ["train", "sop/happier", "--manifest", "a: table.parquet", "--plan"])
+    other = run_hgld("train", "sop/happier", "--manifest", "a: table.parquet", "--plan", code=0)
     assert "Stanford_Online_Products" not in other.output
 
 

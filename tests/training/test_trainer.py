@@ -49,11 +49,6 @@ def toy_model() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def manifest(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.write_images(tmp_path_factory.mktemp("images"), n_classes=11, n_val=2)
-
-
-@pytest.fixture(scope="module")
 def uninterrupted(manifest: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a run of 2 epochs of 4 steps."""
     out = tmp_path_factory.mktemp("runs") / "uninterrupted"

@@ -1,12 +1,11 @@
-"""Fixtures of the tests of scraping."""
-
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.scrapes import N_LANDMARKS, N_PAGES, first_landmarks
+from tests.scrapes import N_LANDMARKS, N_PAGES, first_landmarks, write_categories
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +14,11 @@ def edge_cases(shared: Path) -> list[dict[str, Any]]:
     text = (shared / "wikimedia_replica" / "worlds" / "expected.json").read_text(encoding="utf-8")
     cases: list[dict[str, Any]] = json.loads(text)["cases"]
     return cases
+
+
+@pytest.fixture(scope="session")
+def edge_categories(edge_cases: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_categories(tmp_path_factory.mktemp("edge") / "categories.csv", (case["url"] for case in edge_cases))
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +35,15 @@ def categories(washington: Path, tmp_path_factory: pytest.TempPathFactory) -> di
 def landmarks(categories: dict[str, Path]) -> Path:
     """The first landmarks of Washington, for scrapes of fifty landmarks a request."""
     return categories["api"]
+
+
+@pytest.fixture
+def server(replica: Callable[..., Any]) -> Iterator[Any]:
+    """Washington without any fault."""
+    with replica("washington.json.gz") as server:
+        yield server
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out.parquet"

@@ -15,7 +15,7 @@ import pytest
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
-from hgld.wikimedia.scrape_files import read_list
+from hgld.wikimedia.scrape_files import read_categories, read_list
 from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_dump, scrape_file
 from hgld.wikimedia.source import UnlikelyStatusError
 from tests.commands import run_hgld
@@ -192,10 +192,10 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str
     ("header", "settings"),
     [("id,item", {}), ("id,category", {"property_id": "P136"}), ("id,category", {"languages": "de"})],
 )
-def test_dump_says_what_it_does_not_hold(tmp_path: Path, header: str, settings: dict[str, str]) -> None:
+def test_dump_says_what_it_does_not_hold(tmp_path: Path, out: Path, header: str, settings: dict[str, str]) -> None:
     path = write_list(tmp_path / "list.csv", header.split(","), [(1, "Q1")])
     with pytest.raises(ConfigurationError, match="use `source` api for items, other properties and languages"):
-        scrape_dump(path, tmp_path / "out.parquet", tmp_path, ScrapeConfig("a", id="id", **settings))  # type: ignore[arg-type]
+        scrape_dump(path, out, tmp_path, ScrapeConfig("a", id="id", **settings))  # type: ignore[arg-type]
 
 
 def test_list_without_a_column_of_items_or_categories(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_list_without_a_column_of_items_or_categories(tmp_path: Path) -> None:
 # -- Paintings ---------------------------------------------------------------------------------------------------
 
 
-def test_items_have_the_values_of_any_property(paintings: Callable[..., Any], tmp_path: Path) -> None:
-    path, out = write_list(tmp_path / "list.csv", ["id", "item"], ROWS), tmp_path / "out.parquet"
+def test_items_have_the_values_of_any_property(paintings: Callable[..., Any], tmp_path: Path, out: Path) -> None:
+    path = write_list(tmp_path / "list.csv", ["id", "item"], ROWS)
     with paintings() as server:  # the column item is the default
         summary = run_scrape(path, out, config_of(server, property_id="P136"))
     assert summary.statuses == {"ok": 5, "no_value": 1, "item_missing": 1, "no_item": 1}
@@ -255,8 +255,8 @@ def test_command_of_a_list_of_paintings(paintings: Callable[..., Any], tmp_path:
     assert Counter(row["split"] for row in rows_of(out).values()) == Counter(row[2] for row in rows)
 
 
-def test_depth_limits_the_superclasses(paintings: Callable[..., Any], tmp_path: Path) -> None:
-    path, out = write_list(tmp_path / "list.csv", ["id", "item"], ROWS[:1]), tmp_path / "out.parquet"
+def test_depth_limits_the_superclasses(paintings: Callable[..., Any], tmp_path: Path, out: Path) -> None:
+    path = write_list(tmp_path / "list.csv", ["id", "item"], ROWS[:1])
     with paintings() as server:
         assert run_scrape(path, out, config_of(server, property_id="P136", class_depth=0)).classes == 1
         # A deeper one takes the rows and classes over.
@@ -275,9 +275,9 @@ def test_depth_limits_the_superclasses(paintings: Callable[..., Any], tmp_path: 
     ],
 )
 def test_first_language_with_a_label_counts(
-    paintings: Callable[..., Any], tmp_path: Path, languages: str, labels: dict[str, str]
+    paintings: Callable[..., Any], tmp_path: Path, out: Path, languages: str, labels: dict[str, str]
 ) -> None:
-    path, out = write_list(tmp_path / "list.csv", ["id", "item"], ROWS[3:4]), tmp_path / "out.parquet"
+    path = write_list(tmp_path / "list.csv", ["id", "item"], ROWS[3:4])
     with paintings() as server:
         run_scrape(path, out, config_of(server, property_id="P136", languages=languages))
     found = {row["item"]: row["label"] for row in pq.read_table(classes_path(out)).to_pylist()}
@@ -299,10 +299,10 @@ def test_first_language_with_a_label_counts(
     ],
 )
 def test_wrong_property_is_named_and_nothing_is_lost(
-    paintings: Callable[..., Any], tmp_path: Path, settings: dict[str, Any], message: str
+    paintings: Callable[..., Any], tmp_path: Path, out: Path, settings: dict[str, Any], message: str
 ) -> None:
     rows = [(*row, f"Category:Painting {n}") for n, row in enumerate(ROWS, 1)]
-    path, out = write_list(tmp_path / "list.csv", ["id", "item", "c"], rows), tmp_path / "out.parquet"
+    path = write_list(tmp_path / "list.csv", ["id", "item", "c"], rows)
     with paintings() as server:
         right = config_of(server, property_id="P136")
         interrupt_scrape(1, path, out, right)
@@ -393,8 +393,7 @@ def test_update_of_items_equals_a_full_scrape(shared: Path, replica: Replica, bi
     assert contents_of(updated) == contents_of(whole)
 
 
-def test_implausible_values_stop_the_scrape(replica: Replica, birds: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
+def test_implausible_values_stop_the_scrape(replica: Replica, birds: Path, tmp_path: Path, out: Path) -> None:
     with replica("birds.json.gz") as server:
         config = config_of(server, split_column="part", property_id="P105", class_depth=0)
         run_scrape(birds / "list.csv", out, config)  # taxon ranks: all have one
@@ -406,20 +405,105 @@ def test_implausible_values_stop_the_scrape(replica: Replica, birds: Path, tmp_p
     assert summary.statuses == {"no_value": 325, "item_missing": 3}
 
 
-def test_requests_per_item_are_few(replica: Replica, tmp_path: Path) -> None:
+def test_requests_per_item_are_few(replica: Replica, tmp_path: Path, out: Path) -> None:
     n_items = 5_000
     path = write_list(tmp_path / "list.csv", ["id", "item"], [(n, f"Q{10**9 + n}") for n in range(1, n_items + 1)])
     with replica(f"stress:landmarks={n_items},seed=0,classes=100") as server:
         config = config_of(server, allow_frequent=("item_missing",))
-        summary = run_scrape(path, tmp_path / "out.parquet", config)
+        summary = run_scrape(path, out, config)
     # A list of 300,000 items has fifty per request as well, and needs most classes no more often.
     assert summary.requests <= 0.03 * n_items
 
 
-def test_lists_of_gldv2_keep_their_parameters(replica: Replica, washington: Path, tmp_path: Path) -> None:
-    with replica("washington.json.gz") as server:
-        client = client_config(server)
-        scrape_file(washington, tmp_path / "out.parquet", ScrapeConfig("train", client=client))
+def test_lists_of_gldv2_keep_their_parameters(server: Any, washington: Path, out: Path) -> None:
+    client = client_config(server)
+    scrape_file(washington, out, ScrapeConfig("train", client=client))
     urls = {"commons_url": client.commons_url, "wikidata_url": client.wikidata_url}
     parameters = {"split": "train", "class_depth": 10, "source": "api", **urls}
-    assert read_provenance(tmp_path / "out.parquet").parameters == parameters
+    assert read_provenance(out).parameters == parameters
+
+
+HEADER = "landmark_id,category\n"
+URL = "http://commons.wikimedia.org/wiki/Category:"
+
+
+def write(tmp_path: Path, text: str | bytes) -> Path:
+    path = tmp_path / "train_label_to_category.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def test_read_gldv2_layout_in_order(tmp_path: Path) -> None:
+    path = write(tmp_path, f'{HEADER}7,{URL}Comet_Falls\n3,"{URL}St._Edge\'s_(Ledge,_Kent)"\n')
+    landmarks = read_categories(path)
+    assert [(x.landmark_id, x.title) for x in landmarks] == [
+        (7, "Category:Comet Falls"),
+        (3, "Category:St. Edge's (Ledge, Kent)"),
+    ]
+    assert landmarks[0].category == f"{URL}Comet_Falls"
+
+
+def test_columns_are_found_by_name(tmp_path: Path) -> None:
+    path = write(tmp_path, f"category,extra,landmark_id\r\n{URL}A,x,1\r\n\r\n")
+    assert [x.landmark_id for x in read_categories(path)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "empty"),
+        (HEADER, "no rows below the header"),
+        ("landmark_id,url\n1,x\n", r"line 1: no column category; found landmark_id,url"),
+        (f"{HEADER}a,{URL}A\n", r'line 2: the landmark_id is "a"; expected a whole number'),
+        (f"{HEADER}1_000,{URL}A\n", "line 2: the landmark_id"),
+        (f"{HEADER}1.0,{URL}A\n", "line 2: the landmark_id"),
+        (f"{HEADER}-1,{URL}A\n", "line 2: the landmark_id"),
+        (f"{HEADER}١,{URL}A\n", "line 2: the landmark_id"),
+        (f"{HEADER}1,{URL}A\n2,https://example.org/x\n", "line 3: .*not a URL of Wikimedia Commons"),
+        (
+            f"{HEADER}1,{URL}A\n2,{URL}B\n1,{URL}C\n",
+            'line 4: the landmark_id "1" has the category .*:C, but line 2 says .*:A',
+        ),
+        (f"{HEADER}1,{URL}A_B\n1,{URL}A%20B\n", "line 3: .*A%20B, but line 2 says .*A_B"),
+        (f"{HEADER}1,\n", "line 2: .*not a URL of Wikimedia Commons"),
+        (f"{HEADER}1,Category:A\n", "line 2: .*not a URL of Wikimedia Commons"),
+        (f"{HEADER}1,{URL}A,B\n", "line 2: 3 values, expected 2"),
+        (f"{HEADER}1\n", "line 2: 1 values, expected 2"),
+        (f'{HEADER}1,"{URL}A\n', "cannot be read as CSV"),
+        (f"{HEADER}1,{URL}Caf".encode() + b"\xe9\n", "line 2: not UTF-8 .byte 0xe9."),
+        ((HEADER + f"1,{URL}A\n").encode("utf-16"), "line 1: not UTF-8"),
+    ],
+)
+def test_invalid_input_is_reported_by_line(tmp_path: Path, content: str | bytes, message: str) -> None:
+    path = write(tmp_path, content)
+    with pytest.raises(InputError, match=message) as caught:
+        read_categories(path)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_categories(tmp_path / "absent.csv")
+
+
+def test_all_invalid_rows_are_reported_together(tmp_path: Path) -> None:
+    path = write(tmp_path, HEADER + "".join(f"x{n},{URL}A\n" for n in range(30)))
+    with pytest.raises(InputError, match="30 bad rows") as caught:
+        read_categories(path)
+    assert "line 2:" in str(caught.value)
+    assert "line 21:" in str(caught.value)
+    assert "and 10 more" in str(caught.value)
+
+
+def test_byte_order_mark_and_repeated_rows_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = write(tmp_path, f"\ufeff{HEADER}1,{URL}A\n1,{URL}A\n")
+    with caplog.at_level(logging.WARNING):
+        assert len(read_categories(path)) == 1
+    assert "line 1 begins with a byte order mark" in caplog.text
+    assert "1 rows repeat" in caplog.text
+
+
+def test_real_file(shared: Path) -> None:
+    landmarks = read_categories(shared / "wa_gldv2" / "train_label_to_category.csv")
+    assert len(landmarks) == 844
+    assert landmarks[0].title == "Category:Lime Kiln Point State Park"

@@ -66,7 +66,6 @@ def expected(lines: list[bytes], tmp_path_factory: pytest.TempPathFactory) -> pa
 
 
 def extracted(dump: Path, folder: Path, **settings: Any) -> pa.Table:
-    """Return the table of an extract."""
     assert extract_dump(dump, folder, ExtractConfig(**{"workers": 1} | settings)).complete
     return pq.read_table(items_path(folder))
 

@@ -58,19 +58,12 @@ def edge_world(shared: Path, replica: Replica) -> Any:
 
 
 @pytest.fixture(scope="module")
-def edge_categories(edge_cases: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("edge") / "categories.csv"
-    return write_categories(path, [case["url"] for case in edge_cases])
-
-
-@pytest.fixture(scope="module")
 def edge_from_api(replica: Replica, edge_categories: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return from_api(replica, "edge_cases.json", edge_categories, tmp_path_factory.mktemp("api") / "out.parquet")
 
 
-def test_edge_cases(edge_world: Any, edge_categories: Path, edge_from_api: Path, tmp_path: Path) -> None:
+def test_edge_cases(edge_world: Any, edge_categories: Path, edge_from_api: Path, tmp_path: Path, out: Path) -> None:
     dump = write_dump(tmp_path / "dump.json.gz", world_lines(edge_world, n_others=5), lines_per_member=20)
-    out = tmp_path / "out.parquet"
     summary = from_dump(dump, edge_categories, out, languages=LANGUAGES, workers=1)
     expected = {
         f"Category:{title}": (row, NO_ITEM) for rows in ONLY_COMMONS_KNOWS.values() for title, row in rows.items()
@@ -84,11 +77,11 @@ def test_edge_cases(edge_world: Any, edge_categories: Path, edge_from_api: Path,
 
 
 def test_published_dumps_have_no_entity_redirects(
-    edge_world: Any, edge_categories: Path, edge_from_api: Path, tmp_path: Path
+    edge_world: Any, edge_categories: Path, edge_from_api: Path, tmp_path: Path, out: Path
 ) -> None:
     """Then a merged class is like a deleted one, and a merged topic is none."""
     lines = [line for line in world_lines(edge_world) if b'"redirect"' not in line[:60]]
-    dump, out = write_dump(tmp_path / "dump.json", lines), tmp_path / "out.parquet"
+    dump = write_dump(tmp_path / "dump.json", lines)
     from_dump(dump, edge_categories, out, languages=LANGUAGES, workers=1)
     only_commons = {f"Category:{title}" for rows in ONLY_COMMONS_KNOWS.values() for title in rows}
     api, found = rows_by_title(edge_from_api), rows_by_title(out)
@@ -99,7 +92,7 @@ def test_published_dumps_have_no_entity_redirects(
     assert (topic["route"], topic["instance_of"][0]["label"]) == ("direct", "Wikimedia category")
 
 
-def test_renamed_categories_are_found_by_the_only_item_that_names_the_old_one(tmp_path: Path) -> None:
+def test_renamed_categories_are_found_by_the_only_item_that_names_the_old_one(tmp_path: Path, out: Path) -> None:
     """An item about the category itself counts only if no other names it."""
 
     def item(number: int, category: str, *, instance: str = "Q16970", sitelink: str | None = None) -> Entity:
@@ -120,7 +113,7 @@ def test_renamed_categories_are_found_by_the_only_item_that_names_the_old_one(tm
     ]
     titles = ["Old", "New", "Shared", "Topic", "Churches", "Nowhere"]
     urls = [f"http://commons.wikimedia.org/wiki/Category:{title}" for title in titles]
-    categories, out = write_categories(tmp_path / "categories.csv", urls), tmp_path / "out.parquet"
+    categories = write_categories(tmp_path / "categories.csv", urls)
     from_dump(write_dump(tmp_path / "dump.json", map(as_line, entities)), categories, out, workers=1)
     rows = [(row["status"], row["item"], row["route"]) for row in rows_by_title(out).values()]
     assert rows == [
@@ -134,7 +127,7 @@ def test_renamed_categories_are_found_by_the_only_item_that_names_the_old_one(tm
 
 
 def test_edited_world_differs_only_where_wikidata_has_no_sitelink(
-    replica: Replica, shared: Path, washington: Path, tmp_path: Path
+    replica: Replica, shared: Path, washington: Path, tmp_path: Path, out: Path
 ) -> None:
     """Categories are renamed, deleted and unlinked, while most items go on to name the old title (P373)."""
     rng = random.Random(0)
@@ -162,7 +155,7 @@ def test_edited_world_differs_only_where_wikidata_has_no_sitelink(
 
     world = ChangingWorld(shared / "wikimedia_replica" / "worlds" / "washington.json.gz")
     edited = world.changed(edit)
-    api, out = tmp_path / "api.parquet", tmp_path / "out.parquet"
+    api = tmp_path / "api.parquet"
     with world.serve(edited) as server:
         scrape_file(washington, api, config_for(server, allow_frequent=FREQUENT))
         dump = write_dump(tmp_path / "dump.json", world_lines(FileWorld(edited), dress=False))
@@ -183,12 +176,12 @@ EDITS = 4 * ("as before",) + ("renamed", "moved", "deleted", "unlinked", "item d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [".json.gz", "folder"])
-def test_washington(replica: Replica, shared: Path, washington: Path, tmp_path: Path, form: str) -> None:
+def test_washington(replica: Replica, shared: Path, washington: Path, tmp_path: Path, out: Path, form: str) -> None:
     lines = world_lines(load_world(shared, "washington.json.gz"), n_others=30, escaped=form != "folder")
     suffixes = (".json", ".json.gz", ".json.bz2", ".json.gz")
     folder = tmp_path / "dump"
     dump = write_parts(folder, lines, suffixes) if form == "folder" else write_dump(tmp_path / f"dump{form}", lines)
-    api, out = from_api(replica, "washington.json.gz", washington, tmp_path / "api.parquet"), tmp_path / "out.parquet"
+    api = from_api(replica, "washington.json.gz", washington, tmp_path / "api.parquet")
     from_dump(dump, washington, out, workers=2)
     assert differences(api, out) == {}
     assert classes_of(out) == classes_of(api)

@@ -109,8 +109,7 @@ def test_wrong_answers_are_asked_for_again_and_others_kept(
     assert not journal_path(out).exists()
 
 
-def test_command_stops_and_says_what_to_do(replica: Replica, categories: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
+def test_command_stops_and_says_what_to_do(replica: Replica, categories: Path, out: Path) -> None:
     with replica("edge_cases.json") as server:
         run = command(categories, out, server)[3:]
         stopped = run_hgld(*run, code=1)

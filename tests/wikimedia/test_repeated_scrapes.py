@@ -41,73 +41,69 @@ def check_tables(out: Path, fresh: Path, *, with_classes: bool = True) -> None:
 
 @pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
 def test_finished_scrape_is_used_for_a_changed_list(
-    replica: Replica, categories: dict[str, Path], tmp_path: Path, source: str
+    server: Any, categories: dict[str, Path], tmp_path: Path, source: str
 ) -> None:
     rows = categories["api"].read_text(encoding="utf-8").splitlines(keepends=True)
     first = tmp_path / "first.csv"
     first.write_text("".join([*rows[:1], *rows[101:261]]), encoding="utf-8")
     second = changed_list(categories["api"], tmp_path / "second.csv")
     out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
-    with replica("washington.json.gz") as server:
-        config = config_for(server, source)
-        scrape_file(second, fresh, config)
-        run_scrape(first, out, config)
-        server.stats.reset()
-        summary = run_scrape(second, out, config)
-        asked = server.stats.snapshot()["asked"]
-        assert (summary.landmarks, summary.taken_over) == (103, 90)
-        assert asked["wikidata_titles" if source == "api" else "commons_pages"] == 12  # two of 13 have one category
-        assert scrape_file(second, out, config) is None
+    config = config_for(server, source)
+    scrape_file(second, fresh, config)
+    run_scrape(first, out, config)
+    server.stats.reset()
+    summary = run_scrape(second, out, config)
+    asked = server.stats.snapshot()["asked"]
+    assert (summary.landmarks, summary.taken_over) == (103, 90)
+    assert asked["wikidata_titles" if source == "api" else "commons_pages"] == 12  # two of 13 have one category
+    assert scrape_file(second, out, config) is None
     check_tables(out, fresh, with_classes=source == "api")
     assert not journal_path(out).exists()
 
 
 @pytest.mark.parametrize("source", ["api", pytest.param("html", marks=pytest.mark.slow)])
 def test_unfinished_scrape_is_used_for_a_changed_list(
-    replica: Replica, categories: dict[str, Path], tmp_path: Path, source: str
+    server: Any, categories: dict[str, Path], tmp_path: Path, source: str
 ) -> None:
     second = changed_list(categories["api"], tmp_path / "second.csv")
     out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
-    with replica("washington.json.gz") as server:
-        config = config_for(server, source)
-        scrape_file(second, fresh, config)
-        interrupt_scrape(4 if source == "api" else 140, categories["html"], out, config)
-        server.stats.reset()
-        run_scrape(second, out, config)
-        asked = server.stats.snapshot()["asked"]
+    config = config_for(server, source)
+    scrape_file(second, fresh, config)
+    interrupt_scrape(4 if source == "api" else 140, categories["html"], out, config)
+    server.stats.reset()
+    run_scrape(second, out, config)
+    asked = server.stats.snapshot()["asked"]
     assert asked["wikidata_titles" if source == "api" else "commons_pages"] < 100
     assert untimed(out).equals(untimed(fresh))
 
 
 def test_kill_of_a_scrape_of_a_changed_list_resumes(
-    replica: Replica, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Any, categories: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = changed_list(categories["api"], tmp_path / "second.csv")
     out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
-    with replica("washington.json.gz") as server:
-        config = config_for(server)
-        scrape_file(second, fresh, config)
-        scrape_file(categories["html"], out, config)
-        before = out.read_bytes()
-        interrupt_scrape(1, second, out, config)
-        assert out.read_bytes() == before
-        with monkeypatch.context() as patch:  # between the two tables
-            patch.setattr("hgld.wikimedia.scraper.write_scraped", Mock(side_effect=KeyboardInterrupt))
-            with pytest.raises(KeyboardInterrupt):
-                scrape_file(second, out, config)
-        assert out.read_bytes() == before
-        run_scrape(second, out, config)
+    config = config_for(server)
+    scrape_file(second, fresh, config)
+    scrape_file(categories["html"], out, config)
+    before = out.read_bytes()
+    interrupt_scrape(1, second, out, config)
+    assert out.read_bytes() == before
+    with monkeypatch.context() as patch:  # between the two tables
+        patch.setattr("hgld.wikimedia.scraper.write_scraped", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            scrape_file(second, out, config)
+    assert out.read_bytes() == before
+    run_scrape(second, out, config)
     check_tables(out, fresh)
 
 
-def test_changed_class_depth_asks_for_classes_only(replica: Replica, landmarks: Path, tmp_path: Path) -> None:
+def test_changed_class_depth_asks_for_classes_only(server: Any, landmarks: Path, tmp_path: Path) -> None:
     out, fresh = tmp_path / "out.parquet", tmp_path / "fresh.parquet"
-    with replica("washington.json.gz") as server:
-        scrape_file(landmarks, fresh, config_for(server))
-        for depth in (1, 10):
-            server.stats.reset()
-            scrape_file(landmarks, out, config_for(server, class_depth=depth))
-        assert server.stats.snapshot()["asked"].get("wikidata_titles", 0) == 0
+    scrape_file(landmarks, fresh, config_for(server))
+    for depth in (1, 10):
+        server.stats.reset()
+        scrape_file(landmarks, out, config_for(server, class_depth=depth))
+    assert server.stats.snapshot()["asked"].get("wikidata_titles", 0) == 0
     check_tables(out, fresh)
 
 
@@ -132,8 +128,7 @@ def test_other_tables_are_not_replaced(replica: Replica, categories: dict[str, P
 
 
 @pytest.mark.slow
-def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
+def test_command_fails_and_says_how_to_retry(replica: Replica, washington: Path, out: Path) -> None:
     with replica("washington.json.gz", error_rate=0.3, error_kinds=("http500",), seed=3) as server:
         port = server.port
         run = command(washington, out, server, "--max-retries", "0")

@@ -67,12 +67,15 @@ def calm(replica: Replica, categories: dict[str, Path], tmp_path_factory: pytest
     ],
 )
 def test_edge_cases(
-    replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path, source: str, faults: dict[str, Any]
+    replica: Replica,
+    edge_cases: list[dict[str, Any]],
+    edge_categories: Path,
+    out: Path,
+    source: str,
+    faults: dict[str, Any],
 ) -> None:
-    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
-    out = tmp_path / "out.parquet"
     with replica("edge_cases.json", **faults) as server:
-        summary = run_scrape(categories, out, config_for(server, source))
+        summary = run_scrape(edge_categories, out, config_for(server, source))
     assert summary.errors == 0
     rows = read_table(out, SCRAPED).to_pylist()
     assert len(rows) == len(edge_cases)
@@ -86,13 +89,12 @@ def test_edge_cases(
     assert actual == expected
 
 
-def test_route_revision_and_language(replica: Replica, edge_cases: list[dict[str, Any]], tmp_path: Path) -> None:
-    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
+def test_route_revision_and_language(
+    replica: Replica, edge_cases: list[dict[str, Any]], edge_categories: Path, out: Path
+) -> None:
     with replica("edge_cases.json") as server:
-        scrape_file(categories, tmp_path / "out.parquet", config_for(server))
-    rows = dict(
-        zip((c["note"] for c in edge_cases), read_table(tmp_path / "out.parquet", SCRAPED).to_pylist(), strict=True)
-    )
+        scrape_file(edge_categories, out, config_for(server))
+    rows = dict(zip((c["note"] for c in edge_cases), read_table(out, SCRAPED).to_pylist(), strict=True))
     routes = {note: rows[note]["route"] for note in rows}
     assert routes["one value"] == "direct"
     assert routes["two hard redirects: the API follows both, a page only one"] == "hard_redirect"
@@ -111,11 +113,10 @@ def test_route_revision_and_language(replica: Replica, edge_cases: list[dict[str
 
 
 @pytest.mark.slow
-def test_both_sources_agree_on_every_washington_landmark(replica: Replica, washington: Path, tmp_path: Path) -> None:
+def test_both_sources_agree_on_every_washington_landmark(server: Any, washington: Path, tmp_path: Path) -> None:
     outs = {source: tmp_path / f"{source}.parquet" for source in ("api", "html")}
-    with replica("washington.json.gz") as server:
-        for source, out in outs.items():
-            scrape_file(washington, out, config_for(server, source))
+    for source, out in outs.items():
+        scrape_file(washington, out, config_for(server, source))
     assert len(labels(outs["api"])) == 844
     assert labels(outs["api"]) == labels(outs["html"])
     assert sum(map(len, labels(outs["api"]))) == 842
@@ -134,23 +135,13 @@ def test_classes_table_holds_every_class_and_its_ancestors(calm: dict[str, Path]
     assert not classes_path(calm["html"]).exists()
 
 
-def test_class_depth_limits_the_ancestors(
-    replica: Replica, landmarks: Path, tmp_path: Path, calm: dict[str, Path]
-) -> None:
-    with replica("washington.json.gz") as server:
-        scrape_file(landmarks, tmp_path / "out.parquet", config_for(server, class_depth=0))
-    met = {v["item"] for vs in read_table(calm["api"], SCRAPED)["instance_of"].to_pylist() for v in vs}
-    classes = read_table(classes_path(tmp_path / "out.parquet"), CLASSES)
-    assert set(classes["item"].to_pylist()) == met
-
-
-def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
+def test_number_of_requests(replica: Replica, tmp_path: Path, out: Path) -> None:
     # The ``replica`` fixture makes it importable.
     from wikimedia_replica.make_stress_world import main  # type: ignore[import-not-found]
 
     main(["--landmarks", "2500", "--csv", str(tmp_path / "in.csv"), "--classes", "200"])
     with replica("stress:landmarks=2500,classes=200") as server:
-        summary = run_scrape(tmp_path / "in.csv", tmp_path / "out.parquet", config_for(server, workers=3))
+        summary = run_scrape(tmp_path / "in.csv", out, config_for(server, workers=3))
         stats = server.stats.snapshot()
         world = server.world
     assert summary.requests / summary.landmarks <= 0.03
@@ -158,7 +149,7 @@ def test_number_of_requests(replica: Replica, tmp_path: Path) -> None:
     assert stats["max_concurrent_requests"] <= 3
     assert stats["asked"]["wikidata_ids"] == stats["asked_distinct"]["wikidata_ids"]
     truth = [list(world.truth(number).labels) for number in range(2500)]
-    assert labels(tmp_path / "out.parquet") == truth
+    assert labels(out) == truth
 
 
 # -- faults and limits -------------------------------------------------------------------------------------------
@@ -185,19 +176,18 @@ def test_faults_do_not_change_the_tables(
 
 
 def test_stall_longer_than_the_timeout_is_retried(
-    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path
+    replica: Replica, landmarks: Path, calm: dict[str, Path], out: Path
 ) -> None:
     with replica("washington.json.gz", error_rate=0.2, error_kinds=("stall",), stall_seconds=1) as server:
-        summary = run_scrape(landmarks, tmp_path / "out.parquet", config_for(server, timeout_s=0.3))
+        summary = run_scrape(landmarks, out, config_for(server, timeout_s=0.3))
     assert summary.retries > 0
-    assert untimed(tmp_path / "out.parquet").equals(untimed(calm["api"]))
+    assert untimed(out).equals(untimed(calm["api"]))
 
 
 @pytest.mark.parametrize("failure", ["http500", "oddjson"])
 def test_failed_batches_become_error_rows_and_are_retried_alone(
-    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path, failure: str
+    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path, out: Path, failure: str
 ) -> None:
-    out = tmp_path / "out.parquet"
     port: int
     with replica("washington.json.gz", error_rate=0.3, error_kinds=(failure,), seed=3) as server:
         port = server.port
@@ -251,26 +241,25 @@ def test_server_that_is_down_ends_the_run_and_keeps_the_journal(
 @pytest.mark.parametrize("source", ["api", "html"])
 @pytest.mark.parametrize("begun", [HEADERS_BEGUN, BODY_BEGUN])
 def test_one_interrupt_ends_a_run_that_waits_for_the_server(
-    landmarks: Path, tmp_path: Path, source: str, begun: bytes
+    landmarks: Path, out: Path, source: str, begun: bytes
 ) -> None:
     with dripping_server(begun) as url, interrupted_soon():
         client = ClientConfig(url, url, rate_per_minute=0)
-        scrape_file(landmarks, tmp_path / "out.parquet", ScrapeConfig("train", source, workers=3, client=client))  # type: ignore[arg-type]
+        scrape_file(landmarks, out, ScrapeConfig("train", source, workers=3, client=client))  # type: ignore[arg-type]
 
 
 def test_refused_user_agent_stops_the_run(
-    replica: Replica, landmarks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Any, landmarks: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with replica("washington.json.gz") as server:
-        config = config_for(server)
-        monkeypatch.setattr(ClientConfig, "user_agent", "python-requests/2.0")
-        with pytest.raises(ConfigurationError, match="403.*user-agent"):
-            scrape_file(landmarks, tmp_path / "out.parquet", config)
-        assert server.stats.snapshot()["requests"] == 1
+    config = config_for(server)
+    monkeypatch.setattr(ClientConfig, "user_agent", "python-requests/2.0")
+    with pytest.raises(ConfigurationError, match="403.*user-agent"):
+        scrape_file(landmarks, out, config)
+    assert server.stats.snapshot()["requests"] == 1
 
 
 def test_refused_page_requests_are_no_invalid_titles(
-    replica: Replica, landmarks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Any, landmarks: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     send = WikimediaClient._send
 
@@ -278,13 +267,10 @@ def test_refused_page_requests_are_no_invalid_titles(
         return send(self, session, method, url, headers={"Promise-Non-Write-API-Action": "true"}, **options)
 
     monkeypatch.setattr(WikimediaClient, "_send", send_promise)
-    with replica("washington.json.gz") as server:
-        with pytest.raises(
-            SourceError, match="10 batches in a row.*answered 400.*Promise-Non-Write-API-Action was sent"
-        ):
-            scrape_file(landmarks, tmp_path / "out.parquet", config_for(server, "html"))
-        assert server.stats.snapshot()["requests"] == 10
-    assert not (tmp_path / "out.parquet").exists()
+    with pytest.raises(SourceError, match="10 batches in a row.*answered 400.*Promise-Non-Write-API-Action was sent"):
+        scrape_file(landmarks, out, config_for(server, "html"))
+    assert server.stats.snapshot()["requests"] == 10
+    assert not (out).exists()
 
 
 # -- interruptions -----------------------------------------------------------------------------------------------
@@ -336,43 +322,37 @@ def test_killed_run_resumes(
 
 
 def test_interrupted_run_writes_the_same_bytes(
-    replica: Replica, landmarks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Any, landmarks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hgld.wikimedia.scraper.time.time", lambda: 1_700_000_000)
     out = tmp_path / "parts.parquet"
-    with replica("washington.json.gz") as server:
-        scrape_file(landmarks, tmp_path / "whole.parquet", config_for(server))
-        for _ in range(4):
-            interrupt_scrape(2, landmarks, out, config_for(server))
-        scrape_file(landmarks, out, config_for(server, workers=3))
+    scrape_file(landmarks, tmp_path / "whole.parquet", config_for(server))
+    for _ in range(4):
+        interrupt_scrape(2, landmarks, out, config_for(server))
+    scrape_file(landmarks, out, config_for(server, workers=3))
     assert out.read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     assert classes_path(out).read_bytes() == classes_path(tmp_path / "whole.parquet").read_bytes()
 
 
 @pytest.mark.parametrize("damaged", [0, 4, -2, "facts of another shape"])
 def test_damaged_journal_does_not_change_the_tables(
-    replica: Replica, landmarks: Path, calm: dict[str, Path], tmp_path: Path, damaged: int | str
+    server: Any, landmarks: Path, calm: dict[str, Path], out: Path, damaged: int | str
 ) -> None:
-    out = tmp_path / "out.parquet"
-    with replica("washington.json.gz") as server:
-        interrupt_scrape(8, landmarks, out, config_for(server))
-        lines = journal_path(out).read_bytes().split(b"\n")
-        if isinstance(damaged, int):
-            lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
-        else:
-            changed = re.sub(rb'"facts":\{.*\}', b'"facts":{"Category:Comet Falls":{"item":[]}}', lines[2][9:])
-            lines[2] = b"%08x %s" % (zlib.crc32(changed), changed)
-        journal_path(out).write_bytes(b"\n".join(lines))
-        server.stats.reset()
-        scrape_file(landmarks, out, config_for(server))
-        assert server.stats.snapshot()["requests"] < 8
+    interrupt_scrape(8, landmarks, out, config_for(server))
+    lines = journal_path(out).read_bytes().split(b"\n")
+    if isinstance(damaged, int):
+        lines[damaged] = b"\xff" + lines[damaged].replace(b"Q", b"P")
+    else:
+        changed = re.sub(rb'"facts":\{.*\}', b'"facts":{"Category:Comet Falls":{"item":[]}}', lines[2][9:])
+        lines[2] = b"%08x %s" % (zlib.crc32(changed), changed)
+    journal_path(out).write_bytes(b"\n".join(lines))
+    server.stats.reset()
+    scrape_file(landmarks, out, config_for(server))
+    assert server.stats.snapshot()["requests"] < 8
     assert untimed(out).equals(untimed(calm["api"]))
 
 
-def test_output_that_is_locked_is_refused_before_any_request(
-    replica: Replica, landmarks: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out.parquet"
+def test_output_that_is_locked_is_refused_before_any_request(replica: Replica, landmarks: Path, out: Path) -> None:
     with replica("washington.json.gz") as server, exclusive_lock(out):
         with pytest.raises(BusyError, match="another run is writing"):
             scrape_file(landmarks, out, config_for(server))
@@ -380,12 +360,11 @@ def test_output_that_is_locked_is_refused_before_any_request(
     assert not out.exists()
 
 
-def test_invalid_input_is_reported_before_any_request(replica: Replica, tmp_path: Path) -> None:
+def test_invalid_input_is_reported_before_any_request(server: Any, tmp_path: Path, out: Path) -> None:
     categories = write_categories(tmp_path / "in.csv", ["https://commons.wikimedia.org/wiki/Category:A", "nonsense"])
-    with replica("washington.json.gz") as server:
-        with pytest.raises(InputError, match='line 3: "nonsense" is not a URL of Wikimedia Commons'):
-            scrape_file(categories, tmp_path / "out.parquet", config_for(server))
-        assert server.stats.snapshot()["requests"] == 0
+    with pytest.raises(InputError, match='line 3: "nonsense" is not a URL of Wikimedia Commons'):
+        scrape_file(categories, out, config_for(server))
+    assert server.stats.snapshot()["requests"] == 0
 
 
 #: Seeds and markups of soft redirects, which Washington does not have.
@@ -407,32 +386,24 @@ def tables(out: Path) -> list[pa.Table]:
     return [untimed(out), *([read_table(classes, CLASSES)] if classes.exists() else [])]
 
 
-@pytest.fixture
-def lists(washington: Path, edge_cases: list[dict[str, Any]], tmp_path: Path) -> dict[str, Path]:
-    """Category lists by world."""
-    return {
-        "washington.json.gz": washington,
-        "edge_cases.json": write_categories(tmp_path / "edge.csv", (case["url"] for case in edge_cases)),
-    }
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("world", VARIANTS)
 @pytest.mark.parametrize("source", ["api", "html", "update"])
 def test_all_faults_together_do_not_change_the_tables(
-    replica: Replica, lists: dict[str, Path], tmp_path: Path, world: str, source: str
+    replica: Replica, washington: Path, edge_categories: Path, tmp_path: Path, world: str, source: str
 ) -> None:
+    categories = edge_categories if world == "edge_cases.json" else washington
     calm = tmp_path / "calm.parquet"
     update = calm if source == "update" else None
     name = "api" if source == "update" else source
     with replica(world) as server:
         port = server.port
-        scrape_file(lists[world], calm, config_for(server, name))
+        scrape_file(categories, calm, config_for(server, name))
     for seed, markup in VARIANTS[world]:
         out = tmp_path / f"{seed}_{markup}.parquet"
         with replica(world, port=port, **faults(seed, markup)) as server:
             config = config_for(server, name, workers=1 + seed % 3)
-            summary = run_scrape(lists[world], out, config, update=update)
+            summary = run_scrape(categories, out, config, update=update)
             stats = server.stats.snapshot()
         assert summary.errors == 0
         assert summary.retries > 0

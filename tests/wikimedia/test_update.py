@@ -15,7 +15,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.tables import CLASSES, classes_path, read_table
 from hgld.wikimedia.scraper import ScrapeSummary, journal_path, scrape_file
 from tests.commands import run_hgld
-from tests.scrapes import N_LANDMARKS, command, config_for, interrupt_scrape, run_scrape, untimed, write_categories
+from tests.scrapes import N_LANDMARKS, command, config_for, interrupt_scrape, run_scrape, untimed
 from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id, by_title
 
 
@@ -122,15 +122,15 @@ def test_update_equals_a_full_scrape(here: Washington, tmp_path: Path) -> None:
     assert {"hard_redirect", "soft_redirect", "topic"} <= updated.routes.keys()
 
 
-def test_update_without_changes_asks_a_hundred_landmarks_at_a_time(here: Washington, tmp_path: Path) -> None:
+def test_update_without_changes_asks_a_hundred_landmarks_at_a_time(here: Washington, out: Path) -> None:
     with here.serve(here.world.before) as server:
-        updated = run_scrape(here.landmarks, tmp_path / "out.parquet", config_for(server), update=here.old)
+        updated = run_scrape(here.landmarks, out, config_for(server), update=here.old)
         asked = server.stats.snapshot()["asked"]
-        assert scrape_file(here.landmarks, tmp_path / "out.parquet", config_for(server), update=here.old) is None
+        assert scrape_file(here.landmarks, out, config_for(server), update=here.old) is None
     assert updated.changes == {"unchanged": N_LANDMARKS, "changed": 0, "new": 0, "gone": 0}
     assert (asked["wikidata_titles"], asked.get("commons_titles", 0)) == (N_LANDMARKS // 2, 0)
     assert updated.requests == 8  # 11 for a full scrape
-    assert untimed(tmp_path / "out.parquet").equals(untimed(here.old))
+    assert untimed(out).equals(untimed(here.old))
 
 
 def test_update_with_another_list(here: Washington, tmp_path: Path) -> None:
@@ -191,26 +191,24 @@ def change_at_random(document: Document, seed: int) -> None:
 def test_random_changes(
     replica: Callable[..., Any],
     shared: Path,
-    edge_cases: list[dict[str, Any]],
+    edge_categories: Path,
     port: int,
     tmp_path: Path,
     seeds: range,
 ) -> None:
     world = ChangingWorld(shared / "wikimedia_replica" / "worlds" / "edge_cases.json")
-    categories = write_categories(tmp_path / "in.csv", (case["url"] for case in edge_cases))
     with world.serve(world.before, port=port) as server:
-        scrape_file(categories, tmp_path / "old.parquet", config_for(server))
+        scrape_file(edge_categories, tmp_path / "old.parquet", config_for(server))
     for seed in seeds:
         document = world.changed(partial(change_at_random, seed=seed))
         serve = partial(world.serve, document, port=port)
-        both(serve, categories, tmp_path / "old.parquet", tmp_path / str(seed))
+        both(serve, edge_categories, tmp_path / "old.parquet", tmp_path / str(seed))
 
 
 # -- interruptions, faults and refusals --------------------------------------------------------------------------
 
 
-def test_interrupted_update_equals_an_uninterrupted_one(here: Washington, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
+def test_interrupted_update_equals_an_uninterrupted_one(here: Washington, tmp_path: Path, out: Path) -> None:
     with here.serve() as server:
         uninterrupted = run_scrape(here.landmarks, tmp_path / "once.parquet", config_for(server), update=here.old)
         server.stats.reset()
@@ -241,15 +239,14 @@ def test_journal_of_a_full_scrape_serves_an_update_and_the_other_way_round(here:
     ],
     ids=["cut", "broken"],
 )
-def test_faults_do_not_change_an_update(here: Washington, tmp_path: Path, faults: dict[str, Any]) -> None:
+def test_faults_do_not_change_an_update(here: Washington, out: Path, faults: dict[str, Any]) -> None:
     with here.serve(seed=2, **faults) as server:
-        summary = run_scrape(here.landmarks, tmp_path / "out.parquet", config_for(server), update=here.old)
+        summary = run_scrape(here.landmarks, out, config_for(server), update=here.old)
     assert not summary.errors
-    here.check(tmp_path / "out.parquet")
+    here.check(out)
 
 
-def test_failed_rows_of_an_update_are_tried_again(here: Washington, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
+def test_failed_rows_of_an_update_are_tried_again(here: Washington, out: Path) -> None:
     with here.serve(error_rate=0.4, error_kinds=("http500",), seed=4) as server:
         failed = run_scrape(here.landmarks, out, config_for(server, max_retries=0), update=here.old)
     assert failed.errors
@@ -259,8 +256,7 @@ def test_failed_rows_of_an_update_are_tried_again(here: Washington, tmp_path: Pa
     here.check(out)
 
 
-def test_updates_that_cannot_be_made(here: Washington, tmp_path: Path) -> None:
-    out = tmp_path / "out.parquet"
+def test_updates_that_cannot_be_made(here: Washington, tmp_path: Path, out: Path) -> None:
     with here.serve(here.world.before) as server:
         config = config_for(server)
         for other, update, message in (

@@ -19,6 +19,7 @@ from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.neighbours import Top1Cosine
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.benchmark.rejection.toy import toy_settings, write_toy
+from tests.commands import run_hgld
 
 
 def change(path: Path, **changes: Any) -> Path:
@@ -159,13 +160,23 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
         compare_rejection(RejectionComparison(settings, tmp_path / "other"))
 
 
-def test_plan_counts_images_and_names_missing_files(tmp_path: Path) -> None:
+def test_plan_shows_sets_and_parts_to_do(tmp_path: Path) -> None:
     path = write_toy(tmp_path)
-    plan = read(path, tmp_path / "out")
-    assert (plan.n_results, plan.n_finished(), plan.missing()) == (8, 0, [])
-    assert sum(plan.sizes()[0].values()) == 140
-    (tmp_path / "sharp_food.parquet").unlink()
-    assert read(path, tmp_path / "out").missing() == [str(tmp_path / "sharp_food.parquet")]
+    plan = run_hgld("reject", "compare", path, "-o", tmp_path / "out", "--plan").stdout
+    assert "8 scores (2 of 2 embeddings on 2 splits), 0 of them done" in plan
+    assert plan.splitlines()[2].split() == ["split", "index", "calibration", "known", "near", "food"]
+    assert sum(read(path, tmp_path / "out").sizes()[0].values()) == 140
+
+
+def test_missing_embeddings_are_one_line(tmp_path: Path) -> None:
+    path, missing = write_toy(tmp_path), [tmp_path / f"{name}_food.parquet" for name in ("blurred", "sharp")]
+    assert read(path, tmp_path / "out").missing() == []
+    for file in missing:
+        file.unlink()
+    assert read(path, tmp_path / "out").missing() == list(map(str, missing))
+    stderr = run_hgld("reject", "compare", path, "-o", tmp_path / "out", code=1).stderr
+    assert "no such file" in stderr.splitlines()[-1]
+    assert "blurred_food.parquet" in stderr
 
 
 def test_mistakes_are_the_most_confident_ones_of_different_landmarks() -> None:

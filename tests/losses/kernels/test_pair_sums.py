@@ -14,6 +14,7 @@ from hgld.losses.kernels import pair_sums as loops
 from hgld.losses.kernels.pair_sums import block_slopes, block_sums, has_loop, pair_sums
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
+from tests.losses.kernels.test_step_sums import STEPS, random_queries
 
 needs_loops = pytest.mark.skipif(not is_compiled(), reason="compiled loops are switched off, or numba is missing")
 
@@ -45,21 +46,6 @@ def both_ways(
     return results
 
 
-def random_case(
-    seed: int, n_query: int, n_items: int, n_levels: int, spread: float, dtype: torch.dtype
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return scores with ties, levels from -1 on, and weights of which a third is zero."""
-    generator = torch.Generator().manual_seed(seed)
-    scores = spread * torch.randn(n_query, n_items, dtype=dtype, generator=generator)
-    tied = torch.randint(0, n_items, (n_query, n_items // 3), generator=generator)
-    scores[:, : n_items // 3] = scores.gather(1, tied)
-    levels = torch.randint(-1, n_levels + 1, (n_query, n_items), generator=generator)
-    shape = (1 if seed % 2 else n_query, n_levels + 1, n_levels + 1)
-    weights = torch.rand(shape, dtype=dtype, generator=generator)
-    weights[weights < 1 / 3] = 0
-    return scores, levels, weights
-
-
 @needs_loops
 @settings(max_examples=60)
 @given(
@@ -74,7 +60,7 @@ def random_case(
 def test_sums_and_gradients_agree_with_torch(
     seed: int, n_query: int, n_items: int, n_levels: int, spread: float, dtype: torch.dtype, step: Step
 ) -> None:
-    scores, levels, weights = random_case(seed, n_query, n_items, n_levels, spread, dtype)
+    scores, levels, weights = random_queries(seed, n_query, n_items, n_levels, dtype, spread)
     expected, actual = both_ways(scores, levels, weights, step)
     for one, other in zip(expected, actual, strict=True):
         assert one.dtype == other.dtype == dtype
@@ -89,7 +75,7 @@ def test_sums_and_gradients_agree_with_torch(
 def test_number_of_items_at_once_does_not_change_the_sums(
     step: Step, items_at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = random_case(4, 6, 20, 3, 0.1, torch.float64)
+    case = random_queries(4, 6, 20, 3)
     _, whole = both_ways(*case, step)
     monkeypatch.setattr(loops, "ITEMS_AT_ONCE", items_at_once)
     _, parts = both_ways(*case, step)
@@ -99,7 +85,7 @@ def test_number_of_items_at_once_does_not_change_the_sums(
 @needs_loops
 @pytest.mark.parametrize("step", [Sigmoid(), suprank_step()], ids=str)
 def test_float32_sums_of_many_items_are_those_of_float64(step: Step) -> None:
-    scores, levels, weights = random_case(1, 1, 20_000, 1, 0.1, torch.float32)
+    scores, levels, weights = random_queries(1, 1, 20_000, 1, torch.float32)
     levels[:, 50:].clamp_(max=0)
     exact, _ = both_ways(scores.double(), levels, weights.double(), step)
     _, actual = both_ways(scores, levels, weights, step)
@@ -142,9 +128,6 @@ def test_nan_scores_give_nan_sums() -> None:
     sums = pair_sums(Ranking(scores, torch.tensor([[1, 0, 0]]), 1), torch.ones(1, 2, 2), Sigmoid())
     assert sums[0, 0].isnan()
     assert sums[0, 1:].tolist() == [0.0, 0.0]
-
-
-STEPS: list[Step] = [Heaviside(), Sigmoid(), SupRankStep(), suprank_step("cfg144"), LeakyStep()]
 
 
 def random_block(device: str = "cpu") -> list[torch.Tensor]:

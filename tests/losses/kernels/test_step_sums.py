@@ -19,16 +19,17 @@ STEPS: list[Step] = [Heaviside(), Sigmoid(), SupRankStep(), suprank_step("cfg144
 
 
 def random_queries(
-    seed: int, n_query: int, n_items: int, n_levels: int, dtype: torch.dtype = torch.float64
+    seed: int, n_query: int, n_items: int, n_levels: int, dtype: torch.dtype = torch.float64, spread: float = 0.1
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return scores with ties, levels from -1 on, and weights of which a third is zero."""
     generator = torch.Generator().manual_seed(seed)
-    scores = (torch.randn(n_query, n_items, generator=generator) * 0.1).mul(50).round().div(50).to(dtype)
+    scores = spread * torch.randn(n_query, n_items, dtype=dtype, generator=generator)
+    tied = torch.randint(0, n_items, (n_query, n_items // 2), generator=generator)
+    scores[:, : n_items // 2] = scores.gather(1, tied)
     levels = torch.randint(-1, n_levels + 1, (n_query, n_items), generator=generator)
-    n_weights = 1 if seed % 2 else n_query
-    weights = torch.rand(n_weights, n_levels + 1, n_levels + 1, generator=generator)
+    weights = torch.rand(1 if seed % 2 else n_query, n_levels + 1, n_levels + 1, dtype=dtype, generator=generator)
     weights[weights < 1 / 3] = 0
-    return scores, levels, weights.to(dtype)
+    return scores, levels, weights
 
 
 def sums_of(scores: torch.Tensor, levels: torch.Tensor, weights: torch.Tensor, step: Step) -> torch.Tensor:

@@ -2,20 +2,23 @@
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
-from hgld.benchmark.evaluations import RevisitedEvaluation
+from hgld.benchmark.evaluations import DymlEvaluation, RevisitedEvaluation, embedding_file
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.benchmark.worker import read_evaluated
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files
+from hgld.evaluation.results import RetrievalResult
 from hgld.tables import Provenance
-from tests.benchmark.comparisons import train_and_evaluate
+from tests.benchmark.comparisons import train_and_evaluate, untrained
 from tests.benchmark.miniature_datasets import LANDMARKS, write_queries_and_gallery
+from tests.benchmark.miniatures import MiniatureFolder, small_settings
 from tests.datasets.pictures import manifest_of, save_pictures
-from tests.training import toy
 
 SETTINGS = ("easy", "medium", "hard")
 
@@ -31,17 +34,7 @@ def write_revisited(root: Path) -> dict[str, str]:
 
 
 def write_comparison(folder: Path, **evaluation: object) -> Path:
-    training = {
-        "model": {"backbone": "test_resnet", "pretrained": False},
-        "image": {"size": 32, "resize": 32},
-        "data": {"manifest": str(toy.write_images(folder / "training")), "test": "test"},
-        "loss": {"name": "smooth_ap"},
-        "sampler": {"name": "class_balanced", "per_class": 2},
-        "steps": 0,
-        "batch_size": 8,
-        "workers": 0,
-    }
-    (folder / "untrained.yaml").write_text(yaml.safe_dump(training))
+    (folder / "untrained.yaml").write_text(yaml.safe_dump(untrained(folder / "training")))
     comparison = {
         "title": "Landmarks",
         "methods": {"untrained": {"title": "Untrained", "training": "untrained.yaml"}},
@@ -111,3 +104,42 @@ def test_pictures_are_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "pictures: {baseline: untrained, method: untrained}\n")
     with pytest.raises(ConfigurationError, match="pictures are not drawn for the evaluation revisited; omit them"):
         read_benchmark(path)
+
+
+def result(name: str, values: list[float]) -> RetrievalResult:
+    queries = pd.Index([f"{n}.jpg" for n in range(len(values))], name="query")
+    table = pd.DataFrame({"AP": values, "class": [name] * len(values)}, index=queries)
+    return RetrievalResult(name, table, ("AP",), {"queries": len(values)}, {})
+
+
+def test_levels_count_the_same_whatever_their_number_of_queries() -> None:
+    levels = {"fine": [0.1], "middle": [0.2, 0.4, 0.6], "coarse": [1.0, 0.8]}
+    evaluation = DymlEvaluation(name="dyml", root=Path("dyml_animal"))
+    joined = evaluation.join([result(name, values) for name, values in levels.items()])
+    means = {name: np.mean(values) for name, values in levels.items()}
+    assert joined.means == pytest.approx(
+        {"AP": np.mean(list(means.values()))} | {f"{name} AP": mean for name, mean in means.items()}
+    )
+    assert joined.counts["queries"] == len(joined.per_query) == 6
+
+
+def test_queries_without_a_value_weigh_nothing() -> None:
+    evaluation = DymlEvaluation(name="dyml", root=Path("dyml_animal"))
+    joined = evaluation.join([result("fine", [0.2, 0.4, np.nan]), result("coarse", [0.5])])
+    assert joined.means == pytest.approx({"AP": 0.4, "fine AP": 0.3, "coarse AP": 0.5})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dyml_animal", "dyml_product"])
+def test_means_are_those_of_the_protocol(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    MiniatureFolder(tmp_path).add(name)
+    settings = read_benchmark(name)
+    (run, *_) = table_runs(settings, tmp_path / "out", small_settings(f"{name}/happier")[1::2])["happier"]
+    evaluated = train_and_evaluate(settings, run)
+    files = EvaluationFiles(embeddings=embedding_file(run.folder, "embeddings"), ground_truth=Path(name))
+    expected = evaluate_files(files, "dyml").mean
+    assert expected is not None
+    assert set(settings.columns) == set(expected)
+    for metric, mean in expected.items():
+        assert evaluated.result.means[metric] == pytest.approx(mean)
