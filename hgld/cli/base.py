@@ -286,11 +286,19 @@ class ExecutionConfig:
             device: Device that parts use.
 
         Raises:
+            ConfigurationError: The output has parts of another number of parts.
             ProcessError: Parts have failed; the others are done.
             BusyError: Another run executes parts of the same output.
         """
         assert self.parts is not None
-        folder, count = out.with_name(f"{out.name}.logs"), self.parts
+        count = self.parts
+        written = [match for file in out.glob("*") if (match := re.fullmatch(r"\d+-of-(\d+)\..*", file.name))]
+        if others := sorted({int(match[1]) for match in written} - {count}):
+            raise ConfigurationError(
+                f"{out} has files of {others[0]:,} parts; choose this number as `parts`, or remove them"
+            )
+        beside = out.resolve() if out.name in ("", "..") else out  # . and .. have no name of their own
+        folder = beside.with_name(f"{beside.name}.logs")
         with exclusive_lock(folder, name=f"parts of {out}"):
             parts = [part for part in (Part(number, count) for number in range(1, count + 1)) if not is_written(part)]
             log.info("%d of %d parts are done", count - len(parts), count)

@@ -35,6 +35,8 @@ _POLL_S = 0.2
 #: How often Ray runs a task again whose process or node was lost.
 _RAY_RETRIES = 3
 _RAY_OPTION = re.compile(r"(num_gpus|num_cpus|memory)=([\d.]+(?:e\d+)?)")
+#: What Ray calls these options as resources of its nodes.
+_RAY_RESOURCES = {"num_gpus": "GPU", "num_cpus": "CPU", "memory": "memory"}
 
 
 @dataclass(frozen=True)
@@ -377,6 +379,7 @@ class RayExecutor:
         """See :meth:`Executor.run`; the cluster is the one of ``RAY_ADDRESS``, or the one on this machine."""
         ray, progress = _connected_ray(), progress or NoProgress()
         progress.start(len(tasks))
+        self._warn_without_node(ray)
         remote = ray.remote(max_retries=_RAY_RETRIES, retry_exceptions=[_KilledError])(_run_for_ray)
         waiting, running, failed = deque(tasks), dict[Any, Task](), list[Failure]()
         with catch_stop_signals() as stop_request, redirect_stdout(sys.stderr):  # Ray prints what it runs again
@@ -405,6 +408,13 @@ class RayExecutor:
         options = remote.options(name=task.name, **self._needs())
         return options.remote(command, Path.cwd(), task.log.absolute())
 
+    def _warn_without_node(self, ray: Any) -> None:
+        """Warn if no node has what a task needs: it waits until one is added, and Ray says nothing."""
+        needs = {_RAY_RESOURCES[name]: amount for name, amount in ({"num_cpus": 1.0} | self._needs()).items()}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+            log.warning("no node of the Ray cluster has %s; parts wait for one", self.options or "num_cpus=1")
+
     def _needs(self) -> dict[str, float]:
         matches = [_RAY_OPTION.fullmatch(option) for option in self.options.split()]
         if not all(matches):
@@ -418,6 +428,8 @@ class _KilledError(Exception):
 
 def _connected_ray() -> Any:
     """Return the module ``ray``, connected to a cluster."""
+    # Each attempt takes 40 s; with Ray's twenty, a cluster that is gone would seem to be starting for 14 minutes.
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
     ray = import_extra("ray", name="Ray")
     try:
         ray.init(address="auto", log_to_driver=False, logging_level=logging.WARNING)
