@@ -122,11 +122,13 @@ class TestEngines:
         losing.join(60)
         assert not losing.is_alive()
         assert all("it is submitted again to resume" in log for log in logs)
+        world.require_same_audit("--executor", "slurm", "--parts", "2")
 
     def test_ray(self, world: World, ray_nodes: str) -> None:
         world.fail("killed", "node", "slow")
         world.environment["RAY_ADDRESS"] = ray_nodes
-        world.require_same_results("--executor", "ray", "--parts", "3", "--ray", "num_cpus=1")
+        for log in world.require_same_results("--executor", "ray", "--parts", "3", "--ray", "num_cpus=1"):
+            assert "/3 was killed; it is run again" in log
         waits = world.evaluate("--counts", "waits", "--executor", "ray", "--parts", "2", "--ray", "num_cpus=2")
         command = [sys.executable, "-m", "hgld", *waits]
         with subprocess.Popen(
@@ -139,6 +141,7 @@ class TestEngines:
                 "no node of the Ray cluster has num_cpus=2; parts wait for one" in line for line in child.stderr
             )
             child.terminate()
+            child.communicate()
         overdue.cancel()
         assert child.returncode == 130
 
