@@ -305,10 +305,15 @@ class ExecutionConfig:
             tasks = [self._task(part, folder, partial(is_written, part)) for part in parts]
             with TerminalProgress(_command_line.get()[0], "parts") as progress:
                 failed = self.engine(device).run(tasks, folder / "slurm", progress=progress) if tasks else ()
-            if failed:
+            problems = [f"{each}: {each.last_line}" for each in failed] or [
+                f"part {part}: wrote nothing; did an input change meanwhile?"
+                for part in parts
+                if not is_written(part)
+            ]
+            if problems:
                 raise ProcessError(
-                    f"{len(failed):,} of {count:,} parts failed, the others are done; the same command runs only "
-                    "these again:\n" + indented_list([f"{each}: {each.last_line}" for each in failed])
+                    f"{len(problems):,} of {count:,} parts failed, the others are done; the same command runs only "
+                    f"these again:\n{indented_list(problems)}"
                 )
             shutil.rmtree(folder, ignore_errors=True)
 
