@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from safetensors import SafetensorError
 from hgld.compute.executors import Part
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import InputError
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, exclusive_lock
 from hgld.ragged import RaggedIndices
 
 #: Images that are searched with at once. Parts have whole blocks, as the last bits of cosines depend on the size.
@@ -87,6 +88,13 @@ class AuditParts:
         """
         digest = hashlib.sha256(repr(made_of).encode()).hexdigest()
         return cls(out.with_name(f".{out.name}.{digest[:16]}.parts"))
+
+    @contextmanager
+    def joined(self, out: Path) -> Iterator[None]:
+        """Let no other run make and join the parts of an output meanwhile, and remove them after a success."""
+        with exclusive_lock(self.folder, name=str(out)):
+            yield
+            shutil.rmtree(self.folder)
 
     def path(self, part: Part, suffix: str = ".parquet") -> Path:
         """Return the path of the file of a part; the file is complete or does not exist."""

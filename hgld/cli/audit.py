@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -117,21 +117,20 @@ def duplicates(
         embed = load_query_model(embeddings, images.vectors.shape[1]).embed
     parts = _parts(out, config, images, root, embeddings, index)
     search = DuplicatesSearch(EncodedImages(*images[:2]), images.vectors, config, neighbours)
-    with TerminalProgress("audit", "images") as progress:
-        if part:
-            written = search.write_part(parts, part, progress)
-            typer.echo(written or f"{parts.folder}: thumbnails of other parts are missing; run these first")
-            return
-        if execution.parts:
-            for suffix in (THUMBNAILS, ".parquet"):
-                execution.run_parts(out, parts.has(suffix))
-        found = search.join(parts, execution.parts) if execution.parts else search.whole(progress)
-    typer.echo(_format_duplicates(found))
-    if recall:
-        typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
-    _write_duplicates(images, found, config, out, page)
-    if execution.executor:
-        shutil.rmtree(parts.folder)
+    with parts.joined(out) if execution.parts and part is None else nullcontext():
+        with TerminalProgress("audit", "images") as progress:
+            if part:
+                written = search.write_part(parts, part, progress)
+                typer.echo(written or f"{parts.folder}: thumbnails of other parts are missing; run these first")
+                return
+            if execution.parts:
+                for suffix in (THUMBNAILS, ".parquet"):
+                    execution.run_parts(out, parts.has(suffix))
+            found = search.join(parts, execution.parts) if execution.parts else search.whole(progress)
+        typer.echo(_format_duplicates(found))
+        if recall:
+            typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
+        _write_duplicates(images, found, config, out, page)
 
 
 @audit.command()
@@ -181,16 +180,15 @@ def labels(
         rows = rows_of_part(part, len(images.manifest))
         typer.echo(parts.write(part, find_voters(images.manifest, images.vectors, config, rows)))
         return
-    if execution.parts:
-        execution.run_parts(out, parts.has())
-        voters = parts.read(execution.parts)
-    found = find_label_errors(images.manifest, images.vectors, config, voters)
-    typer.echo(_format_label_errors(found, images.manifest.level_names))
-    _write_label_errors(images, found, config, out, page)
-    if queue is not None and hierarchy is not None:
-        typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
-    if execution.executor:
-        shutil.rmtree(parts.folder)
+    with parts.joined(out) if execution.parts else nullcontext():
+        if execution.parts:
+            execution.run_parts(out, parts.has())
+            voters = parts.read(execution.parts)
+        found = find_label_errors(images.manifest, images.vectors, config, voters)
+        typer.echo(_format_label_errors(found, images.manifest.level_names))
+        _write_label_errors(images, found, config, out, page)
+        if queue is not None and hierarchy is not None:
+            typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
 
 
 @audit.command()

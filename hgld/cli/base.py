@@ -286,21 +286,34 @@ class ExecutionConfig:
             device: Device that parts use.
 
         Raises:
+            ConfigurationError: The output has parts of another number of parts.
             ProcessError: Parts have failed; the others are done.
             BusyError: Another run executes parts of the same output.
         """
         assert self.parts is not None
-        folder, count = out.with_name(f"{out.name}.logs"), self.parts
+        count = self.parts
+        written = [match for file in out.glob("*") if (match := re.fullmatch(r"\d+-of-(\d+)\..*", file.name))]
+        if others := sorted({int(match[1]) for match in written} - {count}):
+            raise ConfigurationError(
+                f"{out} has files of {others[0]:,} parts; choose this number as `parts`, or remove them"
+            )
+        beside = out.resolve() if out.name in ("", "..") else out  # . and .. have no name of their own
+        folder = beside.with_name(f"{beside.name}.logs")
         with exclusive_lock(folder, name=f"parts of {out}"):
             parts = [part for part in (Part(number, count) for number in range(1, count + 1)) if not is_written(part)]
             log.info("%d of %d parts are done", count - len(parts), count)
             tasks = [self._task(part, folder, partial(is_written, part)) for part in parts]
             with TerminalProgress(_command_line.get()[0], "parts") as progress:
                 failed = self.engine(device).run(tasks, folder / "slurm", progress=progress) if tasks else ()
-            if failed:
+            problems = [f"{each}: {each.last_line}" for each in failed] or [
+                f"part {part}: wrote nothing; did an input change meanwhile?"
+                for part in parts
+                if not is_written(part)
+            ]
+            if problems:
                 raise ProcessError(
-                    f"{len(failed):,} of {count:,} parts failed, the others are done; the same command runs only "
-                    "these again:\n" + indented_list([f"{each}: {each.last_line}" for each in failed])
+                    f"{len(problems):,} of {count:,} parts failed, the others are done; the same command runs only "
+                    f"these again:\n{indented_list(problems)}"
                 )
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -35,6 +35,8 @@ _POLL_S = 0.2
 #: How often Ray runs a task again whose process or node was lost.
 _RAY_RETRIES = 3
 _RAY_OPTION = re.compile(r"(num_gpus|num_cpus|memory)=([\d.]+(?:e\d+)?)")
+#: What Ray calls these options as resources of its nodes.
+_RAY_RESOURCES = {"num_gpus": "GPU", "num_cpus": "CPU", "memory": "memory"}
 
 
 @dataclass(frozen=True)
@@ -377,16 +379,23 @@ class RayExecutor:
         """See :meth:`Executor.run`; the cluster is the one of ``RAY_ADDRESS``, or the one on this machine."""
         ray, progress = _connected_ray(), progress or NoProgress()
         progress.start(len(tasks))
-        remote = ray.remote(max_retries=_RAY_RETRIES, retry_exceptions=[_KilledError])(_run_for_ray)
-        waiting, running, failed = deque(tasks), dict[Any, Task](), list[Failure]()
+        remote = ray.remote(max_retries=_RAY_RETRIES)(_run_for_ray)
+        waiting = deque((task, _RAY_RETRIES) for task in tasks)
+        running, failed = dict[Any, tuple[Task, int]](), list[Failure]()
         with catch_stop_signals() as stop_request, redirect_stdout(sys.stderr):  # Ray prints what it runs again
+            self._warn_without_node(ray)
             while (waiting or running) and not stop_request.requested:
                 while waiting and len(running) < (self.max_running or len(tasks)):
-                    task = waiting.popleft()
-                    running[self._submit(remote, task)] = task
+                    task, retries = waiting.popleft()
+                    running[self._submit(remote, task)] = task, retries
                 for reference in ray.wait(list(running), timeout=_POLL_S)[0]:
-                    task = running.pop(reference)
-                    if (outcome := _ray_outcome(ray, reference)) is not None:
+                    task, retries = running.pop(reference)
+                    code, outcome = _ray_outcome(ray, reference)
+                    if code < 0 and retries:
+                        log.warning("%s was killed; it is run again", task)
+                        waiting.append((task, retries - 1))
+                        continue
+                    if code:
                         log.error("%s failed (%s); see %s", task, outcome, task.log)
                         failed.append(Failure(task, outcome, error_lines(task.log)))
                     progress.advance(failed=len(failed))
@@ -405,6 +414,13 @@ class RayExecutor:
         options = remote.options(name=task.name, **self._needs())
         return options.remote(command, Path.cwd(), task.log.absolute())
 
+    def _warn_without_node(self, ray: Any) -> None:
+        """Warn if no node has what a task needs: it waits until one is added, and Ray says nothing."""
+        needs = {_RAY_RESOURCES[name]: amount for name, amount in ({"num_cpus": 1.0} | self._needs()).items()}
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        if not any(all(node.get(name, 0) >= amount for name, amount in needs.items()) for node in nodes):
+            log.warning("no node of the Ray cluster has %s; parts wait for one", self.options or "num_cpus=1")
+
     def _needs(self) -> dict[str, float]:
         matches = [_RAY_OPTION.fullmatch(option) for option in self.options.split()]
         if not all(matches):
@@ -412,12 +428,10 @@ class RayExecutor:
         return {match[1]: float(match[2]) for match in matches if match}
 
 
-class _KilledError(Exception):
-    """The process of a task was killed."""
-
-
 def _connected_ray() -> Any:
     """Return the module ``ray``, connected to a cluster."""
+    # Each attempt takes 40 s; with Ray's twenty, a cluster that is gone would seem to be starting for 14 minutes.
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")
     ray = import_extra("ray", name="Ray")
     try:
         ray.init(address="auto", log_to_driver=False, logging_level=logging.WARNING)
@@ -432,18 +446,15 @@ def _connected_ray() -> Any:
 def _run_for_ray(command: Sequence[str], folder: Path, log: Path) -> int:
     """Run a command in a worker of Ray, with which it ends, and return its exit code."""
     with log.open("wb") as output, _parent_pipe() as stdin:
-        code = subprocess.run(  # noqa: S603 - the command has no user input
+        return subprocess.run(  # noqa: S603 - the command has no user input
             command, cwd=folder, stdin=stdin, stdout=output, stderr=subprocess.STDOUT, check=False
         ).returncode
-    if code < 0:
-        raise _KilledError(f"signal {-code}")
-    return code
 
 
-def _ray_outcome(ray: Any, reference: Any) -> str | None:
-    """Return how the process of a task ended; None if all is well."""
+def _ray_outcome(ray: Any, reference: Any) -> tuple[int, str]:
+    """Return the exit code of the process of a task, and how it ended in words."""
     try:
         code = ray.get(reference)
     except ray.exceptions.RayError as error:
-        return f"given up by Ray: {str(error).splitlines()[0]}"
-    return f"exit code {code}" if code else None
+        return 1, f"given up by Ray: {str(error).splitlines()[0]}"
+    return code, f"exit code {code}"

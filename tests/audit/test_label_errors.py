@@ -1,17 +1,20 @@
 """Labels that neighbours contradict, beside loops over all images, on points of which some are named wrongly."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 
 from hgld.audit import LabelErrorsConfig, LevelErrors, find_label_errors, label_errors_table
 from hgld.audit.duplicates import centred, mean_direction
-from hgld.audit.label_errors import MIN_RANDOM
+from hgld.audit.label_errors import MIN_RANDOM, find_voters
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import write_embeddings
@@ -165,6 +168,37 @@ def test_parts_are_kept_until_the_queue_is_written(folder: Path, parts_run_here:
     run_hgld(*arguments, "--executor", "local", "--parts", 2)
     assert len(parts_run_here) == 2
     assert not [*folder.glob(".l.csv.*")]
+
+
+def test_another_run_does_not_join_the_parts_meanwhile(
+    folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would find some of them removed."""
+    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "l.csv")
+    command, errors = (*arguments, "--executor", "local", "--parts", 2), list[str]()
+    monkeypatch.setattr(
+        "hgld.cli.audit._write_label_errors", lambda *_: errors.append(run_hgld(*command, code=1).stderr)
+    )
+    run_hgld(*command)
+    assert errors == [
+        f"error: another run is writing {folder / 'l.csv'}; wait for it to end, or choose another output\n"
+    ]
+    assert not [*folder.glob(".*")]
+
+
+def test_an_input_that_changes_meanwhile_is_noticed(
+    folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find(*arguments: Any) -> pa.Table:
+        os.utime(folder / "e.npy", (1, 1))
+        return find_voters(*arguments)
+
+    monkeypatch.setattr("hgld.audit.label_errors.find_voters", find)
+    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "l.csv")
+    error = run_hgld(*arguments, "--executor", "local", "--parts", 2, code=1).stderr
+    assert "1 of 2 parts failed" in error
+    assert "part 2/2: wrote nothing; did an input change meanwhile?" in error
+    run_hgld(*arguments, "--executor", "local", "--parts", 2)
 
 
 def test_damaged_part_is_named(folder: Path) -> None:

@@ -116,3 +116,17 @@ class World:
         assert results == self.run(self.evaluate())[0]
         assert not list((self.folder / "faults").glob("*/*"))
         return log, counting_log
+
+    def require_same_audit(self, *engine: str) -> None:
+        """Find copies by an engine, which runs each part twice, and by one process; they write the same bytes."""
+        with tarfile.open(self.folder / "images" / "a.tar") as tar:
+            places = [f"images/a.tar,{member.offset_data},{member.size}" for member in tar.getmembers()[:50]]
+        rows = [f"{copy}{number},{place},all,x" for copy in "ab" for number, place in enumerate(places)]
+        manifest = self.folder / "copies.csv"
+        manifest.write_text("\n".join(["id,path,offset,size,split,landmark", *rows]))
+        one, parts = (self.folder / name / "copies.parquet" for name in ("whole", "parts"))
+        for out, options in ((one, ()), (parts, engine)):
+            shown = self.run(["audit", "duplicates", str(manifest), "-o", str(out), *options])[0]
+            assert "100 of them in 50 groups of copies" in shown
+        assert one.read_bytes() == parts.read_bytes()
+        assert not [*parts.parent.glob("*.logs"), *parts.parent.glob(".copies*")]

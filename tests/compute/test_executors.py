@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from itertools import chain
@@ -72,6 +74,7 @@ def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.Monke
     for options, message in [
         ((*world.embed("e.npy"), *engine, "2", "--force"), "choose one of --part, --merge and --force"),
         ((*world.embed("e.npy"), "--parts", "2"), "--executor and --parts need each other"),
+        ((*world.embed("folder"), *engine, "2"), "folder has files of 3 parts; choose this number as --parts"),
         ((*world.embed("e.npy"), *engine, "0"), "--parts is 0; expected 1 or more"),
         ((*world.embed("e.npy"), *engine, "2", "--ray", "num_gpus=1"), "--ray for --executor ray"),
         ((*world.embed("other"), *engine, "4"), "4 parts of 2,100 images, which are 3 shards of 1,024"),
@@ -119,11 +122,28 @@ class TestEngines:
         losing.join(60)
         assert not losing.is_alive()
         assert all("it is submitted again to resume" in log for log in logs)
+        world.require_same_audit("--executor", "slurm", "--parts", "2")
 
     def test_ray(self, world: World, ray_nodes: str) -> None:
         world.fail("killed", "node", "slow")
         world.environment["RAY_ADDRESS"] = ray_nodes
-        world.require_same_results("--executor", "ray", "--parts", "3", "--ray", "num_cpus=1")
+        for log in world.require_same_results("--executor", "ray", "--parts", "3", "--ray", "num_cpus=1"):
+            assert "/3 was killed; it is run again" in log
+        waits = world.evaluate("--counts", "waits", "--executor", "ray", "--parts", "2", "--ray", "num_cpus=2")
+        command = [sys.executable, "-m", "hgld", *waits]
+        with subprocess.Popen(
+            command, env=world.environment, cwd=world.folder, stderr=subprocess.PIPE, text=True
+        ) as child:
+            overdue = threading.Timer(60, child.kill)
+            overdue.start()
+            assert child.stderr is not None
+            assert any(
+                "no node of the Ray cluster has num_cpus=2; parts wait for one" in line for line in child.stderr
+            )
+            child.terminate()
+            child.communicate()
+        overdue.cancel()
+        assert child.returncode == 130
 
 
 @pytest.fixture

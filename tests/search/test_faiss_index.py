@@ -99,7 +99,9 @@ def test_lossy_indexes_of_parts_have_the_scores_of_the_exact_search(tmp_path: Pa
         open_index(tmp_path / "index", gallery)
 
 
-def test_indexes_of_parts_are_those_of_files_of_the_parts(tmp_path: Path, parts_run_here: list[str]) -> None:
+def test_indexes_of_parts_are_those_of_files_of_the_parts(
+    tmp_path: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     gallery = toy_gallery(900, 8)
     write_embeddings(tmp_path / "all.npy", gallery.vectors, gallery.ids)
     command = ("export-embeddings", tmp_path / "all.npy", "-o", tmp_path / "parts", "--queries", 50)
@@ -122,6 +124,12 @@ def test_indexes_of_parts_are_those_of_files_of_the_parts(tmp_path: Path, parts_
     parts_run_here.clear()
     run_hgld(*command, "--index", "flat", *engine)
     assert parts_run_here == ["part 3/11"]
+    refused = run_hgld(*command, *engine[:-1], 2, code=1).stderr
+    assert "parts has files of 11 parts; choose this number as --parts, or remove them" in refused
+    monkeypatch.chdir(tmp_path / "parts")
+    assert run_hgld(*command[:3], ".", *engine, "--queries", 50).stdout.endswith("\n.\n")
+    assert parts_run_here[:2] == ["part 3/11", "part 1/11"]
+    assert not [*tmp_path.rglob("*.logs")]
     queries = np.random.default_rng(1).normal(size=(6, 8)).astype(np.float32)
     scores, positions = open_index(tmp_path / "parts", gallery).search(queries, 20)
     build_index(gallery, tmp_path / "whole.faiss", "flat")
