@@ -153,6 +153,16 @@ def _stack(images: Sequence[Tensor]) -> Images:
 _open_readers: weakref.WeakSet[BatchReader] = weakref.WeakSet()
 
 
+class _Workers:
+    """The worker processes of a reader: a loader, and its current iteration."""
+
+    loader: DataLoader[Batch | HgldError] | None = None
+    results: Iterator[Batch | HgldError] | None = None
+
+    def close(self) -> None:
+        self.loader = self.results = None
+
+
 class BatchReader:
     """Reads batches of a dataset, any number of times, in worker processes that stay until it is closed.
 
@@ -168,11 +178,13 @@ class BatchReader:
     def __init__(self, dataset: ExampleDataset, workers: int) -> None:
         require_at_least(0, workers=workers)
         self.waited_s = 0.0
-        self._dataset, self._workers = dataset, workers
+        self._dataset, self._n_workers = dataset, workers
         self._indices = _Replaceable()
-        self._loader: DataLoader[Batch | HgldError] | None = None
-        self._results: Iterator[Batch | HgldError] | None = None
+        self._workers = _Workers()
         _open_readers.add(self)
+        # A reader may be lost in a reference cycle, such as that of the traceback of an error. Python would then end
+        # the queues of workers before these, which torch would wait for in vain.
+        weakref.finalize(self, self._workers.close)
 
     def training(
         self, sampler: BatchSampler, epoch: int, *, start: int = 0, processes: Processes | None = None, seed: int
@@ -212,20 +224,21 @@ class BatchReader:
 
     def close(self) -> None:
         """End the worker processes; a later iteration starts new ones."""
-        self._loader = self._results = None
+        self._workers.close()
 
     def _read(self, indices: Iterator[_Indices]) -> Iterator[Batch]:
         self._indices.replace(indices)
-        self._results = None
+        workers = self._workers
+        workers.results = None
         while True:
             started = time.perf_counter()
-            if self._results is None:  # here, as this is where workers start
-                if self._loader is None:
-                    self._loader = worker_loader(
-                        partial(_read_batch, self._dataset), self._indices, self._workers, stays_open=True
+            if workers.results is None:  # here, as this is where workers start
+                if workers.loader is None:
+                    workers.loader = worker_loader(
+                        partial(_read_batch, self._dataset), self._indices, self._n_workers, stays_open=True
                     )
-                self._results = iter(self._loader)
-            result = next(self._results, None)
+                workers.results = iter(workers.loader)
+            result = next(workers.results, None)
             self.waited_s += time.perf_counter() - started
             if result is None:
                 return

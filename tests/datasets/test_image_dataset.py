@@ -1,3 +1,4 @@
+import gc
 import multiprocessing
 import os
 import pickle
@@ -5,6 +6,7 @@ import re
 import signal
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
@@ -347,6 +349,28 @@ def test_batch_without_readable_images_is_an_error_in_training_only(
     with pytest.raises(InputError, match="^none of the 8 images of a batch can be read; is the folder") as raised:
         batches_of(dataset, workers=workers)
     assert "Traceback" not in str(raised.value)
+
+
+@forking
+def test_workers_end_by_themselves_when_the_traceback_of_an_error_is_collected(
+    manifest: Manifest, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    dataset = ImageDataset(manifest, tmp_path / "empty", IN_ORDER)
+    others = set(multiprocessing.active_children())
+
+    def fail() -> list[BaseProcess]:
+        error: InputError | None = None
+        try:
+            batches_of(dataset, workers=1)
+        except InputError as raised:
+            error = raised  # a cycle: the traceback has this frame
+        assert error is not None
+        return list(set(multiprocessing.active_children()) - others)
+
+    workers = fail()
+    gc.collect()
+    assert [worker.exitcode for worker in workers] == [0]
 
 
 @forking
