@@ -152,8 +152,7 @@ def metrics_of_counts(values: Floats, known: Counts, unknown: Counts) -> dict[st
             "aupr_unknown": aupr_unknown,
             "aupr_known_trapezoid": aupr_known_trapezoid,
             "aupr_unknown_trapezoid": aupr_unknown_trapezoid,
-            # Accepting nothing has the balanced accuracy 1/2.
-            "detection_accuracy": np.maximum(balanced.max(1), 0.5),
+            "detection_accuracy": balanced.max(1),
         }
     measurable = (n_known > 0) & (n_unknown > 0)
     return {name: np.where(measurable, metrics[name], np.nan) for name in DETECTION_METRICS}

@@ -202,6 +202,13 @@ def test_queries_near_unlabelled_images_only_have_no_vote(name: str) -> None:
     assert detector.answers(np.array([[0.9, 0.5]]), np.array([[0, 1]])).tolist() == [[-1]]
 
 
+def test_small_distances_keep_their_digits() -> None:
+    detector = build_detector("knn", {"k": 1}).fit(np.eye(2))
+    angles = np.array([1e-9, 1e-6, 1e-3])
+    scores = detector.score(np.stack([np.cos(angles), np.sin(angles)], axis=1))
+    np.testing.assert_allclose(scores, 2 * np.sin(angles / 2), rtol=1e-6)
+
+
 @pytest.mark.parametrize(("name", "score"), [("top1_cosine", 1.0), ("knn", 2.0)])
 def test_queries_without_neighbours_are_as_unlike_as_opposite_directions(name: str, score: float) -> None:
     detector = build_detector(name).fit(np.eye(3, dtype=np.float32))
