@@ -288,7 +288,7 @@ class Gldv2Evaluation(BaseEvaluation):
 
     Args:
         queries: Table of the test images from ``hgld index-images``, in the folder of their tar files.
-        gallery: Table of the index images, in the folder of theirs.
+        gallery: Table of the index images, in the folder of their tar files.
         ground_truth: Folder of ``retrieval_solution_v2.1.csv`` and ``index_image_to_landmark.csv``.
         hierarchy: Hierarchy of the index landmarks.
     """

@@ -151,7 +151,7 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
 
 
 def _read_columns(source: Path, config: PlainConfig) -> dict[str, list[str]]:
-    """Read the columns of a list that there are, by their use."""
+    """Read the columns that a list has, by their use."""
     id_column = config.id or ("id" if "id" in text_column_names(source) else None)
     names = {"label": config.label, "id": id_column, "split": config.split_column}
     names |= {"count": config.count, "item": config.item}

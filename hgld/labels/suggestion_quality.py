@@ -57,7 +57,7 @@ class ScoredLabels:
 
 
 class KindQuality(NamedTuple):
-    """Quality of the first suggestions that the same kind of evidence stands behind."""
+    """Quality of the first suggestions that have the same kind of evidence."""
 
     kind: str
     labels: int

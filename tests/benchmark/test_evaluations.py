@@ -1,4 +1,4 @@
-"""Evaluation of runs on ROxford and RParis."""
+"""Evaluation of runs on ROxford and RParis, and on DyML: the numbers of ``hgld evaluate``."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Differences of methods, against drawing classes one by one."""
+"""Differences of methods, and comparisons of results of the same queries, against drawing classes one by one."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""Models that embed lists and folders of images, from Python."""
+"""Models that embed lists and folders of images, from Python, and ODIN's perturbation of pixels."""
 
 import logging
 import pickle

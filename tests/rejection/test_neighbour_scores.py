@@ -202,11 +202,12 @@ def test_queries_near_unlabelled_images_only_have_no_vote(name: str) -> None:
     assert detector.answers(np.array([[0.9, 0.5]]), np.array([[0, 1]])).tolist() == [[-1]]
 
 
-def test_small_distances_keep_their_digits() -> None:
-    detector = build_detector("knn", {"k": 1}).fit(np.eye(2))
+@pytest.mark.parametrize("name", ["knn", "knn_raw"])
+def test_small_distances_keep_their_digits(name: str) -> None:
+    detector = build_detector(name, {"k": 1}).fit(np.eye(2))
     angles = np.array([1e-9, 1e-6, 1e-3])
     scores = detector.score(np.stack([np.cos(angles), np.sin(angles)], axis=1))
-    np.testing.assert_allclose(scores, 2 * np.sin(angles / 2), rtol=1e-6)
+    np.testing.assert_allclose(scores, 2 * np.sin(angles / 2), rtol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "score"), [("top1_cosine", 1.0), ("knn", 2.0)])

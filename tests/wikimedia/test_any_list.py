@@ -1,4 +1,4 @@
-"""Lists of any entities: items or categories, any ids, splits, property, parents and languages."""
+"""Lists of any entities: ids, splits, property, parents and languages; and GLDv2's category lists."""
 
 import csv
 import logging

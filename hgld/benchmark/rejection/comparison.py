@@ -150,7 +150,7 @@ def compare_rejection(
 ) -> tuple[RejectionValues, list[Path]]:
     """Compute missing scores, or all with ``force``, compare them, and write tables, figures and a page.
 
-    Progress is in results. Returns the values, and the files written.
+    Progress counts results. Returns the values, and the files written.
 
     Raises:
         InputError: Images or embeddings cannot be read, or no score could be computed.
