@@ -1,4 +1,4 @@
-"""Locate files that come with hgld, beside the package or inside of a wheel, and packages that may come with it."""
+"""Locate files that come with hgld, beside the package or inside a wheel, and import the packages of its extras."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests of packages that hgld does not require."""
+"""Packages of extras that are missing or broken."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def nearest_images(
         vectors: float, shape (N, d), of all images.
         rows: Images that are searched with.
         k: Number of nearest images; where there are fewer, cosines are NaN and rows -1.
-        excluded: Returns the images that are not found, given those that are searched with.
-        usable: bool, shape (N,): images that can be found. Default: all.
+        excluded: Returns the images that each search excludes, given those that are searched with.
+        usable: bool, shape (N,): whether an image may be found. Default: all.
     """
     found: list[tuple[NDArray[Any], ...]] = [(np.empty((0, k), np.float32), np.empty((0, k), np.int64))]
     for block in blocks_of(rows):
@@ -64,7 +64,7 @@ def nearest_images(
 
 
 def itself(rows: NDArray[np.int64]) -> RaggedIndices:
-    """Exclude each image from the images nearest to it; see :func:`nearest_images`."""
+    """Return, for :func:`nearest_images`, each image as the only one that its own search excludes."""
     return RaggedIndices(np.arange(len(rows) + 1), rows)
 
 
@@ -91,7 +91,11 @@ class AuditParts:
 
     @contextmanager
     def joined(self, out: Path) -> Iterator[None]:
-        """Let no other run make and join the parts of an output meanwhile, and remove them after a success."""
+        """Lock the parts of an output while they are made and joined, and remove them after a success.
+
+        Raises:
+            BusyError: Another run is making or joining them.
+        """
         with exclusive_lock(self.folder, name=str(out)):
             yield
             shutil.rmtree(self.folder)

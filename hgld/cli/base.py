@@ -286,7 +286,7 @@ class ExecutionConfig:
             device: Device that parts use.
 
         Raises:
-            ConfigurationError: The output has parts of another number of parts.
+            ConfigurationError: The output holds files of another number of parts.
             ProcessError: Parts have failed; the others are done.
             BusyError: Another run executes parts of the same output.
         """

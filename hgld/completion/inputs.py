@@ -1,4 +1,4 @@
-"""What proposals are made from: settings, files, and landmarks with and without a group and their photographs."""
+"""Inputs of proposals: settings, files, and the photographs of landmarks with and without a group."""
 
 from __future__ import annotations
 

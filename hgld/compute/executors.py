@@ -32,10 +32,10 @@ T = TypeVar("T")
 DEVICE = "{device}"
 _MAX_ERROR_LINES = 6
 _POLL_S = 0.2
-#: How often Ray runs a task again whose process or node was lost.
+#: How often a task is run again whose process was killed, or whose worker or node Ray has lost.
 _RAY_RETRIES = 3
 _RAY_OPTION = re.compile(r"(num_gpus|num_cpus|memory)=([\d.]+(?:e\d+)?)")
-#: What Ray calls these options as resources of its nodes.
+#: Names of these options among the resources of a node.
 _RAY_RESOURCES = {"num_gpus": "GPU", "num_cpus": "CPU", "memory": "memory"}
 
 
@@ -359,7 +359,7 @@ def _parent_pipe() -> Iterator[int]:
 class RayExecutor:
     """Runs tasks on a Ray cluster, whose nodes share the file system and the Python environment.
 
-    Ray runs a task again whose process or node it has lost.
+    A task is run again if its process is killed, or if Ray loses its worker or node.
 
     Args:
         options: What a task needs, as options of ``ray.remote``: ``num_gpus=1 num_cpus=8 memory=8e9``.
@@ -452,7 +452,7 @@ def _run_for_ray(command: Sequence[str], folder: Path, log: Path) -> int:
 
 
 def _ray_outcome(ray: Any, reference: Any) -> tuple[int, str]:
-    """Return the exit code of the process of a task, and how it ended in words."""
+    """Return the exit code of a task, 1 if Ray has given it up, and a description of how it ended."""
     try:
         code = ray.get(reference)
     except ray.exceptions.RayError as error:

@@ -372,11 +372,13 @@ def _summary(
     corrected: CorrectedCounts | None,
 ) -> BuildSummary:
     groups_per_root = Counter(group.root for group in groups)
-    several = MultiLabelCounts(
-        with_several=sum(len(row.groups) > 1 for row in assignment.rows),
-        restored=sum(not row.candidate.cleaned for row in assignment.rows if row.source == "instance_of"),
-        undecided=_descending(assignment.further_undecided),
-    )
+    several = None
+    if config.multi:
+        several = MultiLabelCounts(
+            with_several=sum(len(row.groups) > 1 for row in assignment.rows),
+            restored=sum(not row.candidate.cleaned for row in assignment.rows if row.source == "instance_of"),
+            undecided=_descending(assignment.further_undecided),
+        )
     landmarks_per_root = hierarchy.counts(hierarchy.root_level)
     return BuildSummary(
         landmarks=assignment.landmarks,
@@ -384,7 +386,7 @@ def _summary(
         dropped=_descending(assignment.dropped),
         undecided=_descending(assignment.undecided),
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
-        several=several if config.multi else None,
+        several=several,
         completed=completed,
         corrected=corrected,
     )

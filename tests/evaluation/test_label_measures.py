@@ -60,11 +60,18 @@ def test_votes_agree_with_a_slow_count(seed: int, k: int, n_levels: int, leave_o
     assert path_consistency(*arrays, k=k) == expected
 
 
+def test_a_single_neighbour_is_consistent_and_full_path_accuracy_its_recall() -> None:
+    embeddings, labels = data(40, seed=0)
+    recall = evaluate_retrieval(embeddings, labels, metrics=["R@1"]).means["R@1"]
+    assert path_consistency(embeddings, labels, k=1) == {"FPA@1": recall, "TICE@1": 0.0}
+
+
 def test_images_without_labels_or_with_few_neighbours_do_not_vote() -> None:
     embeddings, labels = data(30, seed=3)
     labels[::3] = -1
     known = labels[:, 0] >= 0
     assert path_consistency(embeddings, labels) == path_consistency(embeddings[known], labels[known])
+    assert path_consistency(embeddings, labels[:, 0]) == path_consistency(embeddings, labels[:, :1])
     with pytest.raises(ConfigurationError, match="P@20 needs k between 1 and the 19 gallery items that are ranked"):
         path_consistency(embeddings, labels, k=20)
     several = LabelSets.from_lists([np.array([[0, 0], [1, 0]]), np.array([[0, 0]])])
@@ -168,6 +175,28 @@ def test_ceiling_of_simulated_annotators(accuracy: float) -> None:
     assert means["P@20"] == pytest.approx(agreement, abs=0.02)
     assert means["mAP@R"] < agreement < label_noise_ceiling(agreement)
     assert accuracy <= label_noise_ceiling(agreement) + 0.01
+
+
+def test_ceiling_does_not_hold_for_labels_of_classes() -> None:
+    """Where the images of a landmark share a decision, their neighbours have the same label, right or wrong."""
+    landmark = np.repeat(np.arange(40), 5)
+    decisions = np.random.default_rng(0).integers(2, size=40)  # annotators that guess agree on half of the landmarks
+    embeddings = np.random.default_rng(1).normal(size=(40, 16))[landmark]
+    embeddings += 0.01 * np.random.default_rng(2).normal(size=embeddings.shape)
+    recall = evaluate_retrieval(embeddings, decisions[landmark], metrics=["R@1"]).means["R@1"]
+    assert recall == 1 > label_noise_ceiling(0.5)
+
+
+def test_unequal_classes_break_the_bound_for_map_at_r() -> None:
+    """One image of label 0 before 99 of label 1 serves a query that may have either label."""
+    gallery = np.r_[0, np.ones(99, int)]
+    cosines = np.linspace(0.9, 0.1, 100)
+    items = np.stack([cosines, np.sqrt(1 - cosines**2)], axis=1)
+    means = [
+        evaluate_retrieval(np.eye(1, 2), np.array([label]), items, gallery, metrics=["mAP@R"]).means["mAP@R"]
+        for label in (0, 1)
+    ]
+    assert np.mean(means) > 0.95 > label_noise_ceiling(0.5)
 
 
 def test_evaluate_says_how_far_recall_is_from_what_labels_allow(tmp_path: Path) -> None:

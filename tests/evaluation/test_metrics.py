@@ -156,11 +156,8 @@ def test_ahp_does_not_depend_on_the_block_size(block: int, monkeypatch: pytest.M
 def test_excluded_items_change_only_the_number_of_irrelevant_ones() -> None:
     """Three ranked items, then two excluded ones: AHP ends with the ranked ones, HP@k beyond them has no value."""
     short, padded = (torch.tensor([levels], dtype=torch.uint8) for levels in ([2, 0, 1], [2, 0, 1, 0, 0]))
-    n_ranked, names, beyond = (
-        torch.tensor([3]),
-        all_names(2, [3]),
-        ["HP@4", "HP_WUP@4", "AHP@4", "WUP@4", "avg_hdist@4"],
-    )
+    n_ranked, names = torch.tensor([3]), all_names(2, [3])
+    beyond = ["HP@4", "HP_WUP@4", "AHP@4", "WUP@4", "avg_hdist@4"]
     statistics = [ranking_statistics(short, 2), ranking_statistics(padded, 2, n_ranked=n_ranked)]
     assert [one.counts().tolist() for one in statistics] == [[[1, 1, 1]]] * 2
     assert ranking_statistics(padded, 2).counts().tolist() == [[3, 1, 1]]

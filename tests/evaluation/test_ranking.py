@@ -342,6 +342,12 @@ def test_any_order_of_ties_lies_between_pessimistic_and_optimistic(
         assert math.isnan(value) or least - 1e-12 <= value <= most + 1e-12, name
 
 
+def test_optimistic_h_ap_can_be_lower_with_equation_20() -> None:
+    """Two items of level 3 have a relevance of 1/2 each, the only one of level 2 has 2/3."""
+    (low,), (high,) = named([2, 3, 3, 0], ["H-AP"]), named([3, 3, 2, 0], ["H-AP"])
+    assert high < low
+
+
 # Errors
 
 

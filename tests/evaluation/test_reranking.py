@@ -98,6 +98,15 @@ def test_rankings_are_those_of_the_oracle(method: RerankMethod, seed: int) -> No
         assert not any(ranked[len(order) :])
 
 
+@given(seed=st.integers(0, 10_000))
+def test_weights_that_vanish_leave_the_ranking(seed: int) -> None:
+    case = Case(seed)
+    plain = case.found(RerankSettings())
+    summing: tuple[RerankMethod, ...] = ("alpha-qe", "dba")
+    for method in summing:
+        assert case.found(RerankSettings(method, rerank_alpha=1e6)) == plain
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_all_metrics_of_leave_one_out(method: RerankMethod) -> None:
     """Float32 embeddings, by the public function: each image in a gallery of all others."""

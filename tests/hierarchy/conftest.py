@@ -47,7 +47,7 @@ def write_annotations(folder: Path) -> Path:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """:func:`write_annotations` into the folder of the test."""
+    """Return the folder of the test, with the files of :func:`write_annotations`."""
     return write_annotations(tmp_path)
 
 
@@ -73,7 +73,7 @@ def scraped_file(folder: Path, landmarks: Sequence[Sequence[tuple[str | None, st
 
 @pytest.fixture
 def write_scraped(folder: Path) -> Callable[..., Path]:
-    """:func:`scraped_file` in the folder of the test."""
+    """Return :func:`scraped_file` for the folder of the test."""
     return partial(scraped_file, folder)
 
 
@@ -112,7 +112,7 @@ def run(clean: Path, config: BuildConfig | None = None, **options: Any) -> Build
 
 
 def rerun(clean: Path, config: BuildConfig | None = None, **options: Any) -> BuildSummary | None:
-    """The same, which returns None if the hierarchy is up to date."""
+    """Build like :func:`run`, and return None if the hierarchy is up to date."""
     folder = clean.parent
     files = {"decisions": folder / "decisions.csv", "taxonomy": folder / "taxonomy.csv"}
     if config is not None and config.multi:

@@ -23,7 +23,7 @@ def jpeg(colour: str = "teal", size: tuple[int, int] = (320, 200)) -> bytes:
 def label_photographs(
     folder: Path, labels: Sequence[Label], counts: Mapping[int, int], replaced: Mapping[str, bytes]
 ) -> LabelPhotographs:
-    """Write clean.parquet with the landmarks of labels, and :func:`write_photographs` of them; open these."""
+    """Write clean.parquet of some labels and photographs of their landmarks, and open the photographs."""
     write_table(folder / "clean.parquet", CLEAN, clean_table(labels), Provenance("test"))
     return not_none(open_photographs(write_photographs(folder / "gldv2", counts, replaced), folder / "clean.parquet"))
 
