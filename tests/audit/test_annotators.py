@@ -28,8 +28,9 @@ from hgld.review.store import open_store, read_store
 from hgld.tables import CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import write_taxonomy
+from tests.assertions import not_none
 from tests.commands import run_hgld
-from tests.review.sessions import GROUPS, label, not_none
+from tests.review.sessions import GROUPS, label
 
 NINE = datetime(2026, 3, 2, 9, tzinfo=timezone.utc)
 LABELS = [label(number, suggested="lake") for number in range(1, 13)]

@@ -18,12 +18,13 @@ from hgld.review.store import open_store
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, read_table, write_table
 from hgld.tables.embeddings import write_embeddings
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.release.conftest import FACTS
 from tests.review.page.page_server import Server
 from tests.review.page.tab import open_tab, wait_for
 from tests.review.photograph_files import jpeg, write_photographs
-from tests.review.sessions import GROUPS, label, not_none
+from tests.review.sessions import GROUPS, label
 
 LAKE, LAGOON, RESERVOIR = ("Q23397", "lake"), ("Q187223", "lagoon"), ("Q131681", "reservoir")
 MOUNTAIN, SUMMIT = ("Q8502", "mountain"), ("Q207326", "summit")

@@ -13,8 +13,8 @@ from hgld.benchmark.worker import EvaluatedRun, WorkerTask, read_evaluated, work
 from hgld.datasets.manifest import write_manifest
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
+from tests.assertions import not_none
 from tests.datasets.pictures import manifest_of
-from tests.review.sessions import not_none
 from tests.training import toy
 
 N_STEPS = 4

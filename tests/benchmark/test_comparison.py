@@ -20,9 +20,9 @@ from hgld.cli.benchmark import format_comparison, format_results
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.files import exclusive_lock
 from hgld.models.model_loading import read_checkpoint
+from tests.assertions import not_none
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 from tests.commands import run_hgld
-from tests.review.sessions import not_none
 
 PRESETS = Path(__file__).parents[2] / "pipelines" / "benchmarks"
 

@@ -15,8 +15,8 @@ from hgld.benchmark.runs import Run, read_benchmark, table_runs
 from hgld.benchmark.worker import WorkerTask
 from hgld.compute.executors import DEVICE, LocalExecutor, Slot, parse_slots
 from hgld.errors import ConfigurationError
+from tests.assertions import not_none
 from tests.benchmark.comparisons import write_comparison, write_data
-from tests.review.sessions import not_none
 
 #: Beginning of each script: the folder of the run, and a function that waits for a file.
 _PRELUDE = """

@@ -25,10 +25,10 @@ from hgld.tables.embeddings import read_embeddings, write_embeddings
 from hgld.training.run import train
 from hgld.training.run_folder import RunFolder
 from hgld.training.trainer import Trainer
+from tests.assertions import not_none
 from tests.benchmark.comparisons import METRICS, N_STEPS, write_comparison, write_data
 from tests.benchmark.test_gldv2_pictures import UNLABELLED, generated, write_gldv2
 from tests.datasets.pictures import manifest_of
-from tests.review.sessions import not_none
 
 
 def task(folder: Path, *, retrain: bool = False, **training: Any) -> WorkerTask:

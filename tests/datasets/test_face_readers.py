@@ -17,9 +17,9 @@ from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.inspection.photos import images_of_manifest
 from hgld.io.images import box_inside
+from tests.assertions import not_none
 from tests.datasets.pictures import rows_of
 from tests.datasets.test_readers import write
-from tests.review.sessions import not_none
 
 #: Left, top, width and height.
 BoxOfSize = tuple[int, int, int, int]

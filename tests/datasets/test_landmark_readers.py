@@ -19,11 +19,11 @@ from hgld.datasets.splits import open_set_split
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images
 from hgld.io.restricted_pickle import read_pickle
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.datasets.pictures import assert_readable, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
 from tests.io.test_restricted_pickle import called
-from tests.review.sessions import not_none
 
 IDS = [f"{n:016x}" for n in range(0xABC000, 0xABC00C)]
 #: Landmark 10 has six images, 20 four, 30 two.

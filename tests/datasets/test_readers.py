@@ -31,9 +31,9 @@ from hgld.datasets.readers.fine_grained import (
 from hgld.datasets.readers.landmarks import Gldv1, Revisited, Sfm120k
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
+from tests.assertions import not_none
 from tests.datasets.pictures import assert_readable, picture, rows_of, save_pictures
 from tests.gldv2.test_image_index import write_tar
-from tests.review.sessions import not_none
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:

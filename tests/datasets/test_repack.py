@@ -27,11 +27,11 @@ from hgld.io.files import sha256_of
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress
 from hgld.tables import IMAGES, MANIFEST, Provenance, read_table
+from tests.assertions import not_none
 from tests.child_processes import run_script
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table, picture
 from tests.gldv2.test_image_index import write_tar
-from tests.review.sessions import not_none
 
 SMALL = RepackConfig(size=16, shard_size=3, workers=0)
 #: Pixel sizes of the images of a manifest, which are smaller than SMALL, larger, upright and oblong.

@@ -26,8 +26,8 @@ from hgld.datasets.transforms import (
     training_transform,
 )
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from tests.assertions import not_none
 from tests.figures.test_thumbnails import encoded
-from tests.review.sessions import not_none
 
 
 def noise(width: int, height: int, seed: int = 0) -> Pixels:

@@ -20,12 +20,12 @@ from hgld.gldv2.photographs import TABLE_NAME, PhotographsSummary, fetch_photogr
 from hgld.gldv2.tar_images import index_images
 from hgld.io.journal import Journal
 from hgld.tables import read_provenance
+from tests.assertions import not_none
 from tests.child_processes import run_child
 from tests.commands import run_hgld
 from tests.gldv2.commons_server import CommonsFile, CommonsServer, Fault
 from tests.gldv2.photograph_files import address, commons_config, contents_of, listed, real_photographs, rows_of
 from tests.http_servers import interrupted_soon
-from tests.review.sessions import not_none
 
 NAMES = [
     "Comet Falls (2937382438).jpg",

@@ -23,8 +23,8 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2 import tar_images
 from hgld.gldv2.tar_images import ImageReader, ShardIndex, TarFiles, default_max_open, index_images, index_shard
 from hgld.tables import IMAGES, read_table
+from tests.assertions import not_none
 from tests.commands import run_hgld
-from tests.review.sessions import not_none
 
 
 def add(archive: tarfile.TarFile, name: str, data: bytes) -> None:

@@ -14,10 +14,10 @@ from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.photograph_sources import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME, PhotographsConfig, fetch_photographs, plan_photographs
 from hgld.gldv2.tar_images import index_images
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
 from tests.gldv2.photograph_files import contents_of, real_photographs, rows_of
-from tests.review.sessions import not_none
 
 Serve = Callable[..., FileServer]
 ABSENT = "0123456789abcdef"

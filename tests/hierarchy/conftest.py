@@ -11,8 +11,8 @@ from hgld import tables
 from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
+from tests.assertions import not_none
 from tests.labels.label_tables import PROVENANCE, scraped_row
-from tests.review.sessions import not_none
 
 WHEN = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.timezone.utc)
 #: Items and labels.

@@ -10,10 +10,10 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import BuildConfig
 from hgld.labels.clean import CleanConfig, clean_file
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, VOLCANO, WIDE, run
 from tests.labels.label_tables import write_classes
-from tests.review.sessions import not_none
 
 
 @pytest.fixture

@@ -35,10 +35,10 @@ from hgld.hierarchy.compare import (
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, WHEN, WIDE
 from tests.labels.label_tables import PROVENANCE, scraped_row
-from tests.review.sessions import not_none
 
 ROOTS = {"lake": "natural", "sea": "natural", "church": "human-made", "chapel": "human-made", "mosque": "human-made"}
 

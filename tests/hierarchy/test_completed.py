@@ -13,9 +13,9 @@ from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.stats import hierarchy_stats
 from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, WIDE, rerun, run
-from tests.review.sessions import not_none
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, column_of, load_hierarchy, lowest_common_level, relevance
 from hgld.hierarchy.files import write_official
+from tests.assertions import not_none
 from tests.child_processes import run_script
-from tests.review.sessions import not_none
 
 PROVENANCE = tables.Provenance("test")
 #: Group and root by super-category.

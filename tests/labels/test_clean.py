@@ -22,8 +22,8 @@ from hgld.labels.clean import (
 )
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
+from tests.assertions import not_none
 from tests.labels.label_tables import scraped_table, write_classes
-from tests.review.sessions import not_none
 
 CHURCH, MUSEUM = ("Q16970", "church building"), ("Q33506", "museum")
 CATEGORY = ("Q4167836", "Wikimedia category")

@@ -22,8 +22,8 @@ from hgld.labels.clusters import (
     sweep,
     sweep_file,
 )
+from tests.assertions import not_none
 from tests.labels.label_tables import PROVENANCE
-from tests.review.sessions import not_none
 
 
 def blobs(sizes: Sequence[int], *, spread: float = 0.05, dimension: int = 8, seed: int = 0) -> NDArray[np.float64]:

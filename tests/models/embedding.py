@@ -14,7 +14,7 @@ from hgld.models.image_embedding import (
 )
 from hgld.progress import NoProgress
 from hgld.tables.embeddings import Embeddings, read_embeddings
-from tests.review.sessions import not_none
+from tests.assertions import not_none
 
 PATHS = [f"{n % 3}/p{n:02}.jpg" for n in range(22)]
 #: Five shards.

@@ -34,6 +34,7 @@ from hgld.progress import NoProgress
 from hgld.search.score_inputs import read_score_inputs
 from hgld.tables import Provenance
 from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
+from tests.assertions import not_none
 from tests.child_processes import single_thread_environment
 from tests.datasets.pictures import manifest_of
 from tests.models.embedding import (
@@ -46,7 +47,6 @@ from tests.models.embedding import (
     embed,
     embed_some,
 )
-from tests.review.sessions import not_none
 from tests.slurm_cluster import SlurmCluster
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,7 +12,7 @@ from torch import nn
 from hgld.errors import ConfigurationError
 from hgld.models.embedding_model import EmbeddingModel, GeM, build_model
 from hgld.models.model_settings import PRESETS, ModelSettings
-from tests.review.sessions import not_none
+from tests.assertions import not_none
 
 
 def tiny(backbone: str = "test_resnet", /, **settings: object) -> EmbeddingModel:

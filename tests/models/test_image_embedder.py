@@ -23,9 +23,9 @@ from hgld.rejection import build_detector
 from hgld.rejection.classifiers import LinearClassifier, save_classifier
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
+from tests.assertions import not_none
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.models import embedding
-from tests.review.sessions import not_none
 
 PATHS = [f"{n % 3}/p{n:02}.png" for n in range(7)]
 

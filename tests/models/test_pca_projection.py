@@ -10,8 +10,8 @@ from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.pca_projection import Moments, initialise_projection, pca
+from tests.assertions import not_none
 from tests.models.test_embedding_model import batch_norm, images, tiny
-from tests.review.sessions import not_none
 
 
 def features(n: int, c: int, seed: int = 0) -> np.ndarray:

@@ -27,8 +27,8 @@ from hgld.rejection.rejected_queries import (
     scored_answers,
 )
 from hgld.tables.embeddings import Embeddings
+from tests.assertions import not_none
 from tests.rejection.helpers import evaluate_rejected, unknown_answers
-from tests.review.sessions import not_none
 
 CONFIG = EvaluationConfig(metrics=("R@1", "AP", "H-AP"), ranking=RankingConfig(block_size=7, precision="float64"))
 

@@ -30,12 +30,12 @@ from hgld.release.facts import ORIGINS, ReleaseSettings, annotations_creators, c
 from hgld.release.publish import ReleaseSummary, verify_checksums, write_release
 from hgld.resources import subset_file
 from hgld.taxonomy.decisions import Decision
+from tests.assertions import not_none
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
 from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, scraped_file, write_annotations
 from tests.release.conftest import CROISSANT_WARNINGS, FACTS, load_with_datasets
-from tests.review.sessions import not_none
 
 pytestmark = CROISSANT_WARNINGS
 

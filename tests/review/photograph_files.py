@@ -9,9 +9,9 @@ from PIL import Image
 from hgld.gldv2.tar_images import index_images
 from hgld.review.photographs import LabelPhotographs, open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
+from tests.assertions import not_none
 from tests.gldv2.test_image_index import write_tar
 from tests.review.conftest import Label, clean_table
-from tests.review.sessions import not_none
 
 
 def jpeg(colour: str = "teal", size: tuple[int, int] = (320, 200)) -> bytes:

@@ -3,14 +3,12 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
 
 from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.groups import Group
 
-T = TypeVar("T")
 
 GROUPS = [
     Group("church", "human-made", "Churches and chapels."),
@@ -51,9 +49,3 @@ def open_session(
 def decide(session: ReviewSession, action: LabelAction, *label_ids: str) -> int | None:
     """Decide on labels as they are now."""
     return session.decide({label_id: session.version(label_id) for label_id in label_ids}, action)
-
-
-def not_none(value: T | None) -> T:
-    """Return a value that must not be None, such as the step of an action or the summary of a stage."""
-    assert value is not None
-    return value

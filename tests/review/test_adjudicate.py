@@ -12,9 +12,9 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.review.adjudication import AdjudicateConfig, adjudicate, adjudicate_files, combine_decisions, open_labels
 from hgld.review.decision_files import Opinions, category
 from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label, decide
-from tests.review.sessions import not_none
 
 AGREE_ONLY, PREFER_ADA, MOST_LANDMARKS = map(AdjudicateConfig, ("agree-only", "prefer:ada", "most-landmarks"))
 GROUPS = ("lake", "river", "church", "tower")

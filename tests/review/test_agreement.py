@@ -30,9 +30,9 @@ from hgld.review.agreement import (
 )
 from hgld.review.decision_files import UNSURE, Opinions
 from hgld.taxonomy.decisions import DROP, write_decisions
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.review.conftest import Label, decide
-from tests.review.sessions import not_none
 
 CONFIG = AgreementConfig()
 #: Labels 0 to 9 with 1, 2, 4, ... landmarks.

@@ -21,9 +21,10 @@ from hgld.review.session import LabelAction
 from hgld.review.state import apply_group_values, surviving_group
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.review.conftest import NOON
-from tests.review.sessions import GROUPS, decide, label, not_none, open_session
+from tests.review.sessions import GROUPS, decide, label, open_session
 
 LAKE = Group("lake", "natural", "Standing water.", ("Q23397",))
 PARKS = Group("parks", "natural", "Green land.")

@@ -12,7 +12,8 @@ from hgld.review.label_lists import ORDERS, LabelLists, Order, View, parse_view,
 from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.state import FILTERS
-from tests.review.sessions import decide, label, not_none, open_session
+from tests.assertions import not_none
+from tests.review.sessions import decide, label, open_session
 
 LABELS = [
     label(1, "Église"),

@@ -18,9 +18,9 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import ImageReader
 from hgld.review.photographs import LabelPhotographs, open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
+from tests.assertions import not_none
 from tests.review.conftest import COMMONS, Label, clean_table
 from tests.review.photograph_files import jpeg, label_photographs, write_photographs
-from tests.review.sessions import not_none
 
 LABELS = (Label("Q1", "lake", train=3, index=1), Label("Q2", "church", train=1), Label("Q3", "pond", train=1))
 

@@ -18,9 +18,10 @@ from hgld.review.session import InvalidActionError, LabelAction, ReviewSession, 
 from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
+from tests.assertions import not_none
 from tests.review.conftest import NOON, Label
 from tests.review.conftest import decide as opinions
-from tests.review.sessions import GROUPS, LABELS, decide, label, not_none, open_session
+from tests.review.sessions import GROUPS, LABELS, decide, label, open_session
 
 
 def test_undo_by_key_after_a_redone_step_was_undone_in_the_history(session: ReviewSession) -> None:

@@ -22,8 +22,9 @@ from hgld.review.state import Change, current_decisions, current_groups
 from hgld.review.store import copy_store, open_store, read_store
 from hgld.taxonomy.decisions import read_decisions
 from hgld.taxonomy.groups import Group
+from tests.assertions import not_none
 from tests.commands import run_hgld
-from tests.review.sessions import decide, not_none, open_session
+from tests.review.sessions import decide, open_session
 from tests.test_storage import CHECKOUT, mounted
 
 

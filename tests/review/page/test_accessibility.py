@@ -9,12 +9,12 @@ from selenium.webdriver import Chrome
 
 from hgld.review.decision_files import with_opinions
 from hgld.review.labels import FactBook
+from tests.assertions import not_none
 from tests.axe import violations
 from tests.review.conftest import Label, clean_table, decide
 from tests.review.page.page_server import REFERENCES, ServedSession, made, serve
 from tests.review.page.screens import BROKEN_WORDS, PHONE, SCREENS, ZOOMED, Screen, no_script, shown_on
 from tests.review.page.tab import wait_for
-from tests.review.sessions import not_none
 
 LABELS = (
     Label("Q1", "lake", 1, 1, train=5, group="lake"),

@@ -21,10 +21,11 @@ from hgld.review.label_lists import LabelLists, Position, View, position_of_step
 from hgld.review.page.app import HANDLERS, label_action
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
+from tests.assertions import not_none
 from tests.review import sessions
 from tests.review.conftest import decide as opinions
 from tests.review.page.page_server import FROM_SCRIPT, REFERENCES, open_client
-from tests.review.sessions import GROUPS, decide, label, not_none, open_session
+from tests.review.sessions import GROUPS, decide, label, open_session
 
 TEMPLATES = [template_folder(name) for name in ("pages", "review")]
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""

@@ -12,10 +12,11 @@ from starlette.testclient import TestClient
 
 from hgld.review.page import render
 from hgld.review.session import LabelAction, ReviewSession
+from tests.assertions import not_none
 from tests.review.conftest import Label
 from tests.review.page.page_server import FROM_SCRIPT, ServedSession, made, serve
 from tests.review.page.tab import Tab, wait_for
-from tests.review.sessions import decide, not_none
+from tests.review.sessions import decide
 
 #: Refused forms.
 EXPECTED_ERRORS = ["400"]

@@ -15,10 +15,10 @@ from hgld.review.sheets.entries import COLUMNS, Entry, read_csv_sheet, read_entr
 from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
+from tests.assertions import not_none
 from tests.child_processes import run_script
 from tests.commands import run_hgld
 from tests.review.conftest import LABELS
-from tests.review.sessions import not_none
 from tests.sheet_files import fill
 
 TABLES = Callable[..., Path]

@@ -18,9 +18,9 @@ from hgld.review.sheets.export import ExportConfig, export_sheets
 from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_sheet, default_output, import_sheet
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.review.conftest import NOON, Label
-from tests.review.sessions import not_none
 from tests.sheet_files import csv_rows, fill, write_xlsx
 
 TABLES = Callable[..., Path]
