@@ -9,7 +9,6 @@ from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from hgld.taxonomy.groups import Group
 
-
 GROUPS = [
     Group("church", "human-made", "Churches and chapels."),
     Group("lake", "natural", "Standing water.", ("Q23397",)),
