@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from hgld.errors import counted
 from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.figures.style import figure_files
@@ -156,7 +157,9 @@ def _fact_cells(facts: ModelFacts) -> list[str]:
 def _notes(outcome: ModelResults) -> list[str]:
     first = next(iter(outcome.results.values()))
     images = f"Leave-one-out on {first.counts['queries']:,} images of {outcome.split or 'all splits'}."
-    skipped = [f"{each.name}: {each.skipped:,} images could not be read." for each in outcome.facts if each.skipped]
+    skipped = [
+        f"{each.name}: {counted(each.skipped, 'image')} could not be read." for each in outcome.facts if each.skipped
+    ]
     return [images, *skipped, *setting_notes([first])]
 
 

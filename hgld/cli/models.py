@@ -246,7 +246,7 @@ def format_training(summary: TrainingSummary) -> str:
         format_means({name: test[name] for name in (first, result)}),
         f"{summary.n_steps:,} steps; {metric} {gain:+.2f} from {first} to {result}, {selection}",
         summary.n_skipped_images > 0
-        and f"{summary.n_skipped_images:,} images could not be read (skipped.csv); "
+        and f"{counted(summary.n_skipped_images, 'image')} could not be read (skipped.csv); "
         f"{summary.n_skipped_batches:,} batches were skipped, with too few images left",
     )
 
@@ -399,28 +399,30 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
     skipped, zeros = len(summary.skipped), len(summary.zeros)
     of_all = f" of {summary.images + skipped:,}" if skipped else ""
     return lines(
-        f"{summary.images:,}{of_all} images embedded in {summary.dim:,} dimensions; "
+        f"{summary.images:,}{of_all} images embedded in {summary.dim:,} dimensions"
         f"{_throughput(summary, 'tried' if skipped else 'of them')}",
         zeros > 0
-        and f"{zeros:,} images have a vector of zeros, whose cosine similarity with all others is 0; "
+        and f"{counted(zeros, 'image')} with a vector of zeros, whose cosine similarity with all others is 0; "
         f"are they blank?\n{indented_list(summary.zeros, limit=5)}",
         skipped > 0
-        and f"{skipped:,} images could not be read and have no embedding, see {summary.skipped_file}:\n"
+        and f"{counted(skipped, 'image')} could not be read, without an embedding, see {summary.skipped_file}:\n"
         f"{indented_list(summary.skipped, limit=5)}",
     )
 
 
 def _format_embed_part(summary: EmbedPartSummary) -> str:
     return lines(
-        f"part {summary.part}: {summary.images:,} images; {_throughput(summary, 'of them')}",
+        f"part {summary.part}: {summary.images:,} images{_throughput(summary, 'of them')}",
         summary.skipped > 0
-        and f"{summary.skipped:,} images could not be read and are listed when the parts are merged",
+        and f"{counted(summary.skipped, 'image')} could not be read, to be listed when the parts are merged",
     )
 
 
 def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> str:
+    if not summary.embedded:  # the parts that other runs have written were joined
+        return ""
     rate = summary.embedded / summary.seconds
-    text = f"{summary.embedded:,} {verb} in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
+    text = f"; {summary.embedded:,} {verb} in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
     if summary.waiting_share is not None:
         text += f", {summary.waiting_share:.0%} of the time waiting for images"
     return text

@@ -7,7 +7,6 @@ setting of a model, as a checkpoint or a repository of the hub that names a func
 from __future__ import annotations
 
 import hashlib
-import logging
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +35,6 @@ _ONNX, _LITERT = "onnx:", "litert:"
 
 #: Input size in pixels of a network that takes any.
 _DEFAULT_SIZE = 224
-
-log = logging.getLogger(__name__)
 
 
 class ExternalNetwork(nn.Module):
@@ -103,7 +100,6 @@ def load_external(model: str, image_settings: Mapping[str, Any]) -> ImageEmbedde
     network = load(place)
     size = image_settings.get("size", network.size or _DEFAULT_SIZE)
     images = valid_image_settings({"size": size, "resize": size, **network.normalisation, **image_settings})
-    log.info("images of %s: %s", network.name, images.describe())
     n_channels = network(torch.zeros(1, 3, images.size, images.size)).shape[1]
     settings = ModelSettings(backbone=network.name, pretrained=False)
     return ImageEmbedder(EmbeddingModel(network, n_channels, settings), images, ModelSource(network.source))

@@ -14,6 +14,7 @@ Locks settle who may write when, see :class:`hgld.io.files.PartLocks`.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -53,6 +54,8 @@ from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import check_suffix
 
 T = TypeVar("T")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -403,6 +406,9 @@ class _Job:
         progress.start(self.n_images(share))
         waiting_share = None
         if share:
+            if self.is_first:
+                name, images = self._model.network.settings.backbone, self._model.image_settings
+                log.info("images of %s: %s", name, images.describe())
             network = self._model.network.to(memory_format=MEMORY_FORMAT).eval()
             perturb = None if config.odin is None else odin_perturbation(self._model, config.odin)
             started = time.perf_counter()

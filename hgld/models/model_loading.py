@@ -16,7 +16,6 @@ has a ``config.json`` of another format, and one of open_clip the files ``open_c
 from __future__ import annotations
 
 import json
-import logging
 import pickle
 import shutil
 from collections.abc import Mapping, Sequence
@@ -62,7 +61,6 @@ CONFIG_FILES = (CONFIG, _OPEN_CLIP_CONFIG)
 HUB_PREFIX = "hf:"
 #: Before the name of a timm model that may also be that of a preset.
 TIMM = "timm:"
-log = logging.getLogger(__name__)
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -352,7 +350,6 @@ def load_untrained_model(
         weights = False if pretrained == "none" else pretrained
         settings = settings.model_copy(update={"pretrained": weights})
     expected = image_settings_for(settings, image_settings or ImageSettings(), timm_transform=name not in PRESETS)
-    log.info("images of %s: %s", name, expected.describe())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return ImageEmbedder(build_model(settings), expected)

@@ -182,7 +182,7 @@ def test_unreadable_images_are_skipped_and_listed(loaded: ImageEmbedder, folder:
     summary = embed(folder, out, loaded, CONFIG)
     assert (summary.images, summary.skipped) == (18, tuple(broken))
     assert (
-        f"4 images could not be read and have no embedding, see {tmp_path / 'e.skipped.csv'}"
+        f"4 images could not be read, without an embedding, see {tmp_path / 'e.skipped.csv'}"
         in format_embed_images(summary)
     )
     with (tmp_path / "e.skipped.csv").open(newline="") as stream:
@@ -268,13 +268,17 @@ def test_half_precision_changes_embeddings_less_than_scales(
     torch.testing.assert_close(scaled.norm(dim=1), torch.ones(22))
 
 
-def test_pictures_of_unequal_shape_are_embedded_as_each_alone(folder: Path, tmp_path: Path) -> None:
+def test_pictures_of_unequal_shape_are_embedded_as_each_alone(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for n, size in enumerate([(60, 40), (40, 60), (33, 70)]):
         (folder / PATHS[n]).write_bytes(picture(PATHS[n], size))
     out = tmp_path / "e.parquet"
     options = ["--model", "test_resnet", "--pretrained", "none", "--size", "48", "--fit", "longest", "--workers", "0"]
     scales = ["--scales", "1,0.7071", "--interpolation", "lanczos"]
+    caplog.set_level("INFO")
     run_hgld("embed-images", "--images", folder, *options, *scales, "-o", out)
+    assert "images of test_resnet: longer side at most 48 pixels, aspect ratio kept, lanczos" in caplog.text
     model = load_model("test_resnet", "none", size=48, fit="longest", interpolation="lanczos")
     written, ids = read_with_ids(out)
     tensors = {name: model.preprocess(Image.open(folder / name)) for name in ids}
@@ -378,7 +382,7 @@ def test_summary_counts_unreadable_images_and_vectors_of_zeros(folder: Path, tmp
     assert (summary.images, summary.skipped, summary.zeros) == (23, ("damaged.png",), ("black.png",))
     text = format_embed_images(summary)
     assert "23 of 24 images embedded in 96 dimensions; 24 tried in this run" in text
-    assert "1 images have a vector of zeros" in text
+    assert "1 image with a vector of zeros" in text
     assert "  black.png" in text
 
 
