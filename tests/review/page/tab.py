@@ -8,7 +8,7 @@ from typing import Any
 from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-WAIT_S = 8
+WAIT_S = 30
 
 
 def wait_for(observe: Callable[[], object], expected: object) -> None:
