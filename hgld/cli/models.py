@@ -405,7 +405,7 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
         and f"{counted(zeros, 'image')} with a vector of zeros, whose cosine similarity with all others is 0; "
         f"are they blank?\n{indented_list(summary.zeros, limit=5)}",
         skipped > 0
-        and f"{counted(skipped, 'image')} could not be read, without an embedding, see {summary.skipped_file}:\n"
+        and f"{counted(skipped, 'image')} could not be read; see {summary.skipped_file}:\n"
         f"{indented_list(summary.skipped, limit=5)}",
     )
 
@@ -414,7 +414,7 @@ def _format_embed_part(summary: EmbedPartSummary) -> str:
     return lines(
         f"part {summary.part}: {summary.images:,} images{_throughput(summary, 'of them')}",
         summary.skipped > 0
-        and f"{counted(summary.skipped, 'image')} could not be read, to be listed when the parts are merged",
+        and f"{counted(summary.skipped, 'image')} could not be read; the list is written when the parts are merged",
     )
 
 

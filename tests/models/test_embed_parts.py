@@ -254,13 +254,13 @@ def test_command_embeds_parts_and_merges_them(folder: Path, tmp_path: Path) -> N
     code, text = run("--part", "2/2")
     assert code == 0, text
     assert "part 2/2: 22 images; 22 of them in this run" in text
-    assert "1 image could not be read, to be listed when the parts are merged" in text
+    assert "1 image could not be read; the list is written when the parts are merged" in text
     code, text = run("--part", "1/2")
     assert code == 0, text
     assert "part 1/2: 0 images" in text
     code, text = run("--merge")
     assert code == 0, text
-    assert "21 of 22 images embedded in 96 dimensions 1 image could not be read, without" in text
+    assert "21 of 22 images embedded in 96 dimensions 1 image could not be read; see" in text
     assert run("--part", "1/2") == (0, f"{out}: up to date")
 
 
