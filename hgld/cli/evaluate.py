@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
@@ -35,14 +35,11 @@ if TYPE_CHECKING:
     from hgld.evaluation.results import RetrievalResult
     from hgld.evaluation.settings import MetricSettings, RerankSettings
     from hgld.losses.diagnosis import Diagnosis, DiagnosisConfig
-    from hgld.rejection.rejected_queries import LevelFigures, RejectionConfig, RejectionReport
-    from hgld.rejection.risk_coverage import Threshold
 
     ProtocolName = str
 else:
     ProtocolName = Literal[tuple(PROTOCOLS)]
 _ranking_option = partial(typer.Option, rich_help_panel="Ranking")
-_rejection_option = partial(typer.Option, rich_help_panel="Rejection")
 _output_option = partial(typer.Option, rich_help_panel="Output")
 
 _DIAGNOSIS_NOTES = (
@@ -83,10 +80,6 @@ def evaluate(
     counts: Annotated[Path | None, _ranking_option()] = None,
     part: Annotated[Part | None, _ranking_option(parser=Part.parse, metavar="N/COUNT")] = None,
     execution: ExecutionConfig,
-    reject: Annotated[str | None, _rejection_option(metavar="SCORE|FOLDER")] = None,
-    options: Annotated[list[str] | None, _rejection_option("--reject-option", metavar="NAME=VALUE")] = None,
-    reject_precision: Annotated[float, _rejection_option()] = 0.9,
-    unknown: Annotated[list[str] | None, _rejection_option(metavar="NAME=FILE")] = None,
     intervals: Annotated[bool, _output_option("--intervals/--no-intervals")] = True,
     agreement: Annotated[float | None, _output_option()] = None,
     json: Annotated[bool, _output_option()] = False,
@@ -115,13 +108,6 @@ def evaluate(
         counts: Folder of the counts of distractors that come before each positive: --part writes those of a part, and
             without it those of all parts are added up. Default: distractors are counted at once.
         part: Only count one of several parts of the distractors, such as 3/50. Default: all of them.
-        reject: Score by which queries are rejected as not in the gallery: one of hgld reject scores, fitted on the
-            gallery, or the folder of a detector from hgld reject fit. Reports risk over coverage, GAP, and the
-            detection of unknown images. Default: none; top1_cosine for gldv2-recognition.
-        options: Option of the score, such as k=3; may be repeated.
-        reject_precision: Wanted share of right answers among those that the reported threshold accepts.
-        unknown: Embeddings of images that show no landmark of the gallery, and what to call them, such as
-            near=near.parquet; may be repeated. Requires --reject.
         intervals: Print bootstrap 95 % confidence intervals over queries.
         agreement: Share of images on which two annotators agree at the finest level, such as 0.93, where images were
             labelled one by one: also prints how far R@1 is from what such labels allow.
@@ -165,8 +151,8 @@ def evaluate(
         )
     if protocol == "gldv2-recognition" and (worst or per_label):
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
-    if files.distractor_embeddings and (worst or reject):
-        raise ConfigurationError("--worst and --reject need labels of all images, and no --distractor-embeddings")
+    if files.distractor_embeddings and worst:
+        raise ConfigurationError("--worst needs labels of all images, and no --distractor-embeddings")
     if (part or execution.executor) and not counts:
         raise ConfigurationError("`part` writes to the folder of `counts`; name one")
     ceiling = None if agreement is None else label_noise_ceiling(agreement)
@@ -175,12 +161,7 @@ def evaluate(
         if images is None:
             raise ConfigurationError("`rerank` local-features compares photographs; name them as `images`")
         pair_scorer = LocalFeatures(find_images(images))
-    rejection, reports = None, None
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
-        if reject is not None:
-            rejection = _rejection_from_options(reject, options, reject_precision, unknown, files)
-        elif options or unknown:
-            raise ConfigurationError("`options` and `unknown` are for rejection scores; add --reject")
         config = EvaluationConfig(
             **vars(metric_settings),
             ranking=RankingConfig(
@@ -199,31 +180,19 @@ def evaluate(
             execution.run_parts(counts, is_written, device=device)
         if counts is not None and part is not None:
             path, is_done = count_distractors_file(files, protocol, config, part, counts)
-        elif rejection is None:
+        else:
             further_counts = read_distractor_counts(files, protocol, config, counts) if counts else None
             evaluation = evaluate_files(files, protocol, replace(config, distractor_counts=further_counts))
-        else:
-            from hgld.rejection.rejected_queries import evaluate_with_rejection
-
-            evaluation, reports = evaluate_with_rejection(
-                files, protocol, config, rejection, intervals=intervals and not latex
-            )
     if processes.rank:  # the first process prints
         return
     if part is not None:
         typer.echo(f"{path}: up to date" if is_done else path)
         return
-    typer.echo(
-        _results_text(evaluation, metric_settings.metrics, reports, intervals=intervals, json=json, latex=latex)
-    )
+    typer.echo(_results_text(evaluation, metric_settings.metrics, intervals=intervals, json=json, latex=latex))
     if ceiling is not None:
         typer.echo(_format_saturation(evaluation.results, ceiling), err=json or latex)
     # The results are on the screen before writing files can fail.
-    further = {}
-    if rejection is not None:
-        score = rejection.description()
-        further = {"rejection": {"score": score["name"], "options": score["options"]}}
-    provenance = partial(evaluation_provenance, files, protocol, config, **further)
+    provenance = partial(evaluation_provenance, files, protocol, config)
     if per_query:
         write_per_query(evaluation.results, per_query, provenance())
         typer.echo(per_query, err=json or latex)
@@ -240,60 +209,18 @@ def evaluate(
 
 
 def _results_text(
-    evaluation: Evaluation,
-    metrics: Sequence[str] | None,
-    reports: Sequence[RejectionReport] | None,
-    *,
-    intervals: bool,
-    json: bool,
-    latex: bool,
+    evaluation: Evaluation, metrics: Sequence[str] | None, *, intervals: bool, json: bool, latex: bool
 ) -> str:
     """Return the results as tables, JSON or LaTeX."""
     from hgld.evaluation.results import results_to_json, results_to_latex
 
     results = evaluation.results
-    bounds = [result.intervals() for result in results] if intervals and not latex else None
-    if reports is not None:
-        from hgld.rejection.rejected_queries import rejection_to_latex
-    if json:
-        further = {} if reports is None else {"rejection": [asdict(report) for report in reports]}
-        return results_to_json(results, intervals=bounds, mean=evaluation.mean, **further)
     if latex:
-        tables = [results_to_latex(results, metrics=metrics), *([rejection_to_latex(reports)] if reports else [])]
-    else:
-        tables = [format_evaluation(results, intervals=bounds, mean=evaluation.mean)]
-        tables += [_format_rejection(reports)] if reports else []
-    return "\n\n".join(tables)
-
-
-def _rejection_from_options(
-    reject: str,
-    options: Sequence[str] | None,
-    precision: float,
-    unknown: Sequence[str] | None,
-    files: EvaluationFiles,
-) -> RejectionConfig:
-    """Return the rejection score of ``--reject``, and the sets of unknown images."""
-    from hgld.cli.reject import named_files, named_values
-    from hgld.rejection import DETECTORS, load_detector
-    from hgld.rejection.rejected_queries import RejectionConfig
-    from hgld.search.score_inputs import check_same_model
-    from hgld.tables.embeddings import read_embeddings
-
-    chosen = dict(named_values(options or (), "options"))
-    paths = named_files(unknown)
-    sets = {name: read_embeddings(path) for name, path in paths.items()}
-    if reject in DETECTORS:
-        return RejectionConfig(reject, chosen, precision=precision, unknown=sets)
-    if not Path(reject).is_dir():
-        raise ConfigurationError(
-            f"there is no rejection score {reject}, nor a folder of that name; hgld reject scores lists them"
-        )
-    saved = load_detector(Path(reject))
-    for path in (files.embeddings, files.query_embeddings, files.gallery_embeddings, *paths.values()):
-        if path is not None:
-            check_same_model(saved.record.model, path, reject)
-    return RejectionConfig(options=chosen, detector=saved.detector, precision=precision, unknown=sets)
+        return results_to_latex(results, metrics=metrics)
+    bounds = [result.intervals() for result in results] if intervals else None
+    if json:
+        return results_to_json(results, intervals=bounds, mean=evaluation.mean)
+    return format_evaluation(results, intervals=bounds, mean=evaluation.mean)
 
 
 def format_evaluation(
@@ -382,79 +309,6 @@ def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
     from hgld.evaluation.results import shown_value
 
     return {name: "–" if math.isnan(value) else f"{shown_value(name, value):.2f}" for name, value in values.items()}
-
-
-def _format_rejection(reports: Sequence[RejectionReport]) -> str:
-    """Format figures of rejected queries: by level, over coverages, at the threshold, and for each unknown set."""
-    return "\n\n".join(map(_format_report, reports))
-
-
-def _format_report(report: RejectionReport) -> str:
-    options = ", ".join(f"{name} {value}" for name, value in report.score["options"].items())
-    lines = [f"{report.name}, rejected by {report.score['name']}{f' ({options})' if options else ''}", ""]
-    rows = [row for level in report.levels for row in _level_rows(f"level {level.level}", level)]
-    lines.append(wrapped_table("in %", ["GAP", "AURC"], rows))
-    metrics = list(report.means_at_threshold)
-    coverages = [
-        (f"{figures.wanted:.0%}", {"risk": percent(figures.risk), **_value_cells(figures.means)})
-        for figures in report.coverages
-    ]
-    lines.append(wrapped_table("accepted", ["risk", *metrics], coverages))
-    lines.append(_threshold_sentence(report.threshold))
-    if report.threshold.value is not None:
-        means = _value_cells(report.means_at_threshold)
-        lines.append(f"Of these: {', '.join(f'{name} {value}' for name, value in means.items())}.")
-    if report.unknown:
-        lines += ["", _unknown_table(report)]
-    return "\n".join(lines)
-
-
-def _unknown_table(report: RejectionReport) -> str:
-    from hgld.rejection.rejected_queries import SHOWN_METRICS
-
-    rows: list[tuple[str, Mapping[str, str]]] = []
-    for name, figures in report.unknown.items():
-        cells = {"images": f"{figures.n_unknown:,}", "GAP": percent(figures.levels[0].gap)}
-        rows.append((name, cells | {title: percent(figures.detection[key]) for key, title in SHOWN_METRICS.items()}))
-        bounds = {
-            SHOWN_METRICS[key]: ends for key, ends in figures.detection_intervals.items() if key in SHOWN_METRICS
-        }
-        if "gap" in figures.levels[0].intervals:
-            bounds = {"GAP": figures.levels[0].intervals["gap"], **bounds}
-        rows += _interval_rows(bounds)
-        for level in figures.levels[1:]:
-            rows.append((f"  at level {level.level}", {"GAP": percent(level.gap)}))
-    n_known = next(iter(report.unknown.values())).n_known
-    table = wrapped_table("unknown images", ["images", "GAP", *SHOWN_METRICS.values()], rows)
-    return f"{table}\nEach set with the {n_known:,} known queries, in %."
-
-
-def _level_rows(name: str, level: LevelFigures) -> list[tuple[str, Mapping[str, str]]]:
-    titles = {"gap": "GAP", "aurc": "AURC"}
-    row = (name, {"GAP": percent(level.gap), "AURC": percent(level.aurc)})
-    return [row, *_interval_rows({titles[key]: ends for key, ends in level.intervals.items()})]
-
-
-def _interval_rows(bounds: Mapping[str, Interval]) -> list[tuple[str, Mapping[str, str]]]:
-    if not bounds:
-        return []
-    ends = (("  95 % from", 0), ("  to", 1))
-    return [(title, {name: percent(interval[end]) for name, interval in bounds.items()}) for title, end in ends]
-
-
-def _threshold_sentence(threshold: Threshold) -> str:
-    if threshold.value is None:
-        return (
-            f"No threshold reaches a precision of {threshold.target:.0%} on these queries: the highest is "
-            f"{percent(threshold.highest)} %."
-        )
-    low, high = threshold.interval
-    assert threshold.precision is not None
-    return (
-        f"Threshold {threshold.value:.6g}, chosen on these queries for a precision of {threshold.target:.0%}: "
-        f"accepts {threshold.coverage:.1%}\nof them, {percent(threshold.precision)} % right ({percent(low)} to "
-        f"{percent(high)}), and rejects {threshold.right_rejected:.1%} of the right answers."
-    )
 
 
 @app.command(rich_help_panel="Retrieval")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from hgld.arrays import Booleans, Floats, Integers
+from hgld.arrays import Booleans
 from hgld.compute.compiled import is_compiled
 from hgld.compute.executors import Part
 from hgld.compute.processes import Processes, current_processes
@@ -22,7 +22,6 @@ from hgld.evaluation.distractors import CountsByTask, DistractorCounts, Positive
 from hgld.evaluation.metrics import LevelWeights, Metric, Relevance, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import (
     RetrievalTask,
@@ -61,24 +60,6 @@ _NOT_COUNTED = (
 )
 
 
-def nearest_labels(
-    gallery: Tensor, labels: LabelMatrix, queries: Tensor, gallery_mask: Booleans, config: RankingConfig
-) -> tuple[Integers, Floats]:
-    """Answer queries by the finest label of the nearest gallery image, with its cosine as confidence.
-
-    Args:
-        gallery: Embeddings, float, shape (n_gallery, d).
-        labels: Labels of the gallery, int64, shape (n_gallery, L), finest first.
-        queries: Embeddings, float, shape (n, d).
-        gallery_mask: bool, shape (n_gallery,); False for images that are not neighbours of any query.
-
-    Returns:
-        Labels, int64, and confidences, float64, both of shape (n,).
-    """
-    cosines, positions = first_items(queries, gallery, 1, config, config.reranking, gallery_mask=gallery_mask)
-    return labels[positions[:, 0], 0], cosines[:, 0].astype(np.float64)
-
-
 @dataclass(frozen=True, eq=False)
 class EvaluationConfig(MetricSettings):
     """Choice of metrics and of how to rank.
@@ -94,8 +75,6 @@ class EvaluationConfig(MetricSettings):
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.
         ranking: How to rank.
         n_neighbours: Number of nearest gallery items to keep for each query in :attr:`RetrievalResult.nearest`.
-        answer: How protocols that score an answer to each query (gldv2-recognition) find it: a function with the
-            arguments of :func:`nearest_labels`, and its form of labels and confidences.
         distractor_counts: Distractors before each positive, from :func:`count_distractors`; counted by default.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
@@ -105,7 +84,6 @@ class EvaluationConfig(MetricSettings):
     gain: Relevance | npt.ArrayLike | None = None
     ranking: RankingConfig = field(default_factory=RankingConfig)
     n_neighbours: int = 0
-    answer: Callable[..., tuple[Integers, Floats]] = nearest_labels
     distractor_counts: CountsByTask | None = None
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None

@@ -61,14 +61,11 @@ N_RANKS = 100
 _RANKING = "as predicted; what a list does not have counts as unrelated"
 
 
-def official_task(
-    queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution, landmarks: ImageLandmarks
-) -> RetrievalTask:
+def official_task(queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution) -> RetrievalTask:
     """Rank all index images by the lists of the solution; Public and Private test images get results of their own.
 
     Args:
         queries: Embeddings of the test images; those that the solution ignores may be absent.
-        landmarks: Landmarks of the index images, on which rejection scores are fitted.
 
     Raises:
         InputError: Test images are not embedded.
@@ -88,8 +85,6 @@ def official_task(
         fixed_metrics=True,
         metric_names={"mAP@100": "map100_official"},
         query_groups={f"official {usage.lower()}": usages == usage for usage in USAGES},
-        index_labels=_landmark_ids(gallery, landmarks)[:, None],
-        landmark_split="index",
         counts={"ignored_queries": solution.n_ignored},
     )
 
@@ -120,7 +115,6 @@ def labelled_task(
         query_labels=labels_of_queries,
         gallery_labels=gallery_labels.labelling,
         level_names=gallery_labels.level_names,
-        landmark_split="index",
         gallery_mask=gallery_labels.labelled,
         metric_names={"mAP@100": "map100_labelled"},
         counts=counts,
@@ -148,7 +142,7 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
     solution = read_retrieval_solution(inputs.ground_truth / SOLUTION)
     landmarks = read_image_to_landmark(inputs.ground_truth / LANDMARKS)
     _check_gallery(inputs.gallery, landmarks)
-    tasks = [official_task(inputs.queries, inputs.gallery, solution, landmarks)]
+    tasks = [official_task(inputs.queries, inputs.gallery, solution)]
     if inputs.hierarchy is not None:
         tasks.insert(0, labelled_task(inputs.queries, inputs.gallery, solution, landmarks, inputs.hierarchy))
     return tasks

@@ -297,7 +297,6 @@ def benchmark_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> l
                 judgements=LabelJudgements(level.query_labels[:, None], level.gallery_labels[:, None]),
                 query_ids=np.array(level.query_ids),
                 gallery_ids=np.array(level.gallery_ids),
-                index_labels=level.gallery_labels[:, None],
                 excluded=itself,
                 itself=itself,
                 metrics=DYML_METRICS,

@@ -28,6 +28,7 @@ from hgld.compute.resampling import Interval, check_resampling, percentile_inter
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet, LandmarkAnswers
+from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.settings import EvaluationFiles
 from hgld.gldv2.ground_truth import (
@@ -110,18 +111,6 @@ class RecognitionResult(RetrievalResult):
         values = recognition_values(answered, right, has_landmark)
         per_query = self.per_query[queries].assign(**values)
         return replace(self, name=name, per_query=per_query, counts=self.counts | _counts(per_query))
-
-    def with_answered(self, answered: Booleans) -> RecognitionResult:
-        """Return the result of some of the predictions; images without a landmark or a prediction stay in the counts.
-
-        Args:
-            answered: Images whose prediction is kept, bool, shape (n,), by rank.
-        """
-        made, right, has_landmark = self._answers()
-        kept = made & answered
-        values = recognition_values(kept, right & kept, has_landmark)
-        per_query = self.per_query.assign(**values, answered=kept)
-        return replace(self, per_query=per_query, counts=self.counts | _counts(per_query))
 
     def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
         """Return bootstrap confidence intervals: images drawn with replacement and ranked, percentile method.
@@ -242,13 +231,12 @@ def answer_test_images(
     predictions: dict[str, LandmarkPrediction] = {}
     if own.stop > own.start:
         vectors = inputs.queries.vectors[torch.from_numpy(rows[own])]
-        answered = config.answer(gallery, labels.labels, vectors, mask, config.ranking)
-        columns = zip(queries[own], *(column.tolist() for column in answered), strict=True)
-        predictions = {
-            image: LandmarkPrediction(landmark, confidence)
-            for image, landmark, confidence in columns
-            if landmark >= 0
-        }
+        ranking = config.ranking
+        cosines, positions = first_items(vectors, gallery, 1, ranking, ranking.reranking, gallery_mask=mask)
+        landmarks = labels.labels[positions[:, 0], 0].tolist()
+        confidences = cosines[:, 0].tolist()
+        for image, landmark, confidence in zip(queries[own], landmarks, confidences, strict=True):
+            predictions[image] = LandmarkPrediction(landmark, confidence)
     shares = config.processes.gather(predictions)
     return LandmarkAnswers(
         tuple(test_ids),
@@ -300,16 +288,10 @@ def _answer_queries(
     metrics = _chosen_metrics(config)
     solution = read_recognition_solution(_solution_file(inputs.ground_truth))
     answers = answer_test_images(inputs, solution, config)
-    results = recognition_results(answers.predictions, solution, metrics)
-    return [_with_scores(result, answers) for result in results], answers
-
-
-def _with_scores(result: RecognitionResult, answers: LandmarkAnswers) -> RecognitionResult:
-    """Return a result with minus the confidence of each answer, by which it can be rejected; NaN without one."""
-    predictions = [answers.predictions.get(image) for image in result.per_query.index]
-    scores = [np.nan if answer is None else -answer.score for answer in predictions]
-    per_query = result.per_query.assign(rejection_score=np.array(scores, np.float64))
-    return replace(result, per_query=per_query, counts={**result.counts, **answers.counts})
+    results: list[RetrievalResult] = []
+    for result in recognition_results(answers.predictions, solution, metrics):
+        results.append(replace(result, counts={**result.counts, **answers.counts}))
+    return results, answers
 
 
 def _chosen_metrics(config: EvaluationConfig) -> tuple[str, ...]:

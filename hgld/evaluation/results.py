@@ -279,7 +279,6 @@ def results_to_json(
     *,
     intervals: Sequence[Mapping[str, Interval]] | None = None,
     mean: Mapping[str, float] | None = None,
-    **further: object,
 ) -> str:
     """Format results as JSON.
 
@@ -290,7 +289,6 @@ def results_to_json(
     Args:
         intervals: Confidence intervals of each result, from :meth:`RetrievalResult.intervals`.
         mean: Mean of each metric over the results, for protocols that report it.
-        **further: Further values, such as figures of rejected queries.
     """
     entries = [
         {
@@ -302,7 +300,7 @@ def results_to_json(
         }
         for row, result in enumerate(results)
     ]
-    values = {"hgld": __version__, "results": entries, "mean": mean} | further
+    values = {"hgld": __version__, "results": entries, "mean": mean}
     return json.dumps(to_json_values(values), indent=2, ensure_ascii=False, allow_nan=False)
 
 
@@ -369,18 +367,12 @@ def results_to_latex(
     return latex_table(rows, columns, caption=caption)
 
 
-def latex_table(
-    rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None, mark: bool = True
-) -> str:
-    """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font.
-
-    Args:
-        mark: Whether to mark the best and the second of each column.
-    """
-    best, second = (r"\textbf{{{}}}", r"\underline{{{}}}") if mark else ("{}", "{}")
+def latex_table(rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None) -> str:
+    """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font."""
     cells = [[row.head for row in rows]]
     for name in metrics:
-        means = mark_best(name, [row.means.get(name, math.nan) for row in rows], best, second)
+        values = [row.means.get(name, math.nan) for row in rows]
+        means = mark_best(name, values, r"\textbf{{{}}}", r"\underline{{{}}}")
         deviations = (row.deviations.get(name, math.nan) for row in rows)
         cells.append(
             [

@@ -311,9 +311,6 @@ class RetrievalTask:
         metric_names: Names of metrics in the result, where they differ.
         query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and
             there is none of all queries together.
-        index_labels: Labels of the gallery that rejection scores are fitted on, where they are not
-            ``gallery_labels``: int64, shape (n_gallery, L).
-        landmark_split: Split of the landmark ids in a hierarchy of several splits, where the protocol says it.
         counts: Further counts of the result, such as of images without labels.
         settings: Further settings of the result.
     """
@@ -337,8 +334,6 @@ class RetrievalTask:
     fixed_metrics: bool = False
     metric_names: Mapping[str, str] = field(default_factory=dict)
     query_groups: Mapping[str, Booleans] | None = None
-    index_labels: LabelMatrix | None = None
-    landmark_split: str | None = None
     counts: Mapping[str, int] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
 

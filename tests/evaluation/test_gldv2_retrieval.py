@@ -28,12 +28,9 @@ from hgld.gldv2.ground_truth import (
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.queries import write_predictions
 from hgld.io.text_array import TextArray
-from hgld.rejection import build_detector
-from hgld.rejection.rejected_queries import RejectionConfig
 from hgld.tables.embeddings import Embeddings, write_embeddings
 from tests.commands import run_hgld
 from tests.evaluation import oracles
-from tests.rejection.helpers import rejected_results
 
 N_INDEX, N_LANDMARKS, N_LABELLED = 260, 20, 15
 QUERIES = [f"{number:016x}" for number in range(1, 25)]
@@ -293,36 +290,6 @@ def test_official_uses_lists_and_labelled_uses_landmarks(folder: Path, images: t
     assert counts["ignored_queries"] == 1
     assert counts["queries_of_several_landmarks"] == 1
     assert results[1].counts["queries"] + results[2].counts["queries"] == len(QUERIES) - 1
-
-
-@pytest.mark.parametrize("score", ["top1_cosine", "soft_vote", "class_means"])
-def test_queries_of_both_readings_can_be_rejected(
-    folder: Path, images: tuple[Embeddings, Embeddings], score: str
-) -> None:
-    queries, gallery = images
-    files = EvaluationFiles(query_embeddings=queries.path, gallery_embeddings=gallery.path, ground_truth=folder)
-    inputs, rejection = EvaluationInputs(files, queries, gallery, HIERARCHY), RejectionConfig(score)
-    labelled, *official = (
-        result for task in GLDV2_RETRIEVAL.build_tasks(inputs) for result in rejected_results(task, rejection)
-    )
-    landmark_of = pd.read_csv(folder / LANDMARKS).set_index("id")["landmark_id"]
-    assert gallery.ids is not None
-    landmarks = landmark_of[gallery.ids.tolist()].to_numpy()
-    # The official reading ranks, and fits on, all index images; the other one those with hierarchical labels.
-    for results, rows in ((official, landmarks >= 0), ([labelled], landmarks < 15)):
-        fitted = build_detector(score).fit(gallery.vectors[torch.from_numpy(rows)], landmarks[rows])
-        expected = dict(zip(QUERIES, fitted.score(queries.vectors).tolist(), strict=True))
-        for result in results:
-            scores = result.per_query["rejection_score"]
-            assert scores.to_numpy() == pytest.approx([expected[query] for query in scores.index], abs=1e-5)
-    if score == "top1_cosine":
-        assert set(labelled.per_query["right_l1"]) == {True, False}
-        for result in official:
-            for query, right in result.per_query["right_l1"].items():
-                row = QUERIES.index(str(query))
-                first = ranking(queries.vectors[row].numpy(), gallery)[0]
-                solution = pd.read_csv(folder / SOLUTION, keep_default_na=False).set_index("id")
-                assert right == (first in solution.loc[query, "images"].split(" "))
 
 
 def test_without_a_hierarchy_only_the_official_part_is_evaluated(

@@ -2,7 +2,6 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,6 @@ from hgld.evaluation.protocols import (
     benchmark_tasks,
     labelled_leave_one_out,
     labelled_retrieval,
-    normalised,
     revisited_average_precision,
     revisited_precision_at,
     revisited_tasks,
@@ -41,11 +39,9 @@ from hgld.evaluation.protocols import (
 from hgld.evaluation.settings import PROTOCOLS
 from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
-from hgld.rejection.rejected_queries import RejectedQueries, RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import Embeddings, write_embeddings
 from tests.commands import run_hgld
 from tests.datasets.pictures import picture
-from tests.rejection.helpers import evaluate_rejected
 
 CONFIG = EvaluationConfig()
 
@@ -152,22 +148,6 @@ def test_revisited_agrees_with_rankings_counted_one_by_one(truth: RevisitedGroun
     assert np.isnan(results[0].per_query["mAP"].iloc[2])
 
 
-def test_revisited_queries_can_be_rejected_without_their_junk(truth: RevisitedGroundTruth) -> None:
-    queries, gallery = embedded(7, 12, prefix="q"), take(embedded(45, 13), slice(40))
-    cosines = normalised(queries.vectors.numpy()) @ normalised(gallery.vectors.numpy()).T
-    for task in revisited_tasks(queries, gallery, truth):
-        result = evaluate_rejected(task, RejectionConfig())
-        positives, junk = truth.positives(result.name), truth.ignored(result.name)
-        for query, row in enumerate(result.per_query.itertuples()):
-            ranked = {item: cosines[query, item] for item in range(40) if item not in junk.row(query)}
-            first = max(ranked, key=lambda item: ranked[item])
-            assert row.rejection_score == pytest.approx(-ranked[first], abs=1e-6)
-            assert row.right_l1 == (first in positives.row(query))
-    for score, message in (("soft_vote", "needs one label per image"), ("knn_raw", "not ranked for every query")):
-        with pytest.raises(HgldError, match=message):
-            RejectedQueries(revisited_tasks(queries, gallery, truth)[0], RejectionConfig(score))
-
-
 def test_revisited_gallery_is_that_of_the_ground_truth_whatever_the_block_size(truth: RevisitedGroundTruth) -> None:
     queries, gallery = embedded(7, 12, prefix="q"), embedded(45, 13)
     plain = evaluate_tasks(revisited_tasks(queries, take(gallery, slice(40)), truth))
@@ -230,14 +210,6 @@ def test_dyml_levels_and_their_mean(tmp_path: Path) -> None:
         )
         assert result.means == pytest.approx(alone.means)
     assert evaluation.mean is not None
-    config = EvaluationConfig()
-    rejected, reports = evaluate_with_rejection(files, "dyml", config, RejectionConfig("soft_vote", {"k": 1}))
-    assert [report.name for report in reports] == list(LEVELS)
-    for result, plain in zip(rejected.results, evaluation.results, strict=True):
-        assert result.means == plain.means
-        table = result.per_query
-        assert (table["right_l1"] == (table["R@1"] == 1)).all()
-        assert table["rejection_score"].between(-1, 1).all()
     assert evaluation.mean["ASI"] == pytest.approx(np.mean([result.means["ASI"] for result in evaluation.results]))
 
 
@@ -483,23 +455,6 @@ def test_each_medium_is_ranked_against_all_others(seed: int, tmp_path_factory: p
     }
     assert result.per_query["AP"].to_dict() == pytest.approx(expected, abs=1e-6, nan_ok=True)
     assert result.counts["images"] == len(faces)
-
-
-def test_averages_can_be_rejected(tmp_path: Path) -> None:
-    files, sides = probes_and_gallery(tmp_path, 4)
-    gallery = np.stack([average for _, average in sides["gallery"].values()])
-    subjects = [subject for subject, _ in sides["gallery"].values()]
-    reject = partial(evaluate_with_rejection, config=CONFIG, rejection=RejectionConfig(), intervals=False)
-    (result,) = reject(files, "templates")[0].results
-    for name, (subject, average) in sides["probe"].items():
-        cosines = gallery @ average
-        assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-cosines.max(), abs=1e-6)
-        assert result.per_query.loc[name, "right_l1"] == (subjects[cosines.argmax()] == subject)
-    alone = EvaluationFiles(embeddings=tmp_path / "gallery.npy", labels=tmp_path / "gallery.csv")
-    (result,) = reject(alone, "templates")[0].results
-    for name, row in zip(sides["gallery"], np.arange(len(gallery)), strict=True):
-        others = np.delete(gallery @ gallery[row], row)
-        assert result.per_query.loc[name, "rejection_score"] == pytest.approx(-others.max(), abs=1e-6)
 
 
 def test_one_level_is_not_enough(tmp_path: Path) -> None:

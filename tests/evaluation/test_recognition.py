@@ -28,8 +28,6 @@ from hgld.gldv2.ground_truth import (
     read_recognition_solution,
     write_recognition_predictions,
 )
-from hgld.rejection import build_detector
-from hgld.rejection.rejected_queries import RejectionConfig, evaluate_with_rejection
 from hgld.tables.embeddings import write_embeddings
 from tests.commands import run_hgld
 
@@ -280,11 +278,8 @@ def files(tmp_path: Path) -> EvaluationFiles:
     )
 
 
-def evaluate(files: EvaluationFiles, rejection: RejectionConfig | None = None, **settings: Any) -> Any:
-    config = EvaluationConfig(**settings)
-    if rejection is None:
-        return evaluate_files(files, "gldv2-recognition", config)
-    return evaluate_with_rejection(files, "gldv2-recognition", config, rejection, intervals=False)[0]
+def evaluate(files: EvaluationFiles, **settings: Any) -> Any:
+    return evaluate_files(files, "gldv2-recognition", EvaluationConfig(**settings))
 
 
 def options_of(files: EvaluationFiles) -> list[str]:
@@ -323,20 +318,10 @@ def test_the_nearest_training_image_is_the_answer(files: EvaluationFiles, caplog
     assert public.counts["ignored_queries"] == 10
 
 
-@pytest.mark.parametrize("score", ["top1_cosine", "soft_vote", "class_means", "margin"])
-def test_any_score_can_be_the_confidence(files: EvaluationFiles, score: str) -> None:
-    queries, gallery, labels, ids = arrays(files)
-    detector = build_detector(score).fit(gallery, labels)
-    predictions = evaluate(files, RejectionConfig(score)).answers.predictions
-    expected = dict(zip(ids, (-detector.score(queries)).tolist(), strict=True))
-    assert {image: answer.score for image, answer in predictions.items()} == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize("score", ["top1_cosine", "soft_vote", "mahalanobis"])
-def test_written_predictions_give_the_same_numbers(files: EvaluationFiles, tmp_path: Path, score: str) -> None:
+def test_written_predictions_give_the_same_numbers(files: EvaluationFiles, tmp_path: Path) -> None:
     out = tmp_path / "p.csv"
     options = ["--json", "--no-intervals"]
-    own = json.loads(run(*options_of(files), f"--reject={score}", f"--write-predictions={out}", *options))["results"]
+    own = json.loads(run(*options_of(files), f"--write-predictions={out}", *options))["results"]
     lines = out.read_text().splitlines()
     assert lines[0] == "id,landmarks"
     assert len(lines) == 1 + N_TEST
@@ -348,7 +333,7 @@ def test_written_predictions_give_the_same_numbers(files: EvaluationFiles, tmp_p
     assert any(0 < value < 1 for value in own[1]["means"].values())
     assert files.ground_truth is not None
     solution = read_recognition_solution(files.ground_truth)
-    exact = evaluate(files, RejectionConfig(score)).answers.predictions
+    exact = evaluate(files).answers.predictions
     assert read_recognition_predictions(out, solution) == {
         image: answer for image, answer in exact.items() if image in solution.scored_ids
     }
@@ -371,27 +356,9 @@ def test_the_number_of_processes_and_the_size_of_blocks_do_not_count(files: Eval
     assert {image: answer for share in shares for image, answer in share.items()} == whole
 
 
-def test_figures_of_rejection_are_those_of_the_predictions(files: EvaluationFiles) -> None:
-    report = json.loads(run(*options_of(files), "--reject=top1_cosine", "--json", "--no-intervals"))
-    for result, rejection in zip(report["results"], report["rejection"], strict=True):
-        assert rejection["levels"][0]["gap"] == pytest.approx(result["means"]["gap"], abs=1e-12)
-        whole, *_, last = rejection["coverages"]
-        assert whole["means"]["gap"] == pytest.approx(result["means"]["gap"], abs=1e-12)
-        assert last["n_accepted"] < whole["n_accepted"]
-        assert last["means"]["top1"] < whole["means"]["top1"]  # rejected images count as wrong
-        assert list(rejection["unknown"]) == ["images without a landmark"]
-        assert rejection["unknown"]["images without a landmark"]["detection"]["auroc"] > 0.5
-    text = run(*options_of(files), "--reject=soft_vote", "--reject-option=k=2", "--no-intervals")
-    assert "recognition public, rejected by soft_vote (k 2" in text
-    assert r"\begin{tabular}" in run(*options_of(files), "--reject=soft_vote", "--latex", "--metric=gap")
-
-
 @pytest.mark.parametrize(
     ("changes", "arguments", "message"),
     [
-        ({}, ["--unknown=far=far.npy", "--reject=top1_cosine"], "far.npy: no such file"),
-        ({}, ["--reject=nothing"], "there is no rejection score nothing, nor a folder of that name"),
-        ({}, ["--reject-option=k=3"], "--reject-option and --unknown are for rejection scores; add --reject"),
         ({}, ["--worst=3"], "--worst and --per-label show rankings, which gldv2-recognition does not score"),
         ({"labels": None}, [], "does not say which landmark an image shows; give --labels"),
         ({"query_embeddings": "g.npy", "gallery_embeddings": "h.npy"}, [], "no such file"),
@@ -414,10 +381,6 @@ def test_wrong_inputs_get_one_clear_line(
 
 
 def test_files_that_do_not_fit_are_refused(files: EvaluationFiles, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="leave out `unknown`"):
-        evaluate(files, RejectionConfig(unknown={"far": None}))  # type: ignore[dict-item]
-    with pytest.raises(ConfigurationError, match="`predictions` have scores of their own"):
-        evaluate(EvaluationFiles(predictions=tmp_path / "p.csv", ground_truth=files.ground_truth), RejectionConfig())
     vectors = torch.ones(2, 5)
     write_embeddings(tmp_path / "other.npy", vectors, ["a", "b"])
     with pytest.raises(HgldError, match="none of its 2 images, such as a, is a test image"):

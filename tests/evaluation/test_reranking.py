@@ -284,7 +284,6 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     run(*FILES, "--rerank=best", code=2)
     for arguments, message in (
         ((*FILES, "--rerank-neighbours=0"), "--rerank-neighbours is 0; expected 1 or more"),
-        ((*FILES, "--reject=top1_cosine"), "--reject scores cosines, which --rerank replaces"),
         (("--predictions=p.csv", "--ground-truth=."), "--rerank need embeddings, and no --predictions"),
     ):
         assert message in run(*arguments, "--rerank=aqe", code=1)
