@@ -259,7 +259,7 @@ def _report(
     as_suggested: defaultdict[bool | None, list[bool]] = defaultdict(list)
     for label_id, row in own.decisions.items():
         if suggested.get(label_id) and category(row) != UNSURE:
-            as_suggested[row.blind].append(category(row) == suggested[label_id])
+            as_suggested[row.blind].append(row.group == suggested[label_id])
     changes = {
         "seconds, first to last third": measure_change(*_outer_thirds(first_seconds), np.median, config),
         "agreement, first to last third": measure_change(*_outer_thirds(np.array(agreed)), np.mean, config),
@@ -286,10 +286,10 @@ def _most_probable(
     ]
     n_answers = Counter(label_id for each in sure for label_id in each.decisions)
     label_ids = sorted(label_id for label_id, n in n_answers.items() if n > 1)
-    names, codes = encode_categories(sure, label_ids)
+    categories, codes = encode_categories(sure, label_ids)
     probabilities, quality = dawid_skene(codes)
     best = zip(probabilities.argmax(axis=1).tolist(), probabilities.max(axis=1).tolist(), strict=True)
-    probable = {key: (names[code], share) for key, (code, share) in zip(label_ids, best, strict=True)}
+    probable = {key: (str(categories[code]), share) for key, (code, share) in zip(label_ids, best, strict=True)}
     counts = (codes != MISSING).sum(axis=0).tolist()
     return probable, [
         replace(report, quality=_wilson_estimate(share, n))

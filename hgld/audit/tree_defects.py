@@ -24,7 +24,7 @@ from hgld.labels.evidence import taxonomy_terms
 from hgld.labels.suggest import has_vocabulary
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
-from hgld.taxonomy.decisions import DROP
+from hgld.taxonomy.decisions import Category
 from hgld.taxonomy.groups import Group, VocabularyTerm, find_taxonomy, read_taxonomy, read_vocabulary
 from hgld.taxonomy.label_identity import label_id
 
@@ -169,14 +169,15 @@ def known_groups(
     """
     by_item: defaultdict[str, set[str]] = defaultdict(set)
     by_words: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
+    names_of_groups = [str(Category("group", group.name)) for group in groups]
     for term in taxonomy_terms(groups, vocabulary):
-        name = groups[term.group].name if term.group < len(groups) else DROP
+        name = names_of_groups[term.group] if term.group < len(groups) else str(Category("drop"))
         by_words[normalised_words(term.text)].add(name)
         for item in term.items:
             by_item[item].add(name)
-    for group in groups:
+    for group, name_of_group in zip(groups, names_of_groups, strict=True):
         for item in group.items:
-            by_item[item] = {group.name}
+            by_item[item] = {name_of_group}
     known = {item: by_item.get(item) or by_words.get(normalised_words(name), set()) for item, name in names.items()}
     return {item: frozenset(found) for item, found in known.items() if found}
 

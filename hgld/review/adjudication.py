@@ -30,7 +30,7 @@ from hgld.review.decision_files import (
     write_changed_taxonomy,
 )
 from hgld.tables import CLUSTERS, read_table
-from hgld.taxonomy.decisions import Decision, DecisionIndex, read_decisions, write_decisions
+from hgld.taxonomy.decisions import Category, Decision, DecisionIndex, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, taxonomy_beside
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
@@ -222,7 +222,7 @@ def adjudicate(
         raise ConfigurationError(
             f'the rule prefers "{preferred}", but the decisions are those of {first.annotator} and {second.annotator}'
         )
-    weights: Mapping[str, int] = {}
+    weights: Mapping[Category, int] = {}
     if config.rule == MOST_LANDMARKS:
         if landmarks is None:
             raise ConfigurationError(f"the rule {MOST_LANDMARKS} counts landmarks; give their table as `clusters`")
@@ -311,8 +311,10 @@ def opinion_text(annotator: str, decision: Decision | None, group_names: Mapping
     """
     if decision is None:
         return f"{annotator}: nothing"
-    name = (group_names or {}).get(category(decision), category(decision))
-    return f"{annotator}: {name}" + (f" ({decision.comment})" if decision.comment else "")
+    choice = category(decision)
+    if choice.group is not None and group_names is not None:
+        choice = replace(choice, group=group_names.get(choice.group, choice.group))
+    return f"{annotator}: {choice}" + (f" ({decision.comment})" if decision.comment else "")
 
 
 def kept_decisions(earlier: Sequence[Decision], opinions: Sequence[Opinions]) -> list[Decision]:
@@ -350,7 +352,7 @@ def _split_earlier(
     return on_other_labels, on_same_labels
 
 
-def _agreed_landmarks(first: Opinions, second: Opinions, landmarks: Mapping[str, int]) -> Counter[str]:
+def _agreed_landmarks(first: Opinions, second: Opinions, landmarks: Mapping[str, int]) -> Counter[Category]:
     """Count the landmarks of the labels that both put into the same category, by category."""
     agreed = [
         row
@@ -358,7 +360,7 @@ def _agreed_landmarks(first: Opinions, second: Opinions, landmarks: Mapping[str,
         if _agree(row, second.decisions.get(label_id)) and category(row) != UNSURE
     ]
     require_landmark_counts([row.label_id for row in agreed], [first, second], landmarks)
-    counts: Counter[str] = Counter()
+    counts: Counter[Category] = Counter()
     for row in agreed:
         counts[category(row)] += landmarks[row.label_id]
     return counts
@@ -368,7 +370,7 @@ def _agree(first: Decision | None, second: Decision | None) -> bool:
     return first is not None and second is not None and category(first) == category(second)
 
 
-def _heavier_opinion(decisions: Mapping[str, Decision], weights: Mapping[str, int]) -> str | None:
+def _heavier_opinion(decisions: Mapping[str, Decision], weights: Mapping[Category, int]) -> str | None:
     """Return the annotator whose category weighs more; None for equal weights or a single decision."""
     weight_by_annotator = {
         annotator: -1 if category(row) == UNSURE else weights.get(category(row), 0)

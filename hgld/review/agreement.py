@@ -40,6 +40,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write, require_other_file
 from hgld.review.decision_files import (
+    DROPPED,
     UNSURE,
     GroupConflict,
     Opinions,
@@ -49,7 +50,7 @@ from hgld.review.decision_files import (
     require_landmark_counts,
 )
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
-from hgld.taxonomy.decisions import DROP
+from hgld.taxonomy.decisions import Category
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, taxonomy_beside
 
 
@@ -119,7 +120,7 @@ class GroupAgreement:
     """Agreement of two annotators on one category; summed over all pairs if there are more annotators.
 
     Args:
-        category: Name of a group, ``DROP`` or ``UNSURE``.
+        category: Name of a group, or "(drop)" or "(unsure)".
         both: Number of labels that both put into the category.
         only_one: Number of labels that only one of the two put into the category.
         specific: Proportion of specific agreement, ``2 both / (2 both + only_one)``.
@@ -232,9 +233,10 @@ def agreement_files(
         with atomic_write(out) as draft:
             draft.write_text(f"{text}\n", encoding="utf-8")
     if figure is not None:
+        groups = [Category("group", group.name) for group in merged.groups]
         draw_confusion(
             figure,
-            confusion(opinions[0], opinions[1], [*(group.name for group in merged.groups), DROP, UNSURE], landmarks),
+            confusion(opinions[0], opinions[1], [*groups, DROPPED, UNSURE], landmarks),
         )
     return agreement
 
@@ -255,7 +257,7 @@ def measure_agreement(
     shared = sorted(label_id for label_id, count in times_decided.items() if count >= 2)
     if landmarks is not None:
         require_landmark_counts(shared, opinions, landmarks)
-    names, codes = encode_categories(opinions, shared)
+    categories, codes = encode_categories(opinions, shared)
     counts = None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
     everything = _subset_agreement(opinions, codes, counts, config, np.full(len(shared), True))
     assert everything is not None
@@ -263,8 +265,8 @@ def measure_agreement(
     blind = np.array([seen == {True} for seen in conditions])
     weights = _bootstrap_weights(len(shared), config)
     groups = [
-        _group_agreement(name, codes == code, codes != MISSING, counts, weights, config)
-        for code, name in enumerate(names)
+        _group_agreement(str(each), codes == code, codes != MISSING, counts, weights, config)
+        for code, each in enumerate(categories)
     ]
     disagreements = [
         _disagreement(opinions, label_id, landmarks)
@@ -285,19 +287,19 @@ def measure_agreement(
 
 
 def confusion(
-    first: Opinions, second: Opinions, order: Sequence[str], landmarks: Mapping[str, int] | None
+    first: Opinions, second: Opinions, order: Sequence[Category], landmarks: Mapping[str, int] | None
 ) -> Confusion:
     """Count how often two annotators chose which categories, in this order, for the same label."""
-    pairs: Counter[tuple[str, str]] = Counter()
+    pairs: Counter[tuple[Category, Category]] = Counter()
     for label_id in first.decisions.keys() & second.decisions.keys():
         pair = category(first.decisions[label_id]), category(second.decisions[label_id])
         pairs[pair] += 1 if landmarks is None else landmarks[label_id]
-    confused = {name for pair in pairs for name in pair if pair[0] != pair[1]}
-    names = [name for name in order if name in confused]
-    counts = np.array([[pairs[row, column] for column in names] for row in names])
+    confused = {each for pair in pairs for each in pair if pair[0] != pair[1]}
+    shown = [each for each in order if each in confused]
+    counts = np.array([[pairs[row, column] for column in shown] for row in shown])
     elsewhere = sum(count for (row, column), count in pairs.items() if row == column and row not in confused)
     unit = "labels" if landmarks is None else "landmarks"
-    return Confusion(first.annotator, second.annotator, names, counts, elsewhere, unit)
+    return Confusion(first.annotator, second.annotator, [str(each) for each in shown], counts, elsewhere, unit)
 
 
 def _require_common_labels(opinions: Sequence[Opinions]) -> None:
@@ -309,15 +311,15 @@ def _require_common_labels(opinions: Sequence[Opinions]) -> None:
             )
 
 
-def encode_categories(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[str], Codes]:
+def encode_categories(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[Category], Codes]:
     """Return the categories in use, and their numbers by label and annotator, shape (n_labels, n_annotators)."""
-    categories = [
+    rows = [
         [category(annotator.decisions[key]) if key in annotator.decisions else None for annotator in opinions]
         for key in label_ids
     ]
-    names = sorted({name for row in categories for name in row if name is not None})
-    code = {name: number for number, name in enumerate(names)}
-    return names, np.array([[MISSING if name is None else code[name] for name in row] for row in categories])
+    categories = sorted({each for row in rows for each in row if each is not None}, key=str)
+    code = {each: number for number, each in enumerate(categories)}
+    return categories, np.array([[MISSING if each is None else code[each] for each in row] for row in rows])
 
 
 def _conditions(opinions: Sequence[Opinions], label_id: str) -> set[bool | None]:
@@ -413,7 +415,7 @@ def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mappin
         label_id,
         next(iter(rows.values())).label,
         None if landmarks is None else landmarks[label_id],
-        {name: category(row) for name, row in rows.items()},
+        {name: str(category(row)) for name, row in rows.items()},
         {name: row.comment for name, row in rows.items() if row.comment},
     )
 

@@ -42,11 +42,20 @@ from hgld.review.state import (
     surviving_group,
 )
 from hgld.review.store import read_store
-from hgld.taxonomy.decisions import DROP, MACHINE, Decision, format_time, read_decisions, with_groups, write_decisions
+from hgld.taxonomy.decisions import (
+    MACHINE,
+    Category,
+    Decision,
+    format_time,
+    read_decisions,
+    with_groups,
+    write_decisions,
+)
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
 from hgld.taxonomy.label_identity import normalise_label
 
-UNSURE = "(unsure)"
+#: Categories of labels without a group.
+DROPPED, UNSURE = Category("drop"), Category("unsure")
 
 
 @dataclass(frozen=True)
@@ -123,12 +132,12 @@ def is_store(path: Path) -> bool:
     return path.suffix == ".sqlite"
 
 
-def category(decision: Decision | Candidate) -> str:
-    """Return the category of a decision: the key of its group, ``DROP`` or ``UNSURE``; a guess does not count."""
+def category(decision: Decision | Candidate) -> Category:
+    """Return the category of a decision: its group, ``DROPPED`` or ``UNSURE``; a guess does not count."""
     if decision.decision == "group":
         assert decision.group is not None
-        return decision.group
-    return DROP if decision.decision == "drop" else UNSURE
+        return Category("group", decision.group)
+    return DROPPED if decision.decision == "drop" else UNSURE
 
 
 def landmarks_by_label(clusters: pa.Table) -> dict[str, int]:

@@ -176,9 +176,9 @@ class ReviewSession:
         """
         if value is not None and value["decision"] is not None:
             return not (label.opinions and value["decision"] == "unsure")
-        opinions = {opinion.decision and category(opinion) for opinion in label.opinions}
-        categories = {each and self.survivor(each) for each in opinions}
-        return len(categories) == 1 and not categories & {None, UNSURE}
+        categories = {category(self._with_survivor(opinion)) for opinion in label.opinions}
+        are_all_decided = all(opinion.decision is not None for opinion in label.opinions)
+        return are_all_decided and len(categories) == 1 and UNSURE not in categories
 
     def groups_to_settle(self) -> dict[str, str]:
         """Return what annotators still differ on about groups, by key; renaming or merging a group settles it."""
@@ -235,11 +235,14 @@ class ReviewSession:
             candidates = shown_suggestions(label)
         if not label.opinions and not self.is_decided(label.label_id):
             candidates = [*self._earlier_candidates(label), *candidates]
-        present = (
-            candidate if candidate.group is None else replace(candidate, group=self.survivor(candidate.group))
-            for candidate in candidates
-        )
+        present = [self._with_survivor(candidate) for candidate in candidates]
         return [candidate for candidate in present if candidate.group is None or candidate.group in groups]
+
+    def _with_survivor(self, candidate: Candidate) -> Candidate:
+        """Return a candidate with the group that its group was merged into, if it was."""
+        if candidate.group is None:
+            return candidate
+        return replace(candidate, group=self.survivor(candidate.group))
 
     def _earlier_candidates(self, label: ReviewLabel) -> list[Candidate]:
         """Return the decision on a label with the same text that is no longer there; none if there are different."""

@@ -27,6 +27,8 @@ DECISIONS = ("group", "drop", "unsure")
 COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "blind", "comment")
 #: A dropped label among the names of groups.
 DROP = "(drop)"
+#: Texts of the categories of decisions without a group.
+_DECISION_TEXTS = ("(drop)", "(unsure)")
 #: Values of the column ``blind``.
 _BLIND = {"yes": True, "no": False, "": None}
 
@@ -78,6 +80,32 @@ class Decision:
     def of_landmark(self) -> bool:
         """Whether it is on a single landmark instead of a label, see :func:`landmark_key`."""
         return "/" in self.label_id
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """Category of a decision in a comparison of annotators: decisions agree if their categories are equal.
+
+    A group may be called "(drop)": it differs from the category of dropped labels, also as text.
+
+    Args:
+        decision: One of :data:`DECISIONS`.
+        group: Key or name of the group that a label is assigned to; None for another decision, as a guess does not
+            count.
+
+    >>> str(Category("group", "lake")), str(Category("drop")), str(Category("group", "(drop)"))
+    ('lake', '(drop)', 'group "(drop)"')
+    """
+
+    decision: str
+    group: str | None = None
+
+    def __str__(self) -> str:
+        if self.group is None:
+            return f"({self.decision})"
+        if self.group in _DECISION_TEXTS:
+            return f'group "{self.group}"'
+        return self.group
 
 
 def check_annotator(name: str) -> None:

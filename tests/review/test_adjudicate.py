@@ -27,7 +27,7 @@ both = st.tuples(choices, choices).map(lambda two: (decide("ada", " ".join(two[0
 
 
 def by_id(rows: list[Decision]) -> dict[str, str]:
-    return {row.label_id: category(row) for row in rows}
+    return {row.label_id: str(category(row)) for row in rows}
 
 
 def test_joint_decision_is_signed_by_both() -> None:
@@ -86,6 +86,34 @@ def test_rules_settle_labels(config: AdjudicateConfig, settled: dict[str, str]) 
     assert adjudication.agreed == 3
     still_open = {f"Q{n}" for n in (2, 4, 5, 6, 7, 8, 9)} - {key for key, one in settled.items() if one != "(unsure)"}
     assert {label.label_id for label in adjudication.still_open} == still_open
+
+
+@pytest.mark.parametrize("rule", ["agree-only", "prefer:ada", "prefer:ben", "most-landmarks"])
+def test_groups_may_be_called_like_decisions(rule: str) -> None:
+    """A label in a group called "(drop)" is not dropped, and nobody is unsure about one in "(unsure)"."""
+    ada = decide("ada", "(drop) (unsure) (drop) drop lake unsure (unsure)")
+    ben = decide("ben", "drop   unsure   (drop) drop lake unsure (unsure)")
+    assert [label.label_id for label in open_labels(ada, ben)] == ["Q0", "Q1", "Q5"]
+    adjudication = adjudicate(ada, ben, AdjudicateConfig(rule), LANDMARKS)
+    assert adjudication.agreed == 4
+    chosen = {row.label_id: (row.decision, row.group) for row in adjudication.decisions}
+    # On Q1, ben is unsure, which yields to the group. Landmarks agreed on: in the group "(drop)" 4, dropped 8.
+    settled: dict[str, dict[str, tuple[str, str | None]]] = {
+        "agree-only": {},
+        "prefer:ada": {"Q0": ("group", "(drop)"), "Q1": ("group", "(unsure)")},
+        "prefer:ben": {"Q0": ("drop", None), "Q1": ("unsure", None)},
+        "most-landmarks": {"Q0": ("drop", None), "Q1": ("group", "(unsure)")},
+    }
+    assert chosen == {
+        "Q2": ("group", "(drop)"),
+        "Q3": ("drop", None),
+        "Q4": ("group", "lake"),
+        "Q5": ("unsure", None),
+        "Q6": ("group", "(unsure)"),
+        **settled[rule],
+    }
+    if rule == "prefer:ada":
+        assert {row.label_id: row.comment for row in adjudication.decisions}["Q0"].endswith("ben: (drop) (ben on 0)")
 
 
 def test_comment_names_the_other_opinion() -> None:

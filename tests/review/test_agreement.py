@@ -28,13 +28,14 @@ from hgld.review.agreement import (
     measure_agreement,
     raw_agreement,
 )
-from hgld.review.decision_files import UNSURE, Opinions
-from hgld.taxonomy.decisions import DROP, write_decisions
+from hgld.review.decision_files import Opinions
+from hgld.taxonomy.decisions import Category, write_decisions
 from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.review.conftest import Label, decide
 
 CONFIG = AgreementConfig()
+DROP, UNSURE = "(drop)", "(unsure)"
 #: Labels 0 to 9 with 1, 2, 4, ... landmarks.
 LANDMARKS = {f"Q{n}": 2**n for n in range(10)}
 ADA = decide("ada", "lake lake lake river drop drop unsure church tower -")
@@ -45,6 +46,11 @@ def measured(
     *opinions: Opinions, landmarks: Mapping[str, int] | None = LANDMARKS, config: AgreementConfig = CONFIG
 ) -> Agreement:
     return measure_agreement(opinions, landmarks, config)
+
+
+def categories(*groups: str) -> list[Category]:
+    """The categories of decisions for some groups, of dropped labels and of unsure ones."""
+    return [*(Category("group", group) for group in groups), Category("drop"), Category("unsure")]
 
 
 def test_counts_and_raw_agreement() -> None:
@@ -89,6 +95,27 @@ def test_guesses_are_ignored() -> None:
     result = measured(decide("ada", "unsure:lake lake"), decide("ben", "unsure lake"))
     assert not result.disagreements
     assert format_agreement(result).endswith("no disagreements")
+
+
+def test_groups_may_be_called_like_decisions() -> None:
+    """A label in a group called "(drop)" is not dropped, in numbers and in texts."""
+    first, second = decide("ada", "(drop) (unsure) lake drop"), decide("ben", "drop unsure lake drop")
+    result = measured(first, second)
+    assert result.by_label.pairs[0].raw.value == 0.5
+    assert {group.category: (group.both, group.only_one) for group in result.groups} == {
+        "lake": (1, 0),
+        DROP: (1, 1),
+        UNSURE: (0, 1),
+        'group "(drop)"': (0, 1),
+        'group "(unsure)"': (0, 1),
+    }
+    assert [dict(row.opinions) for row in result.disagreements] == [
+        {"ada": 'group "(unsure)"', "ben": UNSURE},
+        {"ada": 'group "(drop)"', "ben": DROP},
+    ]
+    confused = confusion(first, second, categories("(drop)", "(unsure)"), None)
+    assert confused.names == ['group "(drop)"', 'group "(unsure)"', DROP, UNSURE]
+    assert confused.counts.tolist() == [[0, 0, 1, 0], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]]
 
 
 def test_intervals_match_a_naive_bootstrap() -> None:
@@ -203,11 +230,11 @@ def test_agreement_command_and_its_files(tables: Callable[..., Path], tmp_path: 
 
 
 def test_confusion_has_only_confused_groups() -> None:
-    result = confusion(ADA, BEN, ["river", "tower", "lake", "church", DROP, UNSURE], LANDMARKS)
+    result = confusion(ADA, BEN, categories("river", "tower", "lake", "church"), LANDMARKS)
     assert result.names == ["river", "lake", "church", DROP]
     assert result.counts.tolist() == [[8, 0, 0, 0], [4, 3, 0, 0], [0, 128, 0, 0], [0, 32, 0, 16]]
     assert (result.elsewhere, result.unit) == (64, "landmarks")
-    assert confusion(ADA, BEN, ["lake", "river", "church", DROP], None).counts.sum() == 7
+    assert confusion(ADA, BEN, categories("lake", "river", "church"), None).counts.sum() == 7
 
 
 @pytest.mark.parametrize("n", [0, 1, 9])

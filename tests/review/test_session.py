@@ -157,6 +157,28 @@ def test_adjudication_takes_an_opinion(tmp_path: Path) -> None:
         assert (row.group, row.comment, row.annotator) == ("museum", "ben on 3", "ada")
 
 
+def test_equal_opinions_settle_a_label(tmp_path: Path) -> None:
+    """Only opinions that differ, or that are not sure, leave something to decide."""
+    both = [
+        opinions("ada", "- lake lake   drop (drop) unsure unsure -    lake"),
+        opinions("ben", "- lake church drop drop   unsure lake   lake museum"),
+    ]
+    labels = with_opinions([label(number) for number in range(1, 9)], both, [f"Q{number}" for number in range(1, 9)])
+    groups = [*GROUPS, Group("(drop)", "natural", "Called like a decision.")]
+    with open_session(tmp_path / "final.sqlite", labels, groups) as session:
+
+        def settled() -> list[str]:
+            return [key for key, each in session.labels.items() if session.is_settled(each, None)]
+
+        assert settled() == ["Q1", "Q3"]
+        assert session.counts.counts[None]["settled"] == 2
+        step = session.merge_group("church", "lake", 0)
+        assert settled() == ["Q1", "Q2", "Q3"]
+        session.undo(not_none(step))
+        session.merge_group("(drop)", "museum", 0)
+        assert settled() == ["Q1", "Q3"], "a group that is called like a decision is none"
+
+
 def test_key_of_a_proposed_group_is_its_first_name(tmp_path: Path) -> None:
     """Two annotators who propose the same name propose the same group."""
     for name, other in (("Fire  Lookout", "fire lookout"), ("fire lookout", "FIRE LOOKOUT")):
