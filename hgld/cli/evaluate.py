@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
@@ -14,7 +13,6 @@ import typer
 
 from hgld.cli.base import (
     ComparedBy,
-    ExecutionConfig,
     Json,
     SharedCommand,
     app,
@@ -23,7 +21,6 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
-from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
 
@@ -66,7 +63,6 @@ _EXCLUDED_QUERIES = (
     level_weights={"parser": parse_numbers("level_weights", "0.2,0.3,0.5"), "metavar": "<str>"},
 )
 @options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
-@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def evaluate(
     *,
     files: EvaluationFiles,
@@ -77,9 +73,6 @@ def evaluate(
     distance: ComparedBy = None,
     ties: Annotated[Literal["pessimistic", "optimistic", "heaviside"], _ranking_option()] = "pessimistic",
     reranking: RerankSettings,
-    counts: Annotated[Path | None, _ranking_option()] = None,
-    part: Annotated[Part | None, _ranking_option(parser=Part.parse, metavar="N/COUNT")] = None,
-    execution: ExecutionConfig,
     intervals: Annotated[bool, _output_option("--intervals/--no-intervals")] = True,
     agreement: Annotated[float | None, _output_option()] = None,
     json: Annotated[bool, _output_option()] = False,
@@ -105,9 +98,6 @@ def evaluate(
         precision: Score precision.
         ties: Order of equal scores: the less or the more relevant item first, or all at the rank of the last (H(0) =
             1 in Eq. 3 of the paper).
-        counts: Folder of the counts of distractors that come before each positive: --part writes those of a part, and
-            without it those of all parts are added up. Default: distractors are counted at once.
-        part: Only count one of several parts of the distractors, such as 3/50. Default: all of them.
         intervals: Print bootstrap 95 % confidence intervals over queries.
         agreement: Share of images on which two annotators agree at the finest level, such as 0.93, where images were
             labelled one by one: also prints how far R@1 is from what such labels allow.
@@ -125,12 +115,7 @@ def evaluate(
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
-    from hgld.evaluation.evaluation_files import (
-        count_distractors_file,
-        counts_are_written,
-        evaluation_provenance,
-        read_distractor_counts,
-    )
+    from hgld.evaluation.evaluation_files import evaluation_provenance
     from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
     from hgld.inspection.photos import find_images
@@ -153,8 +138,6 @@ def evaluate(
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
     if files.distractor_embeddings and worst:
         raise ConfigurationError("--worst needs labels of all images, and no --distractor-embeddings")
-    if (part or execution.executor) and not counts:
-        raise ConfigurationError("`part` writes to the folder of `counts`; name one")
     ceiling = None if agreement is None else label_noise_ceiling(agreement)
     pair_scorer = None
     if reranking.rerank == "local-features":
@@ -175,18 +158,8 @@ def evaluate(
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
         )
-        if counts is not None and part is None and execution.executor:
-            is_written = counts_are_written(files, protocol, config, counts)
-            execution.run_parts(counts, is_written, device=device)
-        if counts is not None and part is not None:
-            path, is_done = count_distractors_file(files, protocol, config, part, counts)
-        else:
-            further_counts = read_distractor_counts(files, protocol, config, counts) if counts else None
-            evaluation = evaluate_files(files, protocol, replace(config, distractor_counts=further_counts))
+        evaluation = evaluate_files(files, protocol, config)
     if processes.rank:  # the first process prints
-        return
-    if part is not None:
-        typer.echo(f"{path}: up to date" if is_done else path)
         return
     typer.echo(_results_text(evaluation, metric_settings.metrics, intervals=intervals, json=json, latex=latex))
     if ceiling is not None:

@@ -100,10 +100,6 @@ class PartedTensor(Tensor):
         """Return a plain tensor, a copy of all rows."""
         return self[:]
 
-    def rows(self, start: int, stop: int) -> PartedTensor:
-        """Return some rows, which are not copied."""
-        return PartedTensor(self._pieces(start, stop))
-
     def __getitem__(self, index: Any) -> Tensor:
         chosen, *columns = index if isinstance(index, tuple) else (index,)
         if isinstance(chosen, slice) and chosen.step in (None, 1):

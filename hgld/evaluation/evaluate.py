@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,12 +13,9 @@ import torch
 from torch import Tensor
 
 from hgld.arrays import Booleans
-from hgld.compute.compiled import is_compiled
-from hgld.compute.executors import Part
 from hgld.compute.processes import Processes, current_processes
 from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.distractors import CountsByTask, DistractorCounts, PositiveRanking, positive_statistics
 from hgld.evaluation.metrics import LevelWeights, Metric, Relevance, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
@@ -46,18 +43,8 @@ _GRADED_SETTINGS = {
 _NEAREST = ("nearest levels", "nearest cosines", "nearest positions")
 #: Slice of the queries of a block, and its values by column.
 _BlockColumns = tuple[slice, dict[str, npt.NDArray[Any]]]
-#: Queries, levels of (at least) their first ranks, statistics, ranks of the positives, and neighbours.
-_BlockStatistics = tuple[slice, Tensor, RankingStatistics, RaggedIndices | None, tuple[Any, Any] | None]
 #: Embeddings, labels, whether each image is a query, and ids; None for what was not given.
 _Batch = tuple[Tensor, LabelMatrix, Booleans | None, npt.NDArray[Any] | None]
-#: Distractors are counted where no more than one in this many images of the gallery is positive.
-_LEAST_IMAGES_PER_POSITIVE = 8
-_COUNTED, _SORTED = "counted before each positive", "sorted with all other images"
-_NOT_COUNTED = (
-    "distractors cannot be counted in parts here: that needs at most one positive in "
-    f"{_LEAST_IMAGES_PER_POSITIVE} images, a CPU with numba, no re-ranking, no precision float64, distance dot, ties "
-    "heaviside or metric AHP; share the queries among processes instead"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +62,6 @@ class EvaluationConfig(MetricSettings):
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.
         ranking: How to rank.
         n_neighbours: Number of nearest gallery items to keep for each query in :attr:`RetrievalResult.nearest`.
-        distractor_counts: Distractors before each positive, from :func:`count_distractors`; counted by default.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
     """
@@ -84,7 +70,6 @@ class EvaluationConfig(MetricSettings):
     gain: Relevance | npt.ArrayLike | None = None
     ranking: RankingConfig = field(default_factory=RankingConfig)
     n_neighbours: int = 0
-    distractor_counts: CountsByTask | None = None
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
 
@@ -396,42 +381,8 @@ def _measure(
     # Metrics of a ranking without positives: wrong settings fail now, and not after a block of queries.
     levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)
     block_columns(metrics, levels, ranking_statistics(levels, n_levels, cutoffs), weights.block(slice(0, 1)))
-    positives = _ranking_by_counting(task, metrics, config)
-    if positives is None and config.distractor_counts is not None:
-        raise ConfigurationError(_NOT_COUNTED)
-    if positives:
-        ranked = _blocks_by_counting(positives, task, cutoffs, config)
-    else:
-        ranked = _blocks_by_sorting(task, metrics, cutoffs, config)
+    tables: RankTables | None = None
     blocks: list[_BlockColumns] = []
-    for queries, levels, statistics, ranks, neighbours in ranked:
-        if task.n_positives is not None:
-            n_positives = torch.from_numpy(task.n_positives[queries]).to(statistics.positives)
-            statistics = replace(statistics, positives=n_positives)
-        columns = block_columns(metrics, levels, statistics, weights.block(queries), ranks)
-        if neighbours is not None:
-            nearest = (levels[:, 0].cpu().numpy().copy(), *neighbours)
-            columns |= dict(zip(_NEAREST, nearest, strict=True))
-        blocks.append((queries, columns))
-    settings = dict(weights.settings)
-    if isinstance(task.judgements, WithDistractors):
-        settings["distractors"] = _COUNTED if positives else _SORTED
-    return _in_order(blocks, config), settings
-
-
-def _in_order(blocks: Sequence[_BlockColumns], config: EvaluationConfig) -> dict[str, npt.NDArray[Any]]:
-    """Return the values by column of the blocks of all processes."""
-    shares = config.processes.gather(blocks)
-    ordered = sorted((block for share in shares for block in share), key=lambda block: block[0].start)
-    names = list(ordered[0][1])
-    return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}
-
-
-def _blocks_by_sorting(
-    task: RetrievalTask, metrics: Sequence[Metric], cutoffs: Sequence[int], config: EvaluationConfig
-) -> Iterator[_BlockStatistics]:
-    """Yield the blocks of this process after sorting whole rankings, or as many first ranks as needed."""
-    tables, n_levels = None, task.judgements.n_levels
     for ranked in rank(
         task,
         config.ranking,
@@ -452,73 +403,23 @@ def _blocks_by_sorting(
             tables=tables,
             ends=ranked.ends,
         )
-        yield ranked.queries, ranked.levels, statistics, None, ranked.neighbours
+        if task.n_positives is not None:
+            n_positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
+            statistics = replace(statistics, positives=n_positives)
+        columns = block_columns(metrics, ranked.levels, statistics, weights.block(ranked.queries))
+        if ranked.neighbours is not None:
+            nearest = (ranked.levels[:, 0].cpu().numpy().copy(), *ranked.neighbours)
+            columns |= dict(zip(_NEAREST, nearest, strict=True))
+        blocks.append((ranked.queries, columns))
+    return _in_order(blocks, config), weights.settings
 
 
-def _ranking_by_counting(
-    task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
-) -> PositiveRanking | None:
-    """Return the ranking of the positives alone where that suffices and is faster: where these are few."""
-    ranking = config.ranking
-    if (
-        not isinstance(task.judgements, WithDistractors)
-        or not is_compiled(torch.device(ranking.device))
-        or ranking.precision == "float64"
-        or ranking.ties == "heaviside"
-        or ranking.distance == "dot"
-        or ranking.reranking.rerank
-        or config.n_neighbours
-        or any(metric.needs_whole_ranking for metric in metrics)
-    ):
-        return None
-    positives = PositiveRanking(task, ranking)
-    n_pairs = task.judgements.n_queries * task.judgements.n_gallery
-    return positives if _LEAST_IMAGES_PER_POSITIVE * positives.n_positives[:, 0].sum() <= n_pairs else None
-
-
-def _blocks_by_counting(
-    ranking: PositiveRanking, task: RetrievalTask, cutoffs: Sequence[int], config: EvaluationConfig
-) -> Iterator[_BlockStatistics]:
-    """Yield the blocks of this process, with ranks of the positives counted without sorting."""
-    judgements, counts = task.judgements, config.distractor_counts
-    distractors = None if counts else ranking.distractors(Part())
-    for positives in ranking.blocks(config.processes.part, config.progress):
-        queries = positives.queries
-        before = counts[task.name].of(queries) if counts else ranking.count(distractors, positives)
-        positives = positives.after(before)
-        levels, statistics = positive_statistics(
-            positives, judgements.n_gallery, ranking.n_ranked[queries], judgements.n_levels, cutoffs
-        )
-        yield queries, levels, statistics, positives.ranks, None
-
-
-def count_distractors(tasks: Sequence[RetrievalTask], config: EvaluationConfig, part: Part) -> CountsByTask:
-    """Count the distractors of a part that come before each positive, for :attr:`EvaluationConfig.distractor_counts`.
-
-    Args:
-        tasks: Tasks with distractors, see :func:`~hgld.evaluation.retrieval_task.with_distractors`.
-        config: Metrics, and how to rank, as in :func:`evaluate_tasks`.
-        part: Part of the distractors.
-
-    Raises:
-        ConfigurationError: The positives are not few, or the settings ask for whole rankings.
-    """
-    counted: CountsByTask = {}
-    for task in tasks:
-        for each, metrics in _tasks_with_metrics(task, _choose_metrics(task, config), config):
-            ranking = _ranking_by_counting(each, metrics, config)
-            if ranking is None:
-                raise ConfigurationError(_NOT_COUNTED)
-            distractors = ranking.distractors(part)
-            blocks: list[_BlockColumns] = []
-            for positives in ranking.blocks(config.processes.part, config.progress):
-                columns = {
-                    "queries": positives.ranks.rows() + positives.queries.start,
-                    "counts": ranking.count(distractors, positives),
-                }
-                blocks.append((positives.queries, columns))
-            counted[each.name] = DistractorCounts(**_in_order(blocks, config))
-    return counted
+def _in_order(blocks: Sequence[_BlockColumns], config: EvaluationConfig) -> dict[str, npt.NDArray[Any]]:
+    """Return the values by column of the blocks of all processes."""
+    shares = config.processes.gather(blocks)
+    ordered = sorted((block for share in shares for block in share), key=lambda block: block[0].start)
+    names = list(ordered[0][1])
+    return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}
 
 
 def block_columns(
@@ -526,13 +427,12 @@ def block_columns(
     levels: Tensor,
     statistics: RankingStatistics,
     weights: Mapping[str, Any],
-    ranks: RaggedIndices | None = None,
 ) -> dict[str, npt.NDArray[Any]]:
     """Return the metrics and the numbers of positives of a block of queries: arrays of shape (n,) by column.
 
     Arguments are those of :meth:`~hgld.evaluation.metrics.Metric.values`.
     """
-    columns = {metric.name: metric.values(levels, statistics, weights, ranks).cpu().numpy() for metric in metrics}
+    columns = {metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics}
     positives = statistics.positives.to(torch.int64).T.cpu().numpy()
     return columns | dict(zip(positives_columns(statistics.n_levels), positives, strict=True))
 

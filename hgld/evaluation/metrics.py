@@ -680,29 +680,17 @@ class Metric:
         """Number of ranks that it depends on; None if that is not the same number for all rankings."""
         return 1 if self.spec.first_item else self.k
 
-    @property
-    def needs_whole_ranking(self) -> bool:
-        """Whether the ranks of the positives and the first ranks are not enough."""
-        return self.spec.ranked_levels and self.n_ranks is None
-
-    def values(
-        self,
-        levels: Tensor,
-        statistics: RankingStatistics,
-        weights: Mapping[str, Any],
-        ranks: RaggedIndices | None = None,
-    ) -> Tensor:
+    def values(self, levels: Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]) -> Tensor:
         """Return the values of the metric for n queries: float64, shape (n,).
 
         Args:
             levels: uint8, shape (n, N); level of the item at each rank, best rank first, up to the last needed.
             weights: Relevance and gain of the levels, from :class:`~hgld.evaluation.metrics.LevelWeights`.
-            ranks: Ranks of the positives, from 0; those in ``levels`` by default.
         """
         spec = self.spec
         arguments: list[object] = [levels, statistics] if spec.ranked_levels else [statistics]
         if spec.positive_ranks:
-            arguments = [RaggedIndices.from_mask(levels.cpu().numpy() > 0) if ranks is None else ranks, statistics]
+            arguments = [RaggedIndices.from_mask(levels.cpu().numpy() > 0), statistics]
         arguments += [self.k] if spec.cutoff else []
         arguments += [self.level] if spec.level else []
         if spec.weights is not None:

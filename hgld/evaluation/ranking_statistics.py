@@ -28,7 +28,6 @@ items of level l or finer that are still to come, which is least for the coarses
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -108,20 +107,11 @@ class RankTables:
     """
 
     def __init__(self, n_ranks: int, device: torch.device | str = "cpu") -> None:
-        self._set(torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device))
-        self.ideal = torch.zeros(n_ranks + 1, dtype=torch.float64, device=device)
-        torch.cumsum(self.discount, 0, out=self.ideal[1:])
-
-    def _set(self, rank: Tensor) -> None:
-        self.rank = rank
+        self.rank = torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device)
         self.inverse = 1 / self.rank
         self.discount = (1 + self.rank).log2_().reciprocal_()
-
-    def at(self, rank: Tensor) -> RankTables:
-        """Return tables of some ranks, float64, ascending; ``ideal`` is that of the first ranks as before."""
-        tables = copy(self)
-        tables._set(rank)
-        return tables
+        self.ideal = torch.zeros(n_ranks + 1, dtype=torch.float64, device=device)
+        torch.cumsum(self.discount, 0, out=self.ideal[1:])
 
 
 def ranking_statistics(

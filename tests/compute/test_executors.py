@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
-from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -17,13 +13,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from hgld.cli import app
-from hgld.compute.compiled import is_compiled
 from hgld.compute.executors import LocalExecutor, Part, Slot, Task
 from hgld.errors import ConfigurationError
 from hgld.tables.embeddings import read_embeddings
 from tests.compute.engine_world import World
 from tests.compute.test_processes import TASK
-from tests.slurm_cluster import SlurmCluster
 
 
 @pytest.fixture
@@ -82,7 +76,6 @@ def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.Monke
             (*world.embed("other.npy"), "--executor", "ray", "--parts", "2", "--ray", "gpus=1"),
             "--ray is gpus=1; expected",
         ),
-        (world.evaluate(*engine, "2"), "--part writes to the folder of --counts; name one"),
         (("evaluate", "--embeddings", str(world.folder / "folder")), "folder: 2 parts of 3; write the others"),
     ]:
         assert message in " ".join(CliRunner().invoke(app, list(options)).output.split())
@@ -90,75 +83,6 @@ def test_parts_are_the_same_command_line(world: World, monkeypatch: pytest.Monke
         monkeypatch.setenv(name, value)
     refused = CliRunner().invoke(app, [*world.embed("e.npy"), *engine, "2"])
     assert "does not divide its work among them" in " ".join(refused.output.split())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not is_compiled(), reason="distractors are counted by compiled loops")
-class TestEngines:
-    def test_processes(self, world: World) -> None:
-        world.fail("killed", "slow")
-        for log in world.require_same_results("--executor", "local", "--parts", "3", "--max-running", "2"):
-            assert "/3 was killed; it is run again" in log
-
-    def test_slurm(self, world: World, cluster: SlurmCluster) -> None:
-        world.environment |= cluster.variables
-
-        def lose_nodes() -> None:
-            for _ in ("embedding", "counting"):
-                while not (world.folder / "lost").exists():
-                    threading.Event().wait(0.1)
-                node, job = (world.folder / "lost").read_text().split()
-                (world.folder / "lost").unlink()
-                cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=lost")
-                cluster.start_again(job)
-                cluster.run("scontrol", "update", f"NodeName={node}", "State=RESUME", check=False)  # or it is up
-
-        losing = threading.Thread(target=lose_nodes, daemon=True)
-        losing.start()
-        world.fail("killed", "node", "slow")
-        engine = ("--executor", "slurm", "--parts", "3", "--sbatch", "--time=10")
-        # A step sets variables that would be settings of the jobs: it has a node of its own, but they any.
-        logs = world.require_same_results(*engine, before=("srun", "--ntasks=1", "--time=5", "--nodelist=n0"))
-        losing.join(60)
-        assert not losing.is_alive()
-        assert all("it is submitted again to resume" in log for log in logs)
-        world.require_same_audit("--executor", "slurm", "--parts", "2")
-
-    def test_ray(self, world: World, ray_nodes: str) -> None:
-        world.fail("killed", "node", "slow")
-        world.environment["RAY_ADDRESS"] = ray_nodes
-        for log in world.require_same_results("--executor", "ray", "--parts", "3", "--ray", "num_cpus=1"):
-            assert "/3 was killed; it is run again" in log
-        waits = world.evaluate("--counts", "waits", "--executor", "ray", "--parts", "2", "--ray", "num_cpus=2")
-        command = [sys.executable, "-m", "hgld", *waits]
-        with subprocess.Popen(
-            command, env=world.environment, cwd=world.folder, stderr=subprocess.PIPE, text=True
-        ) as child:
-            overdue = threading.Timer(60, child.kill)
-            overdue.start()
-            assert child.stderr is not None
-            assert any(
-                "no node of the Ray cluster has num_cpus=2; parts wait for one" in line for line in child.stderr
-            )
-            child.terminate()
-            child.communicate()
-        overdue.cancel()
-        assert child.returncode == 130
-
-
-@pytest.fixture
-def ray_nodes(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Address of a Ray cluster: a head that runs no task, and three nodes of a core each."""
-    cluster_utils = pytest.importorskip("ray.cluster_utils")
-    for name, value in world.environment.items():
-        monkeypatch.setenv(name, value)
-    nodes = cluster_utils.Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
-    try:
-        for _ in range(3):
-            nodes.add_node(num_cpus=1)
-        yield nodes.address
-    finally:
-        nodes.shutdown()
 
 
 @given(n_items=st.integers(0, 100), count=st.integers(1, 30))

@@ -52,8 +52,6 @@ def test_rows_and_columns_are_those_of_the_joined_tensor(
     for outside in (len(joined), -len(joined) - 1):
         with pytest.raises(IndexError, match=f"{outside} are not all among {len(joined)} rows"):
             parted[torch.tensor([outside])]
-    if start < stop:
-        assert torch.equal(parted.rows(start, stop).whole(), joined[start:stop])
     assert torch.equal(PartedTensor([parted, parted]).whole(), torch.cat([joined, joined]))
 
 

@@ -1,32 +1,27 @@
 """Evaluations with distractors, against those of a gallery in one piece, where they are images of other classes."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.compute import scoring
-from hgld.compute.compiled import is_compiled
-from hgld.compute.executors import Part
 from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Distance
-from hgld.evaluation.distractors import DistractorCounts
-from hgld.evaluation.evaluate import EvaluationConfig, build_task, count_distractors, evaluate_tasks
+from hgld.evaluation.evaluate import EvaluationConfig, build_task, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig, Ties
-from hgld.evaluation.results import RetrievalResult, read_per_query
+from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask, with_distractors
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
 from tests.commands import run_hgld
 
-counts_distractors = pytest.mark.skipif(not is_compiled(), reason="distractors are counted by compiled loops")
 METRICS = ("H-AP", "NDCG", "ASI", "wAP", "mAP@R", "R@1", "hF", "mistake_severity")
 
 
@@ -73,8 +68,6 @@ def assert_same(result: RetrievalResult, expected: RetrievalResult) -> None:
     assert result.counts["gallery"] == expected.counts["gallery"]
 
 
-@counts_distractors
-@settings(deadline=None)
 @given(
     seed=st.integers(0, 2**16),
     n=st.integers(1, 5),
@@ -82,13 +75,12 @@ def assert_same(result: RetrievalResult, expected: RetrievalResult) -> None:
     n_distractors=st.integers(1, 90),
     n_levels=st.integers(1, 3),
     coarse=st.booleans(),
-    ties=st.sampled_from(["pessimistic", "optimistic"]),
+    ties=st.sampled_from(["pessimistic", "optimistic", "heaviside"]),
     distance=st.sampled_from(["cosine", "euclidean", "poincare"]),
     block_size=st.integers(1, 5),
     width=st.integers(1, 50),
-    n_parts=st.integers(1, 5),
 )
-def test_counted_distractors_give_the_numbers_of_one_piece(
+def test_distractors_in_parts_give_the_numbers_of_one_piece(
     seed: int,
     n: int,
     n_gallery: int,
@@ -99,7 +91,6 @@ def test_counted_distractors_give_the_numbers_of_one_piece(
     distance: Distance,
     block_size: int,
     width: int,
-    n_parts: int,
 ) -> None:
     world = World(seed, n, n_gallery, n_distractors, n_levels, coarse)
     config = EvaluationConfig(
@@ -107,23 +98,9 @@ def test_counted_distractors_give_the_numbers_of_one_piece(
         ranking=RankingConfig(block_size=block_size, ties=ties, distance=distance),
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hgld.evaluation.evaluate._LEAST_IMAGES_PER_POSITIVE", 0)
         patch.setitem(scoring._WIDTH, "cpu", width)
         patch.setattr("hgld.evaluation.evaluate.warn_without_positives", lambda *arguments: None)
-        expected = evaluated(world.whole, config)
-        result = evaluated(world.task, config)
-        assert result.settings["distractors"] == "counted before each positive"
-        assert_same(result, expected)
-        counts = [count_distractors([world.task], config, Part(part + 1, n_parts)) for part in range(n_parts)]
-        total = {
-            name: DistractorCounts(first.queries, np.sum([each[name].counts for each in counts], axis=0))
-            for name, first in counts[0].items()
-        }
-        assert_same(evaluated(world.task, replace(config, distractor_counts=total)), expected)
-        patch.setattr("hgld.evaluation.evaluate._ranking_by_counting", lambda *arguments: None)
-        dense = evaluated(world.task, config)
-        assert dense.settings["distractors"] == "sorted with all other images"
-        assert_same(dense, expected)
+        assert_same(evaluated(world.task, config), evaluated(world.whole, config))
 
 
 @pytest.mark.parametrize("several_labels", [False, True])
@@ -148,12 +125,7 @@ def test_large_galleries(several_labels: bool) -> None:
     )
     whole = build_task(queries, own, torch.cat([gallery, distractors]), all_labels)
     config = EvaluationConfig(ranking=RankingConfig(block_size=4))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hgld.evaluation.evaluate._LEAST_IMAGES_PER_POSITIVE", 0)
-        result = evaluated(task, config)
-    way = "counted before each positive" if is_compiled() else "sorted with all other images"
-    assert result.settings["distractors"] == way
-    assert_same(result, evaluated(whole, config))
+    assert_same(evaluated(task, config), evaluated(whole, config))
 
 
 # Files
@@ -184,56 +156,21 @@ def files(tmp_path: Path) -> list[object]:
     return ["evaluate", *options, "--labels", tmp_path / "labels.csv", "--distractor-embeddings", tmp_path / "r1m"]
 
 
-@counts_distractors
-def test_parts_of_distractors_add_up(files: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(scoring._WIDTH, "cpu", 64)
-    counts = tmp_path / "counts"
-    whole = run(*files, "--json", "--per-query", tmp_path / "whole.parquet")
-    assert json.loads(whole[: whole.rindex("}") + 1])["results"][0]["counts"]["gallery"] == 1055
-    for number in (3, 1):
-        assert run(*files, "--counts", counts, "--part", f"{number}/3").strip() == str(
-            counts / f"{number}-of-3.parquet"
-        )
-    assert "run --part N/3 for N = 2" in run(*files, "--counts", counts, code=1)
-    run(*files, "--counts", counts, "--part", "2/3", "--metric", "R@1")  # metrics do not matter
-    assert run(*files, "--counts", counts, "--part", "2/3").strip().endswith("2-of-3.parquet: up to date")
-    merged = run(*files, "--counts", counts, "--json", "--per-query", tmp_path / "merged.parquet")
-    assert merged.replace("merged", "whole") == whole
-    first, second = (read_per_query(tmp_path / f"{name}.parquet")[0] for name in ("whole", "merged"))
-    assert_same(second, first)
-    (counts / "2-of-4.parquet").write_bytes((counts / "2-of-3.parquet").read_bytes())
-    assert "counts of 3 and 4 parts" in run(*files, "--counts", counts, code=1)
-    (counts / "2-of-4.parquet").unlink()
-    np.save(tmp_path / "r1m" / "3.npy", np.ones((2, 8)))
-    (tmp_path / "r1m" / "3.ids.txt").write_text("a\nb\n")
-    assert "run --part N/3 for N = 1-3" in run(*files, "--counts", counts, code=1)
-
-
-@counts_distractors
-def test_a_killed_part_leaves_no_counts(files: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*arguments: object, **options: object) -> None:
-        raise KeyboardInterrupt
-
-    part = (*files, "--counts", tmp_path / "counts", "--part", "1/1")
-    with monkeypatch.context() as patch:
-        patch.setattr("pyarrow.parquet.write_table", fail)
-        run(*part, code=130)
-    assert not list((tmp_path / "counts").glob("*.parquet"))
-    assert run(*part).strip() == str(tmp_path / "counts" / "1-of-1.parquet")
+def test_distractors_in_a_folder_are_counted_in_the_gallery(files: list[object]) -> None:
+    (result,) = json.loads(run(*files, "--json"))["results"]
+    assert (result["counts"]["gallery"], result["counts"]["distractors"]) == (1055, 1005)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--part", "1/2"], "`part` writes to the folder of --counts; name one"),
-        (["--counts", "c", "--part", "1/2", "--precision", "float64"], "distractors cannot be counted in parts here"),
-        (["--worst", "3"], "need labels of all images, and no --distractor-embeddings"),
+        (["--worst", "3"], "needs labels of all images, and no --distractor-embeddings"),
         (["--write-predictions", "p.csv"], "give distractors as one file"),
     ],
 )
 def test_what_distractors_do_not_allow(files: list[object], options: list[str], message: str, tmp_path: Path) -> None:
     options = [str(tmp_path / option) if option == "p.csv" else option for option in options]
-    assert message.replace("`part`", "--part") in " ".join(run(*files, *options, code=1).split())
+    assert message in " ".join(run(*files, *options, code=1).split())
 
 
 def test_a_gallery_of_parts_gives_the_numbers_of_one_file(files: list[object], tmp_path: Path) -> None:
