@@ -1,4 +1,4 @@
-"""Audit a data set: copies of images, labels that are probably wrong, superclasses that mislead, and annotators."""
+"""Audit a data set: copies of images, and labels that are probably wrong."""
 
 import lazy_loader
 

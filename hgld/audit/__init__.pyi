@@ -1,7 +1,3 @@
-from .annotators import AnnotatorReport as AnnotatorReport
-from .annotators import AnnotatorsAudit as AnnotatorsAudit
-from .annotators import audit_annotators as audit_annotators
-from .annotators import dawid_skene as dawid_skene
 from .duplicates import ALTERATIONS as ALTERATIONS
 from .duplicates import Duplicates as Duplicates
 from .duplicates import DuplicatesConfig as DuplicatesConfig
@@ -13,7 +9,3 @@ from .label_errors import LabelErrorsConfig as LabelErrorsConfig
 from .label_errors import LevelErrors as LevelErrors
 from .label_errors import find_label_errors as find_label_errors
 from .label_errors import label_errors_table as label_errors_table
-from .tree_defects import TreeAudit as TreeAudit
-from .tree_defects import TreeDefect as TreeDefect
-from .tree_defects import audit_tree as audit_tree
-from .tree_defects import find_tree_defects as find_tree_defects

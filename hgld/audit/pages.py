@@ -1,4 +1,4 @@
-"""Pages and a figure of what an audit found: copies side by side, and labels that the nearest images contradict."""
+"""Pages of what an audit found: copies side by side, and labels that the nearest images contradict."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from hgld.audit.label_errors import LevelErrors
 from hgld.datasets.manifest import Manifest
 from hgld.errors import counted
 from hgld.evaluation.retrieval_task import label_judgements
-from hgld.figures.comparisons import Line, LineStyle, Panel, draw_panels
-from hgld.figures.style import LINES, level_styles
+from hgld.figures.style import level_styles
 from hgld.hierarchy.label_matrix import take_images
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
 from hgld.inspection.queries import TopK
@@ -92,24 +91,6 @@ def write_label_errors_page(
         levels=level_styles(len(manifest.level_names), manifest.level_names),
         explanation=_CONTRADICTED,
     )
-
-
-def draw_margins(path: Path, found: Sequence[LevelErrors], level_names: Sequence[str]) -> None:
-    """Draw how many of the given labels, and of random ones, have at most each margin; a panel per level."""
-    given, random = LineStyle(LINES[0], thick=True), LineStyle(LINES[1], dashed=True)
-    panels = []
-    for errors in found:
-        lines = [
-            Line(title, style, margins, np.linspace(0, 100, len(margins))[None])
-            for title, style, margins in (
-                ("given labels", given, errors.margins),
-                ("random labels", random, errors.random_margins),
-            )
-        ]
-        share = "% of classes" if errors.level else "% of images"
-        name = level_names[errors.level].replace("_", " ")
-        panels.append(Panel(name, lines, "margin of the votes", share))
-    draw_panels(path, panels)
 
 
 def _photos(manifest: Manifest, root: Path) -> PhotoSource:

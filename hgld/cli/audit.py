@@ -1,4 +1,4 @@
-"""``hgld audit``: what is wrong with a data set, and with what its labels rest on."""
+"""``hgld audit``: copies of images in a data set, and labels that are probably wrong."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from hgld.cli.base import (
-    OUT_FOLDER,
     PART,
     App,
     ExecutionConfig,
-    Taxonomy,
     app,
     out_file,
     writable_file,
@@ -30,21 +28,9 @@ from hgld.progress import TerminalProgress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from hgld.audit import (
-        AnnotatorsAudit,
-        Duplicates,
-        DuplicatesConfig,
-        LabelErrorsConfig,
-        LevelErrors,
-        TreeAudit,
-    )
+    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig, LevelErrors
     from hgld.audit.parts import AuditParts
     from hgld.datasets.manifest import Manifest
-    from hgld.review.agreement import AgreementConfig, Estimate
-
-#: Largest number of rows of a table that is printed.
-_SHOWN = 5
-
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -191,132 +177,6 @@ def labels(
             typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
 
 
-@audit.command()
-def tree(
-    *,
-    clean: Path,
-    out: Annotated[Path, out_file(".csv", ".parquet")],
-    classes: list[Path] | None = None,
-    taxonomy: Taxonomy = None,
-) -> None:
-    """Find defects of the superclasses that suggestions rest on, and the labels that each of them touches.
-
-    Superclasses are redundant, on a cycle, too general to tell a group, or above or below classes of several groups.
-
-    Example: hgld audit tree clean.parquet -o tree.csv
-
-    Args:
-        clean: Clean table from hgld clean, for the labels.
-        out: Table to write: .csv or .parquet.
-        classes: Tables of classes from hgld scrape. Default: *.classes.parquet beside CLEAN.
-    """
-    from hgld.tables import find_classes_tables
-
-    typer.echo(_audit_tree(clean, classes or find_classes_tables(clean), taxonomy, out))
-    typer.echo(out)
-
-
-@audit.command()
-@options_of("hgld.review.agreement:AgreementConfig", n_resamples="--resamples", confidence=None)
-def annotators(
-    *,
-    files: list[Path],
-    out: Annotated[Path, out_file(".csv", ".parquet")],
-    clusters: Path | None = None,
-    taxonomy: Taxonomy = None,
-    config: AgreementConfig,
-) -> None:
-    """Find what annotators confuse, whether order and suggestions change their decisions, and how good they are.
-
-    From three annotators on, the most probable group of each disputed label is estimated, too (Dawid and Skene).
-
-    Example: hgld audit annotators review/ada.sqlite review/ben.sqlite --clusters clusters.parquet -o disputed.csv
-
-    Args:
-        files: A file for each annotator: a store of hgld review (.sqlite), or CSV decisions.
-        out: Table of disputed labels to write: .csv or .parquet.
-        clusters: Clusters with suggestions, also to count landmarks as well as labels. Default: none.
-    """
-    from hgld.io.files import require_other_file
-
-    require_other_file(out, files)
-    typer.echo(_audit_annotators(files, out, config, clusters=clusters, taxonomy=taxonomy))
-    typer.echo(out)
-
-
-@audit.command()
-def report(
-    *,
-    manifest: Path,
-    out: Annotated[Path, OUT_FOLDER],
-    root: Path | None = None,
-    embeddings: Path | None = None,
-    hierarchy: Path | None = None,
-) -> None:
-    """Run every audit that the inputs allow; write tables, pages, a figure and a summary, audit.md, to a folder.
-
-    With embeddings, it looks for wrong labels as well as copies. With a hierarchy, it writes a queue of what to
-    decide on again, and audits the superclasses (the clean table and *.classes.parquet beside it) and the annotators
-    (review/*.sqlite).
-
-    hgld release --audit takes the summary into the datasheet.
-
-    Example: hgld audit report manifest.parquet --embeddings embeddings.npy -o audit/
-
-    Args:
-        manifest: Manifest of the images.
-        out: Folder to write.
-        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
-        embeddings: Embeddings of the images, of a model that has not learnt these labels. Default: only copies.
-        hierarchy: Hierarchy of the manifest; the tables and reviews beside it are audited, too. Default: none.
-    """
-    from hgld.audit import DuplicatesConfig, LabelErrorsConfig, find_duplicates, find_label_errors
-    from hgld.audit.pages import draw_margins
-    from hgld.io.files import atomic_write
-
-    images = _AuditedImages.read(manifest, root, embeddings)
-    copies, config = DuplicatesConfig(), LabelErrorsConfig()
-    out.mkdir(parents=True, exist_ok=True)
-    with TerminalProgress("audit", "images") as progress:
-        duplicates = find_duplicates(images.manifest, images.root, images.vectors, copies, progress=progress)
-    sections = {"Copies": _format_duplicates(duplicates)}
-    _write_duplicates(images, duplicates, copies, out / "copies.csv", out / "copies.html")
-    if embeddings is not None:
-        errors = find_label_errors(images.manifest, images.vectors, config)
-        sections["Labels"] = _format_label_errors(errors, images.manifest.level_names)
-        _write_label_errors(images, errors, config, out / "labels.csv", out / "labels.html")
-        draw_margins(out / "labels.png", errors, images.manifest.level_names)
-        typer.echo(out / "labels.png")
-        if hierarchy is not None:
-            sections["Labels"] += "\n" + _write_queue(images, errors, config, hierarchy, out / "queue")
-            typer.echo(out / "queue")
-    if hierarchy is not None:
-        sections |= _audit_sources(hierarchy, out)
-    texts = [f"## {heading}\n\n```text\n{text}\n```" for heading, text in sections.items()]
-    with atomic_write(out / "audit.md") as draft:
-        draft.write_text("\n\n".join([f"# Audit of {manifest.name}", *texts]) + "\n", encoding="utf-8")
-    typer.echo("\n".join([*sections.values(), str(out / "audit.md")]))
-
-
-def _audit_sources(hierarchy: Path, out: Path) -> dict[str, str]:
-    """Audit the superclasses and the annotators behind a hierarchy, as far as these are beside it."""
-    from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
-    from hgld.review.agreement import AgreementConfig
-    from hgld.tables import find_classes_tables
-
-    sections, taxonomy = {}, find_annotations(hierarchy).get("taxonomy")
-    clean, classes = find_input_tables(hierarchy).clean, find_classes_tables(hierarchy)
-    if clean is not None and classes:
-        sections["Superclasses"] = _audit_tree(clean, classes, taxonomy, out / "tree.csv")
-        typer.echo(out / "tree.csv")
-    stores = sorted((hierarchy.parent / "review").glob("*.sqlite"))
-    if len(stores) > 1:
-        disputed = out / "disputed.csv"
-        sections["Annotators"] = _audit_annotators(stores, disputed, AgreementConfig(), taxonomy=taxonomy)
-        typer.echo(disputed)
-    return sections
-
-
 class _AuditedImages(NamedTuple):
     """Images to audit, with their embeddings."""
 
@@ -399,35 +259,13 @@ def _write_queue(
     return f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}"
 
 
-def _audit_tree(clean: Path, classes: Sequence[Path], taxonomy: Path | None, out: Path) -> str:
-    """Write the table of defects of superclasses; return what was found."""
-    from hgld.audit import audit_tree
-    from hgld.tables import input_digests
-
-    result = audit_tree(clean, classes, taxonomy)
-    inputs = input_digests(clean=clean, classes=classes, taxonomy=taxonomy)
-    _write_table(out, result.to_arrow(), "tree_defects/1", "audit tree", inputs)
-    return _format_tree(result)
-
-
-def _audit_annotators(files: Sequence[Path], out: Path, config: AgreementConfig, **inputs: Path | None) -> str:
-    """Write the table of disputed labels; return what was found."""
-    from hgld.audit import audit_annotators
-    from hgld.tables import input_digests
-
-    result = audit_annotators(files, config, **inputs)
-    digests = input_digests(decisions=files, **inputs)
-    _write_table(out, result.to_arrow(), "disputed_labels/1", "audit annotators", digests, config)
-    return _format_annotators(result)
-
-
 def _write_table(
-    out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], config: object = None
+    out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], config: object
 ) -> None:
     from hgld.tables import Provenance
     from hgld.tables.parquet import write_results
 
-    write_results(out, table, kind, Provenance(command, {} if config is None else vars(config), inputs))
+    write_results(out, table, kind, Provenance(command, vars(config), inputs))
 
 
 def _format_duplicates(found: Duplicates) -> str:
@@ -458,70 +296,3 @@ def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str
 def _format_recall(shares: Mapping[str, float]) -> str:
     rows = [[name, f"{100 * share:.0f}%"] for name, share in shares.items()]
     return "\n".join(aligned(["altered copies", "found"], rows))
-
-
-def _format_tree(result: TreeAudit) -> str:
-    from hgld.audit.tree_defects import PROBLEMS
-
-    totals = []
-    for problem, meaning in PROBLEMS.items():
-        touched = [defect.labels for defect in result.defects if defect.problem == problem]
-        totals.append([problem, len(touched), len(set().union(*touched)), meaning])
-    rows = [
-        [len(defect.labels), defect.problem, f"{result.names[defect.item]} ({defect.item})", defect.detail]
-        for defect in result.defects[:_SHOWN]
-    ]
-    unknown = len(result.landmarks.keys() - result.names.keys())
-    return lines(
-        f"{len(result.names):,} classes for {counted(len(result.landmarks), 'label')}",
-        unknown > 0 and f"{counted(unknown, 'label')} without a class in the tables",
-        aligned(["problem", "found", "labels", ""], totals),
-        bool(rows) and ["", *aligned(["labels", "problem", "class", ""], rows)],
-    )
-
-
-def _format_annotators(result: AnnotatorsAudit) -> str:
-    agreement, difference = result.agreement, result.difference
-    levels = [
-        [level, *(_with_interval(measures.alpha) for measures in (each.by_label, each.by_landmark) if measures)]
-        for level, each in result.levels.items()
-    ]
-    groups = [
-        [group.category, group.both, group.only_one, _with_interval(group.estimate)]
-        for group in agreement.groups[:_SHOWN]
-        if group.only_one
-    ]
-    confused = [[*names, n] for names, n in result.confused[:_SHOWN]]
-    rows = [
-        [
-            each.annotator,
-            each.labels,
-            "–" if isnan(each.seconds) else f"{each.seconds:.1f}",
-            _with_interval(each.quality),
-        ]
-        for each in result.annotators
-    ]
-    changes = [
-        [each.annotator, title, f"{change.first:.2f}", f"{change.second:.2f}", _with_interval(change.difference)]
-        for each in result.annotators
-        for title, change in each.changes.items()
-        if not isnan(change.difference.value)
-    ]
-    return lines(
-        f"{counted(agreement.labels, 'label')} decided by two or more of {len(rows)} annotators, "
-        f"{len(agreement.disagreements):,} of them differently",
-        ["", *aligned(["Krippendorff's alpha", "by label", "by landmark"][: len(levels[0])], levels)],
-        bool(groups) and ["", *aligned(["least agreement", "both", "one only", "agreement"], groups)],
-        bool(confused) and ["", *aligned(["confused most", "with", "labels"], confused)],
-        ["", *aligned(["annotator", "labels", "seconds", "estimated right"], rows)],
-        bool(changes) and ["", *aligned(["annotator", "", "from", "to", "change"], changes)],
-        "",
-        f"two annotators differ on {_with_interval(difference, 3)} of the labels; to know this to 0.01, "
-        f"{result.needed:,} of {counted(result.n_labels, 'label')} must be decided twice",
-    )
-
-
-def _with_interval(estimate: Estimate, digits: int = 2) -> str:
-    if isnan(estimate.value):
-        return "–"
-    return f"{estimate.value:.{digits}f} [{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]"

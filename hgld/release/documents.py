@@ -57,12 +57,10 @@ _COMMONS = "commons.wikimedia.org"
 NOBODY = "No annotator has reviewed the labels."
 
 
-def write_documents(folder: Path, facts: ReleaseFacts, models: Path | None = None, audit: Path | None = None) -> None:
-    """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder; those of models and audits are quoted."""
-    values = _placeholders(facts) | {
-        "models": "" if models is None else _models_section(models),
-        "audit": "" if audit is None else _audit_section(audit),
-    }
+def write_documents(folder: Path, facts: ReleaseFacts, models: Path | None = None) -> None:
+    """Write ``README.md``, ``datasheet.md`` and ``LICENSE`` to a folder; the card quotes a comparison of models."""
+    values = _placeholders(facts)
+    values["models"] = "" if models is None else _models_section(models)
     for name in ("README.md", "datasheet.md", "LICENSE"):
         text = Template(template(name)).substitute(values)
         (folder / name).write_text(text, encoding="utf-8", newline="\n")
@@ -152,15 +150,6 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
     if without_page == len(facts.hierarchy):
         texts |= {"links": "", "contents": f"the labels of {words['entities']}"}
     return texts
-
-
-def _audit_section(audit: Path) -> str:
-    """Return what an audit found, from ``audit.md`` of ``hgld audit report``, for the datasheet."""
-    text = audit.read_text(encoding="utf-8", errors="replace")
-    if not text.startswith("# Audit of "):
-        raise InputError(f"{audit}: not the summary of an audit; name audit.md of hgld audit report")
-    sections = text.partition("\n## ")[2]
-    return "\n\n`hgld audit` found:\n\n### " + sections.replace("\n## ", "\n### ").rstrip()
 
 
 def _models_section(models: Path) -> str:

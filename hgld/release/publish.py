@@ -57,7 +57,6 @@ def write_release(
     taxonomy: Path | None = None,
     corrections: Path | None = None,
     models: Path | None = None,
-    audit: Path | None = None,
     force: bool = False,
 ) -> ReleaseSummary | None:
     """Write a release folder.
@@ -74,7 +73,6 @@ def write_release(
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
         corrections: Corrections that the hierarchy was built with. Default: found in the same way.
         models: results.parquet of hgld compare-models, to say how models do on it. Default: not said.
-        audit: audit.md of hgld audit report, to say what it found. Default: not said.
         force: Write the release again if it is up to date, and discard edits of its files.
 
     Returns:
@@ -104,7 +102,7 @@ def write_release(
             (draft / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(path, draft / name)
         validated = write_croissant(draft, facts)
-        write_documents(draft, facts, models, audit)
+        write_documents(draft, facts, models)
         checksums = "".join(f"{sha256_of(draft / name)}  {name}\n" for name in files_in(draft))
         (draft / CHECKSUMS).write_text(checksums, encoding="utf-8")
         if not force and (out / CHECKSUMS).is_file() and (out / CHECKSUMS).read_text(encoding="utf-8") == checksums:

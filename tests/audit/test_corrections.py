@@ -1,7 +1,6 @@
 """From photographs that contradict a group to a corrected hierarchy: the queue, the page with undo, build, why."""
 
 import datetime
-import re
 import signal
 from pathlib import Path
 
@@ -13,9 +12,7 @@ from selenium.webdriver import Chrome
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.compare import compare_files
 from hgld.io.settings import to_yaml
-from hgld.review.session import LabelAction, ReviewSession
-from hgld.review.store import open_store
-from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, read_table, write_table
+from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
 from hgld.tables.embeddings import write_embeddings
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from tests.assertions import not_none
@@ -24,7 +21,6 @@ from tests.release.conftest import FACTS
 from tests.review.page.page_server import Server
 from tests.review.page.tab import open_tab, wait_for
 from tests.review.photograph_files import jpeg, write_photographs
-from tests.review.sessions import GROUPS, label
 
 LAKE, LAGOON, RESERVOIR = ("Q23397", "lake"), ("Q187223", "lagoon"), ("Q131681", "reservoir")
 MOUNTAIN, SUMMIT = ("Q8502", "mountain"), ("Q207326", "summit")
@@ -159,29 +155,6 @@ def test_corrections_replace_decisions_on_labels_and_landmarks(project: Path) ->
 
     changes = not_none(compare_files(project / "hierarchy.parquet", project / "corrected.parquet").explanation)
     assert {cause.cause: (cause.moved, cause.lost) for cause in changes.causes} == {"decisions": (3, 1)}
-
-
-def test_report_audits_what_is_beside_the_hierarchy(project: Path) -> None:
-    rows = [
-        {"item": item, "label": name, "subclass_of": []} for item, name in (LAKE, LAGOON, RESERVOIR, MOUNTAIN, SUMMIT)
-    ]
-    classes = CLASSES.schema.empty_table().from_pylist(rows, CLASSES.schema)
-    write_table(project / "scraped.classes.parquet", CLASSES, classes, Provenance("scrape", {}, {}))
-    for name, group in (("ada", "lake"), ("ben", "church")):
-        with open_store(project / "review" / f"{name}.sqlite", name) as store:
-            session = ReviewSession([label(1), label(2)], GROUPS, store)
-            session.decide({"Q1": 0, "Q2": 0}, LabelAction("group", "lake"))
-            session.decide({"Q1": session.version("Q1")}, LabelAction("group", group))
-    files = ("--embeddings", project / "e.npy", "--hierarchy", project / "hierarchy.parquet")
-    output = run("audit", "report", project / "m.parquet", *files, "-o", project / "audit")
-    text = (project / "audit/audit.md").read_text()
-    assert re.findall("^## (.*)", text, re.MULTILINE) == ["Copies", "Labels", "Superclasses", "Annotators"]
-    assert "to decide again: 1 label, 1 single landmark\n```\n" in text
-    assert "\n5 classes for 5 labels\n" in text
-    assert "2 labels decided by two or more of 2 annotators, 1 of them differently" in text
-    found = {path.name for path in (project / "audit").iterdir()}
-    assert found >= {"copies.csv", "labels.csv", "labels.png", "queue", "tree.csv", "disputed.csv", "audit.md"}
-    assert output.endswith(f"{project / 'audit/audit.md'}\n")
 
 
 def test_wrong_inputs_are_explained(project: Path) -> None:

@@ -217,16 +217,3 @@ def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:
         LabelErrorsConfig(neighbours=0)
     with pytest.raises(InputError, match="no class has two images"):
         find_label_errors(manifest.take(np.array([0, 12, 24])), embeddings(folder)[[0, 12, 24]])
-
-
-def test_report_has_what_its_inputs_allow(folder: Path) -> None:
-    command, out = ["audit", "report", str(folder / "manifest.csv"), "-o", str(folder / "audit")], folder / "audit"
-    run_hgld(*command)
-    assert {path.name for path in out.iterdir()} == {"copies.csv", "copies.html", "audit.md"}
-    run_hgld(*command, "--embeddings", folder / "e.npy")
-    assert {path.name for path in out.iterdir()} == {
-        *("copies.csv", "copies.html", "labels.csv", "labels.html", "labels.png", "audit.md")
-    }
-    text = (out / "audit.md").read_text()
-    assert text.startswith("# Audit of manifest.csv\n\n## Copies\n\n```text\n85 images, ")
-    assert "\n```\n\n## Labels\n\n```text\nkind: 1 of 84 images contradicted; " in text

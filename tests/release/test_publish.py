@@ -354,17 +354,6 @@ def test_card_says_how_models_do(built: Path, released: Path, tmp_path: Path) ->
         release(built, released, models=path)
 
 
-def test_datasheet_says_what_an_audit_found(built: Path, released: Path, tmp_path: Path) -> None:
-    before = (released / "datasheet.md").read_text()
-    path = tmp_path / "audit.md"
-    path.write_text("# Audit of m.parquet\n\n## Copies\n\n- 3 images\n\n## Labels\n\n- kind: 1 of 3 images\n")
-    release(built, released, audit=path)
-    found = "\n\n`hgld audit` found:\n\n### Copies\n\n- 3 images\n\n### Labels\n\n- kind: 1 of 3 images"
-    assert (released / "datasheet.md").read_text().replace(found, "") == before
-    with pytest.raises(InputError, match="decisions.csv: not the summary of an audit; name audit.md of hgld audit"):
-        release(built, released, audit=built.with_name("decisions.csv"))
-
-
 def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:
     name = 'A "quoted": name, $version'
     release(built, tmp_path / "release", with_facts(name=name))
