@@ -257,7 +257,7 @@ def measure_agreement(
     shared = sorted(label_id for label_id, count in times_decided.items() if count >= 2)
     if landmarks is not None:
         require_landmark_counts(shared, opinions, landmarks)
-    categories, codes = encode_categories(opinions, shared)
+    categories, codes = _encode_categories(opinions, shared)
     counts = None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
     everything = _subset_agreement(opinions, codes, counts, config, np.full(len(shared), True))
     assert everything is not None
@@ -311,7 +311,7 @@ def _require_common_labels(opinions: Sequence[Opinions]) -> None:
             )
 
 
-def encode_categories(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[Category], Codes]:
+def _encode_categories(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[Category], Codes]:
     """Return the categories in use, and their numbers by label and annotator, shape (n_labels, n_annotators)."""
     rows = [
         [category(annotator.decisions[key]) if key in annotator.decisions else None for annotator in opinions]
