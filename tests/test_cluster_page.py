@@ -34,7 +34,7 @@ def without_gpus(script: str) -> str:
 
 
 def test_the_page_has_the_scripts_that_are_run() -> None:
-    assert scripts().keys() == {"train", "evaluate", "embed", "merge", "dump"}
+    assert scripts().keys() == {"train", "evaluate", "embed", "merge"}
     for script in scripts().values():
         run_child(["bash", "-n", "-c", script])
 

@@ -33,7 +33,7 @@ ScrapeStatus = Literal[
 SCRAPE_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
     "ok": "At least one value was found.",
     "no_instance_of": 'The item has no value of "instance of".',
-    "no_item": "The page has no item (sources api and dump).",
+    "no_item": "The page has no item (source api).",
     "no_infobox": "The page shows no infobox (source html).",
     "item_missing": "The page names an item that was deleted.",
     "missing": "The page does not exist.",
@@ -48,21 +48,19 @@ ENTITY_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
     for status, meaning in SCRAPE_STATUS_MEANINGS.items()
 }
 
-ScrapeSource = Literal["api", "html", "dump"]
+ScrapeSource = Literal["api", "html"]
 #: Where "instance of" values are from.
 SCRAPE_SOURCE_MEANINGS: Mapping[ScrapeSource, str] = {
     "api": "The APIs of Wikidata and Wikimedia Commons.",
     "html": "The category pages of Wikimedia Commons.",
-    "dump": "A dump of Wikidata.",
 }
 
-RouteStep = Literal["direct", "hard_redirect", "soft_redirect", "commons_category", "topic"]
+RouteStep = Literal["direct", "hard_redirect", "soft_redirect", "topic"]
 #: Steps from the category of a landmark to its item; the column has them joined by :data:`ROUTE_SEPARATOR`.
 ROUTE_STEP_MEANINGS: Mapping[RouteStep, str] = {
     "direct": "None: the item is linked to the category itself.",
     "hard_redirect": "A redirect of MediaWiki to another category.",
     "soft_redirect": "A template that names another category.",
-    "commons_category": "The item names the category in its property P373 (source dump).",
     "topic": "The item of the category names its main topic (P301), which is the item of the landmark.",
 }
 ROUTE_SEPARATOR = "+"

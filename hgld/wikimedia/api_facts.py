@@ -13,10 +13,9 @@ asks.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from operator import attrgetter
 from sys import intern
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -46,7 +45,6 @@ Text = Annotated[str, StringConstraints(min_length=1)]
 _EmptyListAsMap = BeforeValidator(lambda value: {} if value == [] else value)
 
 D = TypeVar("D", bound=BaseModel)
-S = TypeVar("S")
 
 WIKIMEDIA_CATEGORY = "Q4167836"
 #: Limit of the parts of one response, far above what fifty pages need.
@@ -142,27 +140,11 @@ class _Sitelinks(Document):
     commonswiki: _Sitelink | None = None
 
 
-class Entity(Document):
-    """An entity that exists, with the prop ``info``."""
+class ItemEntity(Document):
+    """An item that exists, with the props ``info`` and ``claims``."""
 
     id: ItemId
     lastrevid: Revision
-
-
-class RevisionEntity(Entity):
-    """Response with the props ``info`` and ``sitelinks``."""
-
-    sitelinks: Annotated[_Sitelinks, _EmptyListAsMap]
-
-    @property
-    def commons_title(self) -> str | None:
-        """Title of the page on Commons."""
-        return self.sitelinks.commonswiki.title if self.sitelinks.commonswiki else None
-
-
-class ItemEntity(Entity):
-    """Response with the props ``info`` and ``claims``."""
-
     claims: Annotated[dict[str, Any], _EmptyListAsMap]
 
     def statements(self, property_id: str) -> list[Statement]:
@@ -177,12 +159,14 @@ class ItemEntity(Entity):
             raise
 
 
-class SitelinkEntity(ItemEntity, RevisionEntity):
-    """Response with the props ``info``, ``claims`` and ``sitelinks``."""
+class SitelinkEntity(ItemEntity):
+    """An item with the props ``info``, ``claims`` and ``sitelinks``."""
+
+    sitelinks: Annotated[_Sitelinks, _EmptyListAsMap]
 
 
 class ClassEntity(ItemEntity):
-    """Response with the props ``info``, ``labels``, ``descriptions`` and ``claims``."""
+    """An item with the props ``info``, ``labels``, ``descriptions`` and ``claims``."""
 
     labels: Annotated[dict[str, Term], _EmptyListAsMap]
     descriptions: Annotated[dict[str, Term], _EmptyListAsMap]
@@ -346,16 +330,6 @@ class ClassFact(NamedTuple):
     rank: Text | None = None
 
 
-def best_rank(statements: Sequence[S], rank_of: Callable[[S], str]) -> list[S]:
-    """Return the best-rank statements in order: the preferred ones, else the normal ones, never the deprecated ones.
-
-    Statements with the values "no value" and "some value" count, too; callers drop them afterwards.
-    """
-    ranks = [rank_of(statement) for statement in statements]
-    best = "preferred" if "preferred" in ranks else "normal"
-    return [statement for statement, rank in zip(statements, ranks, strict=True) if rank == best]
-
-
 class QueryResult:
     """The response to ``action=query``, collected from all its parts."""
 
@@ -441,14 +415,6 @@ class ItemFact(NamedTuple):
     main_topic: ItemId | None
 
 
-class RevisionFact(NamedTuple):
-    """The item of an id or a title, after redirects, with its title on Commons; None for what does not exist."""
-
-    item: str | None
-    revision: int | None
-    title: str | None
-
-
 class PageFact(NamedTuple):
     """The page at which the hard redirects from a title end; ``status`` is ``found``, else that of the landmark."""
 
@@ -460,9 +426,19 @@ class PageFact(NamedTuple):
 
 
 def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
-    """Return the item ids of the best-rank statements, in order."""
-    values = (statement.mainsnak.datavalue for statement in best_rank(statements, attrgetter("rank")))
-    return tuple(intern(value.value.id) for value in values if value is not None)
+    """Return the item ids of the best-rank statements, in order.
+
+    The preferred statements have the best rank if there are any, otherwise the normal ones have it; deprecated ones
+    never have it. "No value" and "some value" have ranks, but no item.
+    """
+    is_preferred = any(statement.rank == "preferred" for statement in statements)
+    best = "preferred" if is_preferred else "normal"
+    items = []
+    for statement in statements:
+        value = statement.mainsnak.datavalue
+        if statement.rank == best and value is not None:
+            items.append(intern(value.value.id))
+    return tuple(items)
 
 
 def item_fact(entity: Any, query: Query) -> ItemFact | None:
@@ -480,17 +456,10 @@ def sitelink_fact(entity: Any, query: Query) -> tuple[str, ItemFact | None]:
     if missing := _missing(entity):
         return missing.title or "", None
     item = read_document(SitelinkEntity, entity)
-    if item.commons_title is None:
+    link = item.sitelinks.commonswiki
+    if link is None:
         raise ValueError(f"{item.id} has no sitelink to Commons, by which it was found")
-    return item.commons_title, _item_fact(item, query)
-
-
-def revision_fact(entity: Any) -> RevisionFact:
-    """Return the fact from an entity with the props ``info`` and ``sitelinks``."""
-    if missing := _missing(entity):
-        return RevisionFact(None, None, missing.title)
-    item = read_document(RevisionEntity, entity)
-    return RevisionFact(item.id, item.lastrevid, item.commons_title)
+    return link.title, _item_fact(item, query)
 
 
 def class_fact(key: str, entity: Any, query: Query) -> ClassFact:

@@ -21,16 +21,12 @@ from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.taxonomy.label_identity import ITEM_ID
 from hgld.wikimedia.api_facts import (
-    WIKIMEDIA_CATEGORY,
     ClassFact,
     EntitiesDocument,
     ItemFact,
-    ItemId,
     PageFact,
     PropertyEntity,
     Query,
-    Revision,
-    RevisionFact,
     Text,
     class_fact,
     item_fact,
@@ -38,12 +34,10 @@ from hgld.wikimedia.api_facts import (
     query_titles,
     read_document,
     require_items,
-    revision_fact,
     sitelink_fact,
     soft_redirect_target,
 )
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
-from hgld.wikimedia.scrape_files import EarlierScrape
 from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of
 from hgld.wikimedia.titles import REDIRECT_CATEGORIES, is_sendable
 
@@ -55,15 +49,12 @@ PAGE = "page"  # title -> PageFact
 REDIRECT_TARGET = "target"  # title of a soft redirect -> the title that it names, or None
 ITEM = "item"  # item id -> ItemFact, or None where the item was deleted
 CLASS = "class"  # item id -> ClassFact
-#: title -> the item linked to it and its revision; None if there is none; () if the response does not tell
-REVISION = "revision"
 _SHAPES: dict[str, TypeAdapter[Any]] = {
     SITELINK: TypeAdapter(ItemFact | None),
     PAGE: TypeAdapter(PageFact),
     REDIRECT_TARGET: TypeAdapter(Text | None),
     ITEM: TypeAdapter(ItemFact | None),
     CLASS: TypeAdapter(ClassFact),
-    REVISION: TypeAdapter(tuple[ItemId, Revision] | tuple[()] | None),
 }
 
 #: Facts by key, and the description of an odd entity.
@@ -75,7 +66,7 @@ _REDIRECT_TEMPLATE = "Template:Category redirect"
 class ApiSource:
     """The APIs as a :class:`hgld.wikimedia.source.Source`."""
 
-    kinds: tuple[str, ...] = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
+    kinds = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
     class_kind = CLASS
 
     def __init__(self, client: WikimediaClient, query: Query | None = None) -> None:
@@ -143,11 +134,11 @@ class ApiSource:
         if not is_sendable(title):
             return Resolution("invalid_title" if title else "no_item")
         outcome = _find_item(title, facts)
-        return outcome if isinstance(outcome, Resolution) else resolve_item(*outcome, facts, self._query.no_value)
+        return outcome if isinstance(outcome, Resolution) else _resolve_item(*outcome, facts, self._query.no_value)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
         def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
-            facts, odd = read_each(entities, lambda _, entity: sitelink_fact(entity, self._query))
+            facts, odd = _read_each(entities, lambda _, entity: sitelink_fact(entity, self._query))
             found = dict(facts.values())
             answered = {title: found[title] for title in titles if title in found}
             # A title that Wikidata spells differently is looked up on Commons, as are those that it does not know.
@@ -174,7 +165,7 @@ class ApiSource:
         """Return what ``read`` makes of each entity in the response, by requested id, also of a redirect."""
 
         def read_all(entities: dict[str, Any], is_complete: bool) -> _Answer:
-            return read_each({key: entities[key] for key in ids if key in entities}, read)
+            return _read_each({key: entities[key] for key in ids if key in entities}, read)
 
         return self._get_entities({"ids": "|".join(ids)} | parameters, props, read_all)
 
@@ -236,7 +227,7 @@ def read_properties(client: WikimediaClient, ids: Sequence[str]) -> dict[str, Pr
     return found
 
 
-def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Answer:
+def _read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Answer:
     """Return what ``read`` makes of each entity, and the description of the first odd one, which is left out."""
     facts: dict[str, Any] = {}
     odd: str | None = None
@@ -248,12 +239,8 @@ def read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Ans
     return facts, odd
 
 
-def resolve_item(
-    page_title: str,
-    item: ItemFact,
-    redirects: list[RouteStep],
-    facts: FactStore,
-    no_value: ScrapeStatus = "no_instance_of",
+def _resolve_item(
+    page_title: str, item: ItemFact, redirects: list[RouteStep], facts: FactStore, no_value: ScrapeStatus
 ) -> Resolution:
     """Return the result for a landmark whose item is known, or raise MissingFactsError.
 
@@ -312,113 +299,3 @@ def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact
     if item is None:
         return Resolution("item_missing", page.title, page.item, route_of(redirects))
     return page.title, item, redirects
-
-
-class UpdateSource(ApiSource):
-    """The APIs as a source that asks what has changed since an earlier scrape, and fetches only that.
-
-    Statements, labels and the link to a Commons category are all part of an item: with the same revision it is the
-    same. ``wbgetentities`` takes fifty ids and, in the same call, fifty titles, so that a request checks a hundred
-    landmarks. Only Commons knows what became of redirects and of pages without an item, which are requested again.
-
-    The tables hold classes after redirects. Where statements may name an item that redirects to the class, which the
-    revision of neither would show, the landmark or class is requested again.
-    """
-
-    kinds = (*ApiSource.kinds, REVISION)
-
-    def __init__(self, client: WikimediaClient, earlier: EarlierScrape, query: Query | None = None) -> None:
-        super().__init__(client, query)
-        self._rows, self._classes = earlier.rows, earlier.classes
-        self._redirected = set(earlier.redirects.values())
-        self._plain_classes = self._classes.keys() - self._redirected - {WIKIMEDIA_CATEGORY}
-        self._fetchers[REVISION] = self._fetch_revisions
-
-    def batch_size(self, kind: str) -> int:
-        """See :class:`Source`."""
-        return super().batch_size(kind) * (2 if kind == REVISION else 1)
-
-    def resolve(self, title: str, facts: FactStore) -> Resolution:
-        """Return the result for a landmark; what its revision implies is added to the facts."""
-        row = self._row(title)
-        kind = ITEM if ITEM_ID.fullmatch(title) else SITELINK
-        is_known = title in facts.keys(kind)
-        if row is not None and (title in facts.keys(REVISION) or not is_known):
-            current: tuple[str, int] | tuple[()] | None = facts.get(REVISION, title)
-            if not is_known and (current is None or current == (row.item, row.revision)):
-                # Its time is that of the revision, which was just read.
-                facts.add(kind, {title: None if current is None else _item_fact(row)}, 0)
-        return super().resolve(title, facts)
-
-    def _row(self, title: str) -> Resolution | None:
-        """Return the earlier result if it says which item, if any, was linked to the title."""
-        row = self._rows[title][0] if title in self._rows and is_sendable(title) else None
-        if row is None or self._had_link(row, title):
-            return row
-        # There was no page or no item, or a redirect: no item was linked to the title itself.
-        return row if row.revision is None or "_redirect" in (row.route or "") else None
-
-    def _had_link(self, row: Resolution, title: str) -> bool:
-        """Return whether the item was that of the category, and its revision tells all about the landmark.
-
-        The revision of an item of a category does not tell about the topic of the category.
-        """
-        classes = {value.item for value in row.instance_of if value.item}
-        return (
-            row.route == "direct"
-            and row.resolved_title == title
-            and row.revision is not None
-            and classes <= self._plain_classes
-        )
-
-    def _fetch_revisions(self, titles: Sequence[str]) -> dict[str, Any]:
-        """Ask by title first where there was no item, then as well as by id for the others; items by id alone."""
-        item_of: dict[str, str | None] = {title: title for title in titles if ITEM_ID.fullmatch(title)}
-        of_items, limit = bool(item_of), super().batch_size(REVISION)
-        if not of_items:
-            item_of = {
-                title: row.item for title in titles if (row := self._row(title)) and self._had_link(row, title)
-            }
-        by_title = sorted(titles, key=lambda title: title in item_of)
-        n_by_id = min(len(item_of), len(titles) // (1 if of_items else 2))
-        by_id = [by_title.pop() for _ in range(n_by_id)]
-        revisions: dict[str, tuple[str, int] | None] = {}
-        for start in range(0, max(len(by_title), len(by_id)), limit):
-            some = by_title[start : start + limit]
-            parameters = _of_titles(some) if some else {}
-            if ids := [item_of[title] for title in by_id[start : start + limit]]:
-                parameters["ids"] = "|".join(dict.fromkeys(filter(None, ids)))
-            for key, fact in self._get_revisions(parameters).items():
-                if (title := key if of_items else fact.title) is not None:
-                    revisions[title] = (fact.item, fact.revision) if fact.item and fact.revision else None
-        return {title: revisions.get(title, ()) for title in titles}
-
-    def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
-        known = [
-            item
-            for item in ids
-            if item in self._classes and self._redirected.isdisjoint(self._classes[item].subclass_of)
-        ]
-        entities = self._get_revisions({"ids": "|".join(known)}) if known else {}
-        unchanged = {
-            item: self._classes[item]
-            for item in known
-            if item in entities
-            and (entities[item].item or item, entities[item].revision) == (item, self._classes[item].revision)
-        }
-        changed = [item for item in ids if item not in unchanged]
-        return unchanged | (super()._fetch_classes(changed) if changed else {})
-
-    def _get_revisions(self, parameters: dict[str, str]) -> dict[str, RevisionFact]:
-        """Return what the response tells by id, or by another key for titles without an item."""
-        return self._get_entities(
-            parameters,
-            "info|sitelinks",
-            lambda entities, _: read_each(entities, lambda _, entity: revision_fact(entity)),
-        )
-
-
-def _item_fact(row: Resolution) -> ItemFact:
-    assert row.item is not None
-    assert row.revision is not None
-    return ItemFact(row.item, row.revision, tuple(value.item for value in row.instance_of if value.item), None)

@@ -160,11 +160,10 @@ class EarlierScrape:
     rows: dict[str, tuple[Resolution, int]]
     classes: dict[str, ClassFact]
     redirects: dict[str, str]
-    titles: tuple[str, ...]
 
 
 #: A scrape of nothing.
-NO_SCRAPE = EarlierScrape({}, {}, {}, ())
+NO_SCRAPE = EarlierScrape({}, {}, {})
 
 
 def read_earlier(scraped: Path) -> EarlierScrape:
@@ -183,7 +182,7 @@ def read_earlier(scraped: Path) -> EarlierScrape:
                     row["resolved_title"] = title  # the same text, in memory once
                 rows[title] = _resolution(row, values), times[number]
     classes, redirects = _read_classes(classes_path(scraped))
-    return EarlierScrape(rows, classes, redirects, tuple(titles))
+    return EarlierScrape(rows, classes, redirects)
 
 
 def _read_classes(path: Path) -> tuple[dict[str, ClassFact], dict[str, str]]:

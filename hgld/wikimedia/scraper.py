@@ -1,11 +1,8 @@
 """Scrape GLDv2's category lists, and lists of other entities, into the tables ``scraped`` and ``classes``.
 
-:func:`scrape_file` asks servers. All responses go to a journal, from which an interrupted run resumes. When nothing
-is left to fetch, the tables are computed from the facts and from the rows that an earlier scrape left in the output,
-and the journal is removed if no row failed.
-
-:func:`scrape_dump` looks up the landmarks in the extract of a dump, without any request. The tables have the source
-``dump`` and, as ``fetched_at``, the date of the dump: when the entity in it that changed last did so.
+All responses go to a journal, from which an interrupted run resumes. When nothing is left to fetch, the tables are
+computed from the facts and from the rows that an earlier scrape left in the output, and the journal is removed if no
+row failed.
 """
 
 from __future__ import annotations
@@ -14,7 +11,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,10 +22,8 @@ from hgld.progress import NoProgress, Progress
 from hgld.tables import SPLITS, Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus
 from hgld.wikimedia.api_facts import PropertyEntity, PropertyError, Query
-from hgld.wikimedia.api_source import ApiSource, UpdateSource, read_properties
+from hgld.wikimedia.api_source import ApiSource, read_properties
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
-from hgld.wikimedia.dump_extract import items_path, read_extract
-from hgld.wikimedia.dump_source import DumpSource
 from hgld.wikimedia.html_source import HEADER, HtmlSource
 from hgld.wikimedia.scrape_files import (
     NO_SCRAPE,
@@ -42,8 +36,6 @@ from hgld.wikimedia.scrape_files import (
     write_scraped,
 )
 from hgld.wikimedia.source import (
-    DUMP_ADVICE,
-    SERVER_ADVICE,
     FactCollector,
     FactStore,
     StatusCheck,
@@ -64,8 +56,8 @@ class ScrapeConfig:
 
     Args:
         split: Split of the list; for GLDv2's train or index, whose landmark ids are different numbering spaces.
-        source: Source: api (fifty landmarks per request) or html (one page per landmark, as in the paper).
-        workers: Number of requests in flight, 1 to 3.
+        source: Data source: api (fifty landmarks per request) or html (one page per landmark, as in the paper).
+        workers: Number of concurrent requests, 1 to 3.
         class_depth: Number of steps of ``parents`` to fetch above the values.
         client: Addresses of the servers, and limits on requests to them; by default those of Wikimedia.
         allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
@@ -174,12 +166,9 @@ class ScrapeSummary:
     """Numbers of landmarks, also by status and by route, and of classes with their ancestors; cost of the run.
 
     Args:
-        changes: Numbers of landmarks by what became of their results, revisions included, since the earlier scrape:
-            unchanged, changed, new or gone. Those that fail now are not counted, those that failed then are new, and
-            those gone are no longer in the list. None without `update`.
+        taken_over: Number of landmarks whose rows were in the output before.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
-        dump_date: Date of the dump; None if servers were asked.
     """
 
     landmarks: int
@@ -187,12 +176,10 @@ class ScrapeSummary:
     routes: dict[str, int]
     classes: int
     taken_over: int = 0
-    changes: dict[str, int] | None = None
     errors: int = 0
     requests: int = 0
     retries: int = 0
     seconds: float = 0.0
-    dump_date: datetime | None = None
 
 
 def journal_path(scraped: Path) -> Path:
@@ -205,7 +192,6 @@ def scrape_file(
     out: Path,
     config: ScrapeConfig,
     *,
-    update: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ScrapeSummary | None:
@@ -220,9 +206,6 @@ def scrape_file(
         out: Table ``scraped`` to write. The source api also writes the table ``classes`` beside it
             (:func:`hgld.tables.classes_path`). If it exists, from the same split, source and servers, landmarks
             with the same category keep their rows.
-        update: Table ``scraped`` from an earlier run, of the same split and servers and the source api, to bring up
-            to date: only what has changed since is fetched. The result is that of a full scrape, with the time of the
-            check in ``fetched_at`` where nothing has changed. The table stays as it is.
         force: Discard a journal and the table ``out``, and fetch everything.
 
     Returns:
@@ -230,12 +213,12 @@ def scrape_file(
         ``error``, and the same call tries only these again.
 
     Raises:
-        InputError: ``categories`` or ``update`` is invalid, or the journal from elsewhere; no request was sent.
+        InputError: ``categories`` is invalid, or the journal from elsewhere; no request was sent.
         SourceError: The servers kept failing, or so many landmarks end in the same status that something must be
             wrong; earlier responses are in the journal.
         PropertyError: A property does not exist, or its values are not items.
-        ConfigurationError: A server cannot be reached or refuses this client, or ``out`` or ``update`` is of another
-            split, source or servers.
+        ConfigurationError: A server cannot be reached or refuses this client, or ``out`` is of another split, source
+            or servers.
     """
     start = time.monotonic()
     settings, config = config.client or ClientConfig(), config.for_list(categories)
@@ -244,9 +227,7 @@ def scrape_file(
     parameters = {**config.parameters(), **origin}
     if config.id is not None:
         origin |= {name: parameters[name] for name in ("property_id", "parents", "languages")}
-    if update is not None:
-        _check_update(update, out, parameters)
-    provenance = Provenance("scrape", parameters, input_digests(categories=categories, earlier=update))
+    provenance = Provenance("scrape", parameters, input_digests(categories=categories))
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
         path = journal_path(out)
@@ -254,15 +235,14 @@ def scrape_file(
             path.unlink(missing_ok=True)
         elif is_up_to_date(out, provenance) and not path.exists():
             return None
-        existing = NO_SCRAPE if force or not out.exists() else _read_output(out, provenance)
-        earlier = None if update is None else read_earlier(update)
+        existing = NO_SCRAPE if force or not out.exists() else _read_output(out, parameters)
         client = WikimediaClient(settings)
         properties = _read_properties(client, config)
         try:
             with Journal(path, origin) as journal:
                 summary = _scrape(
                     *(landmarks, out, config, provenance, client, properties),
-                    *(journal, existing, earlier, progress or NoProgress()),
+                    *(journal, existing, progress or NoProgress()),
                 )
         except PropertyError:
             path.unlink()  # or it would be in the way of the right property
@@ -272,96 +252,19 @@ def scrape_file(
     return replace(summary, seconds=time.monotonic() - start)
 
 
-def scrape_dump(
-    categories: Path,
-    out: Path,
-    extract: Path,
-    config: ScrapeConfig,
-    *,
-    force: bool = False,
-    progress: Progress | None = None,
-) -> ScrapeSummary | None:
-    """Scrape the landmarks of a category list from the extract of a dump.
-
-    Args:
-        extract: Folder of the complete extract (:func:`hgld.wikimedia.dump_extract.extract_dump`).
-        config: What to look up; its source, client and number of workers are not used.
-        force: Write the tables even if they are up to date, or a scrape from another source.
-    """
-    start = time.monotonic()
-    config = config.for_list(categories)
-    query = config.query
-    if config.item or (query.property_id, query.parents, query.languages) != ("P31", "P279", ("en",)):
-        raise ConfigurationError(
-            'the extract of a dump holds "instance of" of the items of categories, in English; use `source` api for '
-            "items, other properties and languages"
-        )
-    landmarks = config.read(categories)
-    modified = str(read_extract(extract).parameters["modified"])
-    parameters = {**config.parameters(), "source": "dump", "modified": modified}
-    provenance = Provenance("scrape", parameters, input_digests(categories=categories, extract=items_path(extract)))
-    with exclusive_lock(out):
-        if not force:
-            if is_up_to_date(out, provenance):
-                return None
-            made = _provenance_of(out) if out.exists() else provenance
-            same = {"source": "dump", "split": config.split}
-            if made.command != "scrape" or {key: made.parameters.get(key) for key in same} != same:
-                raise ConfigurationError(
-                    f"{out} is not a scrape of this split from a dump; choose another output, or use `force` to "
-                    "replace it"
-                )
-        date = datetime.fromisoformat(modified.replace("Z", "+00:00"))
-        titles = [landmark.title for landmark in landmarks]
-        check = StatusCheck(titles, config.allow_frequent, DUMP_ADVICE, config.noun)
-        source = DumpSource(extract, query)
-        collector = FactCollector(
-            source, FactStore(), titles, {}, check, progress or NoProgress(), clock=date.timestamp
-        )
-        summary = _write_tables(landmarks, collector, replace(config, workers=1), out, provenance)
-    return replace(summary, seconds=time.monotonic() - start, dump_date=date)
-
-
-def _check_update(update: Path, out: Path, parameters: Mapping[str, Any]) -> None:
-    """Check that the table ``update`` can be brought up to date."""
-    if parameters["source"] != "api":
-        raise ConfigurationError(
-            "`update` needs `source` api: category pages do not name revisions; scrape them again without `update`"
-        )
-    if out.exists() and out.samefile(update):
-        raise ConfigurationError(
-            f"`update` and `out` are both {out}; choose another output, to keep the earlier scrape"
-        )
-    if not _is_same_scrape(read_provenance(update), parameters):
-        raise ConfigurationError(
-            f"`update`: {update} is not a scrape of this split, source and servers, so its revisions say nothing"
-        )
-
-
-def _read_output(out: Path, provenance: Provenance) -> EarlierScrape:
+def _read_output(out: Path, parameters: Mapping[str, Any]) -> EarlierScrape:
     """Return the scrape in ``out``, whose rows can be taken over."""
-    existing = _provenance_of(out)
-    # A full scrape may use the rows of an update, but an update not those of a scrape that may be old.
-    updated = provenance.inputs.get("earlier")
-    if not _is_same_scrape(existing, provenance.parameters) or updated not in (None, existing.inputs.get("earlier")):
+    try:
+        made = read_provenance(out)
+    except InputError:  # not a table of hgld
+        made = Provenance("")
+    # The depth of classes may differ.
+    if made.command != "scrape" or {**made.parameters, "class_depth": parameters["class_depth"]} != parameters:
         raise ConfigurationError(
-            f"{out} is not {'an update of this table' if updated else 'a scrape'} of this split, source and servers; "
-            "choose another output, or use `force` to replace it"
+            f"{out} is not a scrape of this split, source and servers; choose another output, or use `force` to "
+            "replace it"
         )
     return read_earlier(out)
-
-
-def _provenance_of(out: Path) -> Provenance:
-    """Return how a file was made; an empty provenance if it is no table of hgld."""
-    try:
-        return read_provenance(out)
-    except InputError:
-        return Provenance("")
-
-
-def _is_same_scrape(made: Provenance, parameters: Mapping[str, Any]) -> bool:
-    """Return whether a table is a scrape of the same split, source and servers; the depth of classes may differ."""
-    return made.command == "scrape" and {**made.parameters, "class_depth": parameters["class_depth"]} == parameters
 
 
 def _scrape(
@@ -373,7 +276,6 @@ def _scrape(
     properties: Mapping[str, PropertyEntity],
     journal: Journal,
     existing: EarlierScrape,
-    earlier: EarlierScrape | None,
     progress: Progress,
 ) -> ScrapeSummary:
     query = config.query
@@ -382,7 +284,7 @@ def _scrape(
         header = properties[query.property_id].labels["en"].value if query.property_id in properties else HEADER
         source = HtmlSource(client, header, query)
     else:
-        source = ApiSource(client, query) if earlier is None else UpdateSource(client, earlier, query)
+        source = ApiSource(client, query)
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
@@ -390,7 +292,7 @@ def _scrape(
         facts.add(source.class_kind, {item: existing.classes[goal] for item, goal in existing.redirects.items()}, 0)
     for kind, at, batch in journal.batches(source.from_json):  # the facts that earlier runs received
         facts.add(kind, batch, at)
-    check = StatusCheck(titles, config.allow_frequent, SERVER_ADVICE, config.noun)
+    check = StatusCheck(titles, config.allow_frequent, config.noun)
     collector = FactCollector(source, facts, titles, existing.rows, check, progress, client=client, journal=journal)
     unknown = [name for name, entity in properties.items() if entity.datatype is None]
     try:
@@ -403,7 +305,6 @@ def _scrape(
     return replace(
         summary,
         taken_over=sum(title in existing.rows for title in titles),
-        changes=None if earlier is None else _compare(earlier, titles, collector),
         errors=summary.statuses.get("error", 0) + collector.failed_classes,
         requests=client.requests,
         retries=client.retries,
@@ -446,15 +347,3 @@ def _write_tables(
         write_classes(classes, collector.class_redirects, classes_path(out), provenance, ranks)
     statuses, routes = write_scraped(landmarks, collector.resolution, out, provenance, neutral=config.id is not None)
     return ScrapeSummary(len(landmarks), statuses, routes, len(classes))
-
-
-def _compare(earlier: EarlierScrape, titles: Sequence[str], collector: FactCollector) -> dict[str, int]:
-    listed = set(titles)
-    counts = {"unchanged": 0, "changed": 0, "new": 0, "gone": sum(title not in listed for title in earlier.titles)}
-    for title in titles:
-        now, _ = collector.resolution(title)
-        if title not in earlier.rows:
-            counts["new"] += 1
-        elif now.status != "error":
-            counts["unchanged" if now == earlier.rows[title][0] else "changed"] += 1
-    return counts

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
@@ -50,14 +50,12 @@ _MIN_LANDMARKS = 100
 #: Number of landmarks with the status below which nothing is unlikely.
 _MIN_UNLIKELY = 20
 _MAX_EXAMPLES = 3
-#: What may be wrong where landmarks are looked up on servers, and what to do.
-SERVER_ADVICE = (
+#: What may be wrong, and what to do.
+_ADVICE = (
     "The server may not be the one that `commons_url` should name (or `wikidata_url`, of items), may refuse "
     "requests, or may have changed its pages: open one of them in a browser. No table was written. When the cause is "
     "removed, run the same command again: it asks again about rows without a value, and keeps the others"
 )
-#: The same for a dump.
-DUMP_ADVICE = "The dump may be a part or a sample of Wikidata, or the list one of other pages. No table was written"
 #: Number of failed batches in a row after which the server is assumed to be down.
 _MAX_FAILURES_IN_A_ROW = 10
 
@@ -180,19 +178,14 @@ def check_allowed(statuses: Iterable[str]) -> None:
 
 
 class StatusCheck:
-    """Counts the statuses of landmarks while they are resolved; the error ends in the advice.
+    """Counts the statuses of landmarks while they are resolved.
 
     Landmarks that wait for facts count as likely ones: those without a value are often resolved first.
     """
 
-    def __init__(
-        self,
-        titles: Sequence[str],
-        allowed: Collection[str] = (),
-        advice: str = SERVER_ADVICE,
-        noun: str = "landmarks",
-    ) -> None:
-        self._titles, self._advice, self._noun = titles, advice, noun
+    def __init__(self, titles: Sequence[str], allowed: Collection[str] = (), noun: str = "landmarks") -> None:
+        self._titles = titles
+        self._noun = noun
         self._shares = {status: share for status, share in UNLIKELY_SHARES.items() if status not in allowed}
         self._started: Counter[int] = Counter()
         self._positions: dict[tuple[int, str], list[int]] = {}
@@ -226,7 +219,7 @@ class StatusCheck:
         examples = ", ".join(f'"{self._titles[position]}"' for position in positions[:_MAX_EXAMPLES])
         raise UnlikelyStatusError(
             f"{len(positions)} of {n_landmarks} {self._noun} ended as {status} ({share:.0%}; at most "
-            f"{self._shares[status]:.0%} is likely), such as {examples}. {self._advice}. If the result is right, "
+            f"{self._shares[status]:.0%} is likely), such as {examples}. {_ADVICE}. If the result is right, "
             f"allow it with `allow_frequent` {status}",
             status,
         )
@@ -264,7 +257,6 @@ class FactCollector:
 
     Args:
         known: By title, results that need no facts, with their time (milliseconds since 1970).
-        clock: Returns the time of the facts that are received (seconds since 1970); None for the current time.
     """
 
     def __init__(
@@ -276,12 +268,10 @@ class FactCollector:
         statuses: StatusCheck,
         progress: Progress,
         *,
-        client: WikimediaClient | None = None,
-        journal: Journal | None = None,
-        clock: Callable[[], float] | None = None,
+        client: WikimediaClient,
+        journal: Journal,
     ) -> None:
         self.source, self._client, self._facts, self._journal = source, client, facts, journal
-        self._clock = clock or (lambda: time.time())
         self._titles, self._known, self._statuses, self._progress = titles, known, statuses, progress
         #: By kind: the keys to request in order, those in flight, and those that could not be fetched.
         self._queued: dict[str, dict[str, None]] = {kind: {} for kind in source.kinds}
@@ -315,8 +305,7 @@ class FactCollector:
             self._statuses.finish()
             return self._fetch_ancestors(executor, workers, class_depth)
         finally:
-            if self._client is not None:
-                self._client.close()
+            self._client.close()
             executor.shutdown(wait=True, cancel_futures=True)
 
     def resolution(self, title: str) -> tuple[Resolution, int]:
@@ -330,8 +319,8 @@ class FactCollector:
         try:
             resolution = self.source.resolve(title, self._facts)
         except MissingFactsError:
-            return Resolution("error"), 1000 * int(self._clock())
-        return resolution, 1000 * (self._facts.latest or int(self._clock()))
+            return Resolution("error"), 1000 * int(time.time())
+        return resolution, 1000 * (self._facts.latest or int(time.time()))
 
     def _fetch_all(self, executor: ThreadPoolExecutor, workers: int, landmarks: Iterator[int]) -> None:
         """Send batches until none is left; ``landmarks`` are the positions of those not started yet."""
@@ -386,10 +375,9 @@ class FactCollector:
                     "kept; run the same command again when the servers can be reached"
                 ) from error
         else:
-            at = int(self._clock())
+            at = int(time.time())
             self._failures_in_a_row = 0
-            if self._journal is not None:
-                self._journal.append(kind, at, batch)
+            self._journal.append(kind, at, batch)
             self._facts.add(kind, batch, at)
             self._failed[kind].update(key for key in keys if key not in batch)
         self._in_flight[kind].difference_update(keys)
@@ -406,8 +394,7 @@ class FactCollector:
                 return False
         else:
             self._statuses.end(position, status)
-        client = self._client
-        self._progress.advance(**({} if client is None else {"requests": client.requests, "retries": client.retries}))
+        self._progress.advance(requests=self._client.requests, retries=self._client.retries)
         return True
 
     def _fetch_ancestors(self, executor: ThreadPoolExecutor, workers: int, depth: int) -> dict[str, ClassFact]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.wikimedia.changing_worlds import Document, by_id
+Document = dict[str, Any]
 
 #: A request of this path lets a year pass: from then on, the server answers from the edited world.
 LATER_PATH = "/__later__"
@@ -68,8 +68,9 @@ def serve_changing_wikimedia(shared: Path) -> Iterator[str]:
 def _edited(document: Document) -> Document:
     """Return the world after the edits of a year."""
     edited = copy.deepcopy(document)
-    for item, value in _NEW_VALUES.items():
-        by_id(edited, item)["claims"]["P31"] = [value]
+    for item in edited["items"]:
+        if item["id"] in _NEW_VALUES:
+            item["claims"]["P31"] = [_NEW_VALUES[item["id"]]]
     edited["items"].append(_NEW_CLASS)
     edited["categories"] = [row for row in edited["categories"] if row.get("item") != _CATEGORY_DELETED_OF]
     return edited

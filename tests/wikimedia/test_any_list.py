@@ -16,16 +16,15 @@ import pytest
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
 from hgld.wikimedia.scrape_files import read_categories, read_list
-from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_dump, scrape_file
+from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
 from hgld.wikimedia.source import UnlikelyStatusError
 from tests.commands import run_hgld
 from tests.scrapes import client_config, interrupt_scrape, run_scrape
-from tests.wikimedia.changing_worlds import ChangingWorld, Document, by_id
 
 Replica = Callable[..., Any]
 ITEMS: dict[str, Any] = {"id": "id", "item": "item"}
 #: Paintings with genres, which have superclasses; a portrait is an image, and an icon is a portrait.
-PAINTINGS: Document = {
+PAINTINGS: dict[str, Any] = {
     "format": "wikimedia-replica-world",
     "version": 1,
     "name": "paintings",
@@ -186,16 +185,6 @@ def test_invalid_rows_of_parquet_are_numbered(tmp_path: Path) -> None:
 def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         ScrapeConfig(**settings)
-
-
-@pytest.mark.parametrize(
-    ("header", "settings"),
-    [("id,item", {}), ("id,category", {"property_id": "P136"}), ("id,category", {"languages": "de"})],
-)
-def test_dump_says_what_it_does_not_hold(tmp_path: Path, out: Path, header: str, settings: dict[str, str]) -> None:
-    path = write_list(tmp_path / "list.csv", header.split(","), [(1, "Q1")])
-    with pytest.raises(ConfigurationError, match="use `source` api for items, other properties and languages"):
-        scrape_dump(path, out, tmp_path, ScrapeConfig("a", id="id", **settings))  # type: ignore[arg-type]
 
 
 def test_list_without_a_column_of_items_or_categories(tmp_path: Path) -> None:
@@ -369,28 +358,6 @@ def test_interrupted_scrape_of_items_resumes(replica: Replica, birds: Path, tmp_
         run_scrape(path, whole, config)
     assert not resumed.errors
     assert contents_of(out) == contents_of(whole)
-
-
-def test_update_of_items_equals_a_full_scrape(shared: Path, replica: Replica, birds: Path, tmp_path: Path) -> None:
-    world = ChangingWorld(shared / "wikimedia_replica" / "worlds" / "birds.json.gz")
-
-    def change(document: Document) -> None:
-        by_id(document, "Q900000001")["claims"]["P171"] = ["Q901000006"]
-        del by_id(document, "Q900000002")["claims"]["P171"]
-        document["items"].remove(by_id(document, "Q900000003"))
-        by_id(document, "Q901000006")["labels"]["en"] = "Rhea (bird)"
-        document["items"].append({"id": "Q900000105", "claims": {"P171": ["Q901000006"]}})  # was missing
-
-    old, whole, updated = (tmp_path / f"{name}.parquet" for name in ("old", "whole", "updated"))
-    with world.serve(world.before) as server:
-        port = server.port
-        run_scrape(birds / "list.csv", old, config_of(server, split_column="part", **TAXA))
-    with world.serve(world.changed(change), port=port) as server:
-        config = config_of(server, split_column="part", **TAXA)
-        run_scrape(birds / "list.csv", whole, config)
-        summary = run_scrape(birds / "list.csv", updated, config, update=old)
-    assert summary.changes == {"unchanged": 324, "changed": 4, "new": 0, "gone": 0}
-    assert contents_of(updated) == contents_of(whole)
 
 
 def test_implausible_values_stop_the_scrape(replica: Replica, birds: Path, tmp_path: Path, out: Path) -> None:

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, REVISION, SITELINK, ApiSource, UpdateSource
+from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
 from hgld.wikimedia.client import ClientConfig, WikimediaClient
 from hgld.wikimedia.html_source import parse_page
-from hgld.wikimedia.scrape_files import NO_SCRAPE
 from tests.scrapes import client_config
 
 KEYS = {
@@ -24,7 +23,6 @@ KEYS = {
     REDIRECT_TARGET: ["Category:Edge soft redirect", "Category:Edge missing"],
     ITEM: ["Q950000001", "Q969999999", "Q961000001"],
     CLASS: ["Q16970", "Q960000008", "Q960000009"],
-    REVISION: ["Category:Edge plain", "Category:Edge no item"],
 }
 #: Keys of documents that hgld reads, besides titles and ids of entities.
 READ = {
@@ -59,10 +57,6 @@ class ChangedClient(WikimediaClient):
         return response
 
 
-def source_of(client: WikimediaClient) -> ApiSource:
-    return UpdateSource(client, NO_SCRAPE)  # it has all kinds of the API source as well
-
-
 @pytest.fixture(scope="module")
 def responses(replica: Callable[..., Any]) -> dict[str, list[Any]]:
     """The documents that answer each kind of request, and the facts in them."""
@@ -70,7 +64,7 @@ def responses(replica: Callable[..., Any]) -> dict[str, list[Any]]:
     with replica("edge_cases.json", force_continue=1) as server:
         for kind, keys in KEYS.items():
             client = ChangedClient(client_config(server))
-            source_of(client).fetch(kind, keys)
+            ApiSource(client).fetch(kind, keys)
             documents[kind] = [json.loads(content) for content in client.received]
     return documents
 
@@ -113,7 +107,7 @@ def test_changed_responses_give_facts_or_source_errors(
 ) -> None:
     contents = [json.dumps(change(document, data)).encode() for document in responses[kind]]
     config = ClientConfig("http://wiki", "http://data", rate_per_minute=0, max_retries=0, backoff_s=0)
-    source = source_of(ChangedClient(config, contents))
+    source = ApiSource(ChangedClient(config, contents))
     try:
         facts = source.fetch(kind, KEYS[kind])
     except SourceError:
@@ -131,7 +125,7 @@ def test_changed_facts_of_a_journal_are_restored_or_refused(
     responses: dict[str, list[Any]], kind: str, data: st.DataObject
 ) -> None:
     contents = [json.dumps(document).encode() for document in responses[kind]]
-    source = source_of(ChangedClient(ClientConfig("http://wiki", "http://data"), contents))
+    source = ApiSource(ChangedClient(ClientConfig("http://wiki", "http://data"), contents))
     changed = change(json.loads(json.dumps(list(source.fetch(kind, KEYS[kind]).values()))), data)
     for fact in changed if isinstance(changed, list) else [changed]:
         try:

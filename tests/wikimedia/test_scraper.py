@@ -388,22 +388,20 @@ def tables(out: Path) -> list[pa.Table]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", VARIANTS)
-@pytest.mark.parametrize("source", ["api", "html", "update"])
+@pytest.mark.parametrize("source", ["api", "html"])
 def test_all_faults_together_do_not_change_the_tables(
     replica: Replica, washington: Path, edge_categories: Path, tmp_path: Path, world: str, source: str
 ) -> None:
     categories = edge_categories if world == "edge_cases.json" else washington
     calm = tmp_path / "calm.parquet"
-    update = calm if source == "update" else None
-    name = "api" if source == "update" else source
     with replica(world) as server:
         port = server.port
-        scrape_file(categories, calm, config_for(server, name))
+        scrape_file(categories, calm, config_for(server, source))
     for seed, markup in VARIANTS[world]:
         out = tmp_path / f"{seed}_{markup}.parquet"
         with replica(world, port=port, **faults(seed, markup)) as server:
-            config = config_for(server, name, workers=1 + seed % 3)
-            summary = run_scrape(categories, out, config, update=update)
+            config = config_for(server, source, workers=1 + seed % 3)
+            summary = run_scrape(categories, out, config)
             stats = server.stats.snapshot()
         assert summary.errors == 0
         assert summary.retries > 0
