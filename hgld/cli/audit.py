@@ -197,11 +197,10 @@ class _AuditedImages(NamedTuple):
         import numpy as np
 
         from hgld.datasets.manifest import read_manifest
-        from hgld.io.remote import folder_of
         from hgld.tables import input_digests
         from hgld.tables.embeddings import read_embeddings, rows_of
 
-        images, folder = read_manifest(manifest, root), root or folder_of(manifest)
+        images, folder = read_manifest(manifest, root), root or manifest.parent
         digests = input_digests(manifest=manifest, embeddings=None if part else embeddings)
         if embeddings is None:
             return cls(images, folder, None, False, digests)

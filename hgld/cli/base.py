@@ -32,7 +32,6 @@ from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, ProcessError, SourceError, indented_list, require_at_least
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
 from hgld.io.files import check_writable_file, check_writable_folder, exclusive_lock, require_suffix
-from hgld.io.remote import is_folder, local_copy, require_local
 from hgld.progress import TerminalProgress
 from hgld.version import __version__
 
@@ -88,7 +87,6 @@ class _Command(TyperCommand):
         """Run the command."""
         with friendly_errors():
             self._require_single_task(ctx.params)
-            ctx.params = {name: _local(value) for name, value in ctx.params.items()}
             return super().invoke(ctx)
 
     def _require_single_task(self, parameters: Mapping[str, Any]) -> None:
@@ -105,13 +103,6 @@ class _Command(TyperCommand):
 def _command_names(context: Any) -> list[str]:
     """Return the name of a command after those of its groups, without the name of the program."""
     return [] if context.parent is None else [*_command_names(context.parent), context.info_name]
-
-
-def _local(value: Any) -> Any:
-    """Return the value of an option with copies of remote files; images in remote folders are read there."""
-    if isinstance(value, list | tuple):
-        return type(value)(map(_local, value))
-    return local_copy(value) if isinstance(value, Path) and not is_folder(value) else value
 
 
 def _typed_name(parameter: Any) -> str:
@@ -161,12 +152,12 @@ _STORAGE_ERRORS = {
 
 
 def writable(*checks: Callable[[Path], None]) -> Callable[[Path | None], Path | None]:
-    """Return a callback that checks, before any work, what an option names as output on this machine."""
+    """Return a callback that checks, before any work, what an option names as output."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None:
-            for each in (require_local, *checks):
-                each(path)
+            for check_path in checks:
+                check_path(path)
         return path
 
     return check

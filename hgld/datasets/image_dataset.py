@@ -26,7 +26,6 @@ from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import TarFiles
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES, UnreadableImageError, box_inside, open_image, upright_rgb
-from hgld.io.remote import address, folder_of, is_folder, read_bytes
 from hgld.io.text_array import TextArray
 from hgld.tables import IMAGES, read_table
 from hgld.tables.embeddings import read_embeddings
@@ -45,10 +44,11 @@ class EncodedImages:
 
     def __init__(self, manifest: Manifest, root: Path) -> None:
         self.manifest, self.root = manifest, root
-        if not is_folder(root):
+        if not root.is_dir():
             raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
         tars = manifest.paths[manifest.offsets >= 0].distinct()
-        if not address(root) and (missing := [path for path in tars if not (root / path).is_file()]):
+        missing = [path for path in tars if not (root / path).is_file()]
+        if missing:
             raise InputError(
                 f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
                 f"the folder that was indexed, or fetch them again:\n{indented_list(missing)}"
@@ -66,7 +66,7 @@ class EncodedImages:
         if offset >= 0:
             return self._tars.read(path, offset, int(self.manifest.sizes[row]))
         try:
-            return read_bytes(self.root / path)
+            return (self.root / path).read_bytes()
         except OSError as error:
             raise UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
 
@@ -246,7 +246,9 @@ def open_images(
         manifest = manifest.select_split(split)
     if rows is not None:
         manifest = manifest.take(np.arange(rows.start - before, rows.stop - before))
-    return ImageDataset(manifest, root or (images if is_folder(images) else folder_of(images)), transform)
+    if root is None:
+        root = images if images.is_dir() else images.parent
+    return ImageDataset(manifest, root, transform)
 
 
 def images_per_row_group(images: Path, split: str | None = None) -> NDArray[np.int64] | None:
@@ -286,7 +288,7 @@ def read_images(path: Path, root: Path | None = None, *, row_groups: Sequence[in
     Raises:
         InputError: ``path`` is none of these, there are no images, or two pictures in a folder have the same id.
     """
-    if is_folder(path) or is_tar(path):
+    if path.is_dir() or is_tar(path):
         return _read_folder(path)
     if not path.exists():
         raise InputError(
@@ -298,7 +300,7 @@ def read_images(path: Path, root: Path | None = None, *, row_groups: Sequence[in
     if "shard" in column_names(path):
         manifest = read_image_index(path, row_groups)
     else:
-        manifest = read_manifest(path, folder_of(path) if root is None else root, row_groups=row_groups)
+        manifest = read_manifest(path, root or path.parent, row_groups=row_groups)
     if not len(manifest):
         raise InputError(f"{path}: lists no images")
     return manifest

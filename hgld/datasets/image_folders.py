@@ -15,7 +15,6 @@ from unicodedata import normalize
 
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import index_shard
-from hgld.io import remote
 from hgld.io.columns import preview
 from hgld.io.files import files_below
 from hgld.io.images import SUFFIXES
@@ -70,9 +69,9 @@ def find_images(root: Path) -> FoundImages:
         if not root.is_file():
             raise InputError(f"{root}: no such file; name a tar file of images, or a folder")
         return _require_images(root, _read_tars(root.parent, [root.name]))
-    if not remote.is_folder(root):
+    if not root.is_dir():
         raise InputError(f"{root}: no such folder; name the one that contains the images, or a tar file of them")
-    files = [*remote.files_below(root)] if remote.address(root) else files_below(root)
+    files = files_below(root)
     others = Counter(PurePosixPath(file).suffix.lower() for file in files)
     images = [file for file in files if PurePosixPath(file).suffix.lower() in SUFFIXES]
     if images:

@@ -40,7 +40,6 @@ from hgld.io.files import (
     sha256_of,
     write_csv,
 )
-from hgld.io.remote import folder_of
 from hgld.io.text_array import TextArray
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, is_up_to_date
@@ -209,7 +208,7 @@ class _Job:
     """The images of a manifest and the tar files that they go to; arguments as of :func:`repack_images`."""
 
     def __init__(self, path: Path, out: Path, config: RepackConfig, root: Path | None, part: Part | None) -> None:
-        root = folder_of(path) if root is None else root
+        root = path.parent if root is None else root
         manifest = read_manifest(path, root)
         if config.split is not None:
             manifest = manifest.select_split(config.split)

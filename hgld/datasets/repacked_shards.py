@@ -32,7 +32,6 @@ from hgld.datasets.resizing import resize
 from hgld.errors import ConfigurationError, HgldError, indented_list
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
-from hgld.io.remote import size_of
 from hgld.tables import Provenance
 
 _SETTINGS, _SUMS = "made_of.json", "sha256sums.txt"
@@ -117,7 +116,10 @@ class RepackedImages:
     def n_bytes(self, row: int) -> int:
         """Return the size of the original file of an image; 0 if there is none."""
         size = int(self._encoded.manifest.sizes[row])
-        return size if size >= 0 else size_of(self.root / self._encoded.manifest.paths[row])
+        if size >= 0:
+            return size
+        path = self.root / self._encoded.manifest.paths[row]
+        return path.stat().st_size if path.is_file() else 0
 
     def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:
         """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""

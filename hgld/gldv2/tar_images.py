@@ -28,7 +28,6 @@ from PIL import Image
 from hgld.errors import InputError, indented_list, require_at_least
 from hgld.io.files import files_below
 from hgld.io.images import SUFFIXES
-from hgld.io.remote import address, read_bytes
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
 from hgld.tables import IMAGES, read_provenance, read_table, repeated_keys
@@ -351,9 +350,6 @@ class _OpenTarFile:
 
     def __init__(self, folder: Path, shard: str, *, sizes: Mapping[str, int]) -> None:
         self._path = folder / shard
-        self._descriptor = None
-        if address(self._path):
-            return
         try:
             self._descriptor = os.open(self._path, os.O_RDONLY)
         except OSError as error:
@@ -367,11 +363,7 @@ class _OpenTarFile:
 
     def read(self, offset: int, size: int) -> bytes:
         # The header is read with the bytes: it shows whether this is still a file of that size.
-        start, end = offset - tarfile.BLOCKSIZE, offset + size
-        if self._descriptor is None:
-            block = self._read_remote(start, end)
-        else:
-            block = os.pread(self._descriptor, end - start, start)
+        block = os.pread(self._descriptor, tarfile.BLOCKSIZE + size, offset - tarfile.BLOCKSIZE)
         try:
             header = tarfile.TarInfo.frombuf(block[: tarfile.BLOCKSIZE], tarfile.ENCODING, "surrogateescape")
         except tarfile.TarError as error:
@@ -379,12 +371,6 @@ class _OpenTarFile:
         if header.size != size or len(block) != tarfile.BLOCKSIZE + size:
             raise self._changed(f"the photograph at byte {offset:,} has {header.size:,} bytes, but had {size:,}")
         return block[tarfile.BLOCKSIZE :]
-
-    def _read_remote(self, start: int, end: int) -> bytes:
-        try:
-            return read_bytes(self._path, start, end)
-        except OSError as error:
-            raise InputError(f"{address(self._path)}: {error.strerror}") from error
 
     def _changed(self, reason: str) -> InputError:
         return InputError(f"{self._path}: not the tar file that was indexed: {reason}; run hgld index-images again")

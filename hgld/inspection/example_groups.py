@@ -21,7 +21,6 @@ from hgld.inspection.photos import FindImage, images_of_manifest, shrink
 from hgld.io.columns import column_names, read_columns
 from hgld.io.files import atomic_write
 from hgld.io.markdown import markdown_table
-from hgld.io.remote import folder_of
 
 _PIXELS = 220
 #: Towers and summits are above the centre.
@@ -79,13 +78,13 @@ def draw_examples_file(
         ConfigurationError: There is no such level, or only one.
     """
     config = config or ExamplesConfig()
-    images = read_manifest(manifest, root or folder_of(manifest))
+    images = read_manifest(manifest, root or manifest.parent)
     column = _column(manifest, images.level_names, config.level)
     try:
         single_labels(images.labelling)
     except InputError as error:
         raise InputError(f"{manifest}: {error}") from error
-    find = images_of_manifest(images, root or folder_of(manifest))
+    find = images_of_manifest(images, root or manifest.parent)
     columns: dict[str, list[ExampleGroup]] = {}
     shown: list[tuple[str, str]] = []
     for heading, groups in _largest_groups(images, column, config.n_groups).items():

@@ -21,7 +21,6 @@ from hgld.gldv2.tar_images import TarFiles
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
-from hgld.io.remote import address, folder_of, read_bytes
 from hgld.io.text_array import TextArray
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url
 
@@ -64,7 +63,7 @@ def find_images(path: Path) -> FindImage:
     """
     if path.is_dir():
         return images_in_folder(path)
-    return images_of_manifest(read_images(path), folder_of(path))
+    return images_of_manifest(read_images(path), path.parent)
 
 
 def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
@@ -77,11 +76,11 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
 
     def find(image_id: str) -> Image.Image | None:
         row = int(find_row(TextArray([image_id]))[0])
-        if row < 0 or not (address(root) or (root / manifest.paths[row]).is_file()):
+        if row < 0 or not (root / manifest.paths[row]).is_file():
             return None
         offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])
         if offset < 0:
-            image = _open_image(read_bytes(root / manifest.paths[row]))
+            image = _open_image((root / manifest.paths[row]).read_bytes())
         else:
             image = _open_image(tars.read(manifest.paths[row], offset, size))
         box = manifest.box(row)

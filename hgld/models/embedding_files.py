@@ -22,7 +22,6 @@ from hgld.compute.scoring import Distance
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of, write_csv
-from hgld.io.remote import address, files_below
 from hgld.models.model_settings import ModelSource
 from hgld.tables import Provenance
 from hgld.tables.embeddings import path_beside, remove_deviations, write_embeddings
@@ -143,8 +142,6 @@ def images_digest(images: Path, manifest: Manifest, root: Path) -> str:
     """Return the SHA-256 of the table of images; of a folder, that of its paths, sizes and modification times."""
     if images.is_file():
         return sha256_of(images)
-    if address(images):
-        return _digest(f"{name} {source}\n".encode() for name, source in files_below(images).items())
     return _digest(f"{path} {list(_size_and_time(root / path))}\n".encode() for path in manifest.paths)
 
 

@@ -38,7 +38,6 @@ from hgld.datasets.loading import BatchReader, SkippedImage
 from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list, require, require_at_least
 from hgld.io.files import OPENING_WAIT_S, PartLocks, are_running, atomic_write, exclusive_lock
-from hgld.io.remote import absolute
 from hgld.models.embedding_files import (
     EmbeddingSources,
     images_digest,
@@ -300,7 +299,7 @@ class _Job:
             "weights": weights_digest(model.network),
         } | ({} if config.odin is None else input_digests(odin=config.odin))
         self._provenance = Provenance("embed-images", _parameters(model, config), inputs)
-        self._sources = EmbeddingSources(absolute(images), absolute(dataset.root), model.source)
+        self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
         self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
         self.shards = range(-(-self._n_images // config.shard_size))

@@ -22,7 +22,6 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_matrix import Labelling, LabelSets, take_images
 from hgld.inspection.photos import FindImage, images_of_manifest, label_name
 from hgld.io.files import atomic_write
-from hgld.io.remote import folder_of
 from hgld.io.text_array import TextArray
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.tables import Provenance, with_provenance
@@ -263,7 +262,7 @@ def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path
         InputError: ``images`` is none of these.
     """
     if images is not None:
-        return images_of_manifest(read_images(images), root or (images if images.is_dir() else folder_of(images)))
+        return images_of_manifest(read_images(images), root or (images if images.is_dir() else images.parent))
     record = read_embedding_record(embeddings)
     try:
         if record is not None:

@@ -56,7 +56,6 @@ from hgld.compute.parted import PartedTensor, StoredRows
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write, sha256_of
-from hgld.io.remote import local_copy
 from hgld.io.text_array import TextArray, Texts
 from hgld.resources import import_extra
 
@@ -103,7 +102,6 @@ def read_embeddings(path: Path) -> Embeddings:
             the types above, vectors differ in length, parts are not alike, or ids are missing, repeated or of
             another number.
     """
-    path = local_copy(path)
     files = part_files(path)
     return _read_parts(path, files) if path.is_dir() else _embeddings(path, *_read_file(path))
 
@@ -121,7 +119,6 @@ def _embeddings(path: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]
 
 def read_vectors(path: Path) -> torch.Tensor:
     """Read what :func:`read_embeddings` does, but for the ids, which may be more than fit into memory."""
-    path = local_copy(path)
     files = part_files(path)
     vectors = [_read_vectors(file)[0] for file in files]
     _check_parts(files, [f"{part.shape[1]:,} dimensions" for part in vectors])
@@ -135,7 +132,6 @@ def part_files(path: Path) -> list[Path]:
         InputError: There is no such file or folder, or the folder has no embeddings in it, or not all parts of those
             that ``embed-images`` or ILIAS's code wrote.
     """
-    path = local_copy(path)
     if not path.is_dir():
         if not path.is_file():
             raise InputError(f"{path}: no such file; expected the embeddings of images")
@@ -172,7 +168,6 @@ def _number(file: Path) -> int | None:
 
 def embeddings_sha256(path: Path) -> str:
     """Return the SHA-256 of a file of embeddings in hex; of a folder, that of the names and digests of its parts."""
-    path = local_copy(path)
     if not path.is_dir():
         return sha256_of(path)
     lines = (f"{file.name} {sha256_of(file)}\n" for file in part_files(path))
@@ -527,7 +522,6 @@ def read_deviations(embeddings: Path, ids: Texts | None = None) -> torch.Tensor:
     Raises:
         InputError: There are no deviations beside the embeddings, or none of some of the images.
     """
-    embeddings = local_copy(embeddings)
     files = [path_beside(file, "deviations") for file in part_files(embeddings)]
     if absent := [file.name for file in files if not file.is_file()]:
         where = "in it for each part" if embeddings.is_dir() else "beside it"

@@ -22,7 +22,6 @@ from hgld.datasets.transforms import evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
-from hgld.io.remote import folder_of
 from hgld.losses.registry import LabelSpace
 from hgld.training.training_settings import DataSettings, HierarchicalSettings, TrainingSettings
 
@@ -43,7 +42,7 @@ class TrainingImages:
     def __init__(self, settings: TrainingSettings) -> None:
         self.settings = settings
         data = settings.data
-        root = data.root or folder_of(data.manifest)
+        root = data.root or data.manifest.parent
         manifest = read_training_manifest(data, root if data.features is None else None)
         train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
         val_split = validation_split(manifest, data)
