@@ -38,7 +38,6 @@ COMMANDS = {
     "evaluate": f"evaluate {QUERIES} --labels files.parquet --metric mAP@R",
     "search": "search a/b/c/picture.jpg --embeddings gallery.npy --labels files.parquet --images files.parquet "
     f"{MODEL}",
-    "export-embeddings": "export-embeddings gallery.npy --labels files.parquet -o exported.parquet",
     "repack --plan": "repack files.parquet --plan --size 64 -o repacked",
     "train --plan": "train happier --manifest files.parquet --plan",
     "train": f"train smooth_ap {TRAINING}",

@@ -226,7 +226,6 @@ def test_options_of_several_values_and_flags_may_be_repeated() -> None:
         ("agreement -o {}.csv", ".json"),
         ("search -o {}.txt", ".csv or .parquet or .json"),
         ("reject score -o {}.json", ".csv or .parquet"),
-        ("export-embeddings -o {}.npy", ".faiss or .parquet"),
     ],
 )
 def test_file_of_another_format_than_its_suffix_says_is_not_written(line: str, suffixes: str, tmp_path: Path) -> None:

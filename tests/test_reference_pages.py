@@ -123,7 +123,7 @@ def test_every_column_and_value_is_explained(pages_of: Callable[[str], dict[str,
 
 def test_every_file_name_of_the_code_is_explained() -> None:
     """Names of files of other people's data sets, and of hgld's own sample, are left to the code that reads them."""
-    suffixes = "csv|faiss|html|journal|jsonl?|lock|md|npy|parquet|parts?|png|pt|safetensors|sqlite|tar|tex|txt|xlsx"
+    suffixes = "csv|html|journal|jsonl?|lock|md|npy|parquet|parts?|png|pt|safetensors|sqlite|tar|tex|txt|xlsx"
     pattern = re.compile(rf"[\w.*-]*\.({suffixes})")
     templates = {path.name for kind in ("html", "json") for path in CHECKOUT.glob(f"hgld/templates/**/*.{kind}")}
     names = set()

@@ -31,7 +31,6 @@ WITH_OUT = [
     "embed-images",
     "examples",
     "export",
-    "export-embeddings",
     "fetch",
     "import-sheet",
     "index-images",
@@ -172,8 +171,6 @@ def test_full_disk_under_own_images(tmp_path: Path) -> None:
     save_detector(tmp_path / "detector", detector, DetectorRecord(n_images=6))
     commands = [
         f"push-model test_resnet --pretrained none -o {disk}/model",
-        f"export-embeddings all.npy -o {disk}/x.parquet",
-        f"export-embeddings all.npy --index flat -o {disk}/x.faiss",
         f"reject fit top1_cosine --embeddings all.npy -o {disk}/detector",
         *(f"reject score detector --embeddings all.npy -o {disk}/x.{suffix}" for suffix in ("csv", "parquet")),
         *(f"search images/0.jpg --embeddings all.npy --{place}" for place in (
@@ -247,21 +244,14 @@ print(number)
             "push-model test_resnet --pretrained none --license mit -o out/model",
             "push-model test_resnet --pretrained none --license bsd -o out/model",
         ),
-        ("export-embeddings all.npy -o out/x.parquet", "export-embeddings few.npy -o out/x.parquet"),
         (
             "reject fit top1_cosine --embeddings all.npy -o out/detector",
             "reject fit top1_cosine --embeddings few.npy -o out/detector",
         ),
-        (
-            "export-embeddings all.npy --index flat -o out/x.faiss",
-            "export-embeddings few.npy --index flat -o out/x.faiss",
-        ),
     ],
-    ids=["search", "push-model", "export-embeddings", "reject fit", "index"],
+    ids=["search", "push-model", "reject fit"],
 )
 def test_killed_commands_leave_old_or_new_files(before: str, command: str, tmp_path: Path) -> None:
-    if "faiss" in command:
-        pytest.importorskip("faiss")
     own_images(tmp_path)
     child = [sys.executable, "-c", KILLED, before, command]
     assert int(run_child(child, cwd=tmp_path, environment=single_thread_environment()).stdout) >= 2

@@ -319,15 +319,6 @@ CASES = {
         embeddings(["x"]),
     ),
     "unknown format of answers": Case(SEARCH.format("images/c0/0.jpg") + " -o out.txt", r"out.txt: .*\.csv"),
-    "index that is not there": Case(
-        SEARCH.format("images/c0/0.jpg --index absent.faiss"),
-        "absent.faiss: no whole index with its record absent.faiss.json; write it with hgld export-embeddings",
-    ),
-    "index cut short": Case(
-        SEARCH.format("images/c0/0.jpg --index cut.faiss"),
-        "cut.faiss: no whole index with its record cut.faiss.json; write it",
-        write("cut.faiss", b"IxFI"),
-    ),
     # rejection
     "misspelt score": Case(FIT.replace("top1_cosine", "top1"), "there is no score top1; choose one of .*top1_cosine"),
     "option that a score lacks": Case(f"{FIT} --option k=3", "option k of the score top1_cosine: "),
@@ -400,18 +391,6 @@ CASES = {
     "detector without thresholds": Case(
         SEARCH.format("images/c0/0.jpg --reject detector"), "detector: has no thresholds; fit it again with"
     ),
-    # exports
-    "unknown format of an export": Case(
-        "export-embeddings run.parquet -o out.csv", r'the suffix is ".csv"; choose .faiss or .parquet'
-    ),
-    "export onto the embeddings": Case(
-        "export-embeddings run.parquet -o run.parquet", "would replace the embeddings; choose another --out"
-    ),
-    "misspelt index": Case(
-        "export-embeddings run.parquet -o out.faiss --index iv",
-        'cannot make an index "iv" of 8 dimensions; choose flat, ivf, ivf-pq, hnsw',
-    ),
-    "export of a table": Case("export-embeddings labels.csv -o out.faiss", r"embeddings are in \.npy, "),
     # models
     "model for nowhere": Case("push-model run", "expected OWNER/NAME, --out or both; found neither"),
     "name of a repository without owner": Case("push-model run apples", '"apples" is no name .* owner/name'),
@@ -488,7 +467,6 @@ def test_byte_order_marks_are_no_mistakes(workspace: Path, tmp_path: Path, monke
         "embed-images --workers 0 --images bom.csv --root images --model run -o all.parquet",
         "search images/c0/0.jpg --embeddings run.parquet --labels bom.csv",
         "evaluate --embeddings run.parquet --labels bom.csv",
-        "export-embeddings run.parquet --labels bom.csv -o exported.parquet",
     ):
         result = CliRunner().invoke(HGLD, shlex.split(command))
         assert result.exit_code == 0, f"{command}\n{result.output}"

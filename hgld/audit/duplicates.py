@@ -38,7 +38,6 @@ from hgld.errors import InputError, require
 from hgld.io.files import atomic_write
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
-from hgld.search.searcher import NeighbourIndex
 
 #: Side of thumbnails in pixels.
 SIZE = 32
@@ -154,7 +153,6 @@ def find_duplicates(
     embeddings: torch.Tensor | None = None,
     config: DuplicatesConfig | None = None,
     *,
-    index: NeighbourIndex | None = None,
     progress: Progress | None = None,
 ) -> Duplicates:
     """Find copies among the images of a manifest.
@@ -165,13 +163,12 @@ def find_duplicates(
         embeddings: float, shape (N, d), of any model; their mean, which those of untrained networks share, is
             subtracted. Default: the details of thumbnails, by which crops and mirror images are found less often.
         config: Settings.
-        index: Approximate index of the embeddings, which finds most of the nearest images. Default: all are compared.
         progress: Progress in images that are read.
 
     Raises:
         InputError: The folder does not exist, lacks tar files, or no image of it can be read.
     """
-    search = DuplicatesSearch(EncodedImages(manifest, root), embeddings, config or DuplicatesConfig(), index)
+    search = DuplicatesSearch(EncodedImages(manifest, root), embeddings, config or DuplicatesConfig())
     return search.whole(progress)
 
 
@@ -182,7 +179,6 @@ class DuplicatesSearch:
     encoded: EncodedImages
     embeddings: torch.Tensor | None
     config: DuplicatesConfig
-    index: NeighbourIndex | None
 
     def whole(self, progress: Progress | None = None) -> Duplicates:
         """Return the copies among all images."""
@@ -226,12 +222,8 @@ class DuplicatesSearch:
         """Return the copies among some images and those nearest to them: a row for each pair, with its measures."""
         (thumbnails, unreadable), embeddings, config = pictures, self.embeddings, self.config
         readable = ~np.isin(self.encoded.manifest.ids, [*unreadable])
-        if self.index is not None:
-            assert embeddings is not None
-            neighbours = _nearest_by_index(self.index, embeddings, rows, config.neighbours)
-        else:
-            vectors, usable = searched_vectors(thumbnails, readable, embeddings)
-            _, neighbours = nearest_images(vectors, rows, config.neighbours, itself, usable)
+        vectors, usable = searched_vectors(thumbnails, readable, embeddings)
+        _, neighbours = nearest_images(vectors, rows, config.neighbours, itself, usable)
         pairs = _candidates(np.arange(rows.start, rows.stop), neighbours, readable)
         correlations = thumbnail_correlations(thumbnails, pairs)
         cosines = np.full(len(pairs), np.nan, np.float32)
@@ -375,15 +367,6 @@ def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
 def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     """Return the directions of vectors without the mean of all, float32, shape (n, d), of length 1."""
     return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
-
-
-def _nearest_by_index(index: NeighbourIndex, embeddings: torch.Tensor, rows: range, k: int) -> NDArray[np.int64]:
-    """Return the positions of the k + 1 images nearest to some images by an index; -1 where there are fewer.
-
-    An image finds itself, too, so k others remain.
-    """
-    found = [index.search(embeddings[block].float().numpy(), k + 1)[1] for block in blocks_of(rows)]
-    return np.concatenate([np.empty((0, k + 1), np.int64), *found])
 
 
 def _candidates(

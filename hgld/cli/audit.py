@@ -55,7 +55,6 @@ def duplicates(
     out: Annotated[Path, out_file(".csv", ".parquet")],
     root: Path | None = None,
     embeddings: Path | None = None,
-    index: Path | None = None,
     config: DuplicatesConfig,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     recall: bool = False,
@@ -77,7 +76,6 @@ def duplicates(
         out: Table to write, for hgld manifest leave-out: .csv or .parquet.
         root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
         embeddings: Embeddings of the images, of any model; crops are hardly found without. Default: thumbnails.
-        index: Index of these from hgld export-embeddings, for millions of images. Default: exact search.
         page: HTML page to write, with the copies side by side.
         recall: Measure how many altered copies of 100 images would be found, by the recorded model.
         part: Work on one of several parts of the images, such as 3/16: read its thumbnails, then, when those of all
@@ -85,24 +83,14 @@ def duplicates(
     """
     from hgld.audit.duplicates import THUMBNAILS, DuplicatesSearch, measure_recall
     from hgld.datasets.image_dataset import EncodedImages
-    from hgld.search.faiss_index import open_index
-    from hgld.search.gallery import read_gallery
     from hgld.search.query_model import load_query_model
 
-    if embeddings is None and index is not None:
-        raise ConfigurationError("`index` is that of `embeddings`, which are not given")
     images = _AuditedImages.read(manifest, root, embeddings, part)
-    neighbours, embed = None, None
-    if embeddings is not None and index is not None:
-        if images.reordered:
-            raise ConfigurationError(
-                f"{embeddings}: not the images of {manifest} in their order, as `index` requires"
-            )
-        neighbours = open_index(index, read_gallery(embeddings))
+    embed = None
     if embeddings is not None and recall and part is None:
         embed = load_query_model(embeddings, images.vectors.shape[1]).embed
-    parts = _parts(out, config, images, root, embeddings, index)
-    search = DuplicatesSearch(EncodedImages(*images[:2]), images.vectors, config, neighbours)
+    parts = _parts(out, config, images, root, embeddings)
+    search = DuplicatesSearch(EncodedImages(*images[:2]), images.vectors, config)
     with parts.joined(out) if execution.parts and part is None else nullcontext():
         with TerminalProgress("audit", "images") as progress:
             if part:
@@ -184,8 +172,6 @@ class _AuditedImages(NamedTuple):
     root: Path
     #: Embeddings, float, shape (N, d); None without.
     vectors: Any
-    #: Whether the embeddings were in another order than the manifest.
-    reordered: bool
     #: SHA-256 of the files, by role.
     digests: dict[str, str]
 
@@ -203,11 +189,12 @@ class _AuditedImages(NamedTuple):
         images, folder = read_manifest(manifest, root), root or manifest.parent
         digests = input_digests(manifest=manifest, embeddings=None if part else embeddings)
         if embeddings is None:
-            return cls(images, folder, None, False, digests)
+            return cls(images, folder, None, digests)
         embedded = read_embeddings(embeddings)
         rows = rows_of(embedded, images.ids, "images of the manifest")
-        reordered = not np.array_equal(rows, np.arange(len(embedded)))
-        return cls(images, folder, embedded.vectors[rows] if reordered else embedded.vectors, reordered, digests)
+        if np.array_equal(rows, np.arange(len(embedded))):  # they may stay in their file
+            return cls(images, folder, embedded.vectors, digests)
+        return cls(images, folder, embedded.vectors[rows], digests)
 
 
 def _parts(out: Path, config: object, images: _AuditedImages, root: Path | None, *large: Path | None) -> AuditParts:

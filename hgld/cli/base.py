@@ -469,7 +469,7 @@ def log_to_stderr(verbose: bool = False) -> None:
         level=logging.DEBUG if verbose else logging.INFO,
     )
     warnings.showwarning = lambda message, *_: logging.getLogger("hgld").warning("%s", message)
-    for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpx2", "httpcore", "httpcore2", "filelock", "faiss"):
+    for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpx2", "httpcore", "httpcore2", "filelock"):
         logging.getLogger(package).setLevel(logging.WARNING)
 
 

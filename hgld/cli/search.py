@@ -1,4 +1,4 @@
-"""Galleries of embeddings: search, export-embeddings."""
+"""Search in galleries of embeddings."""
 
 from __future__ import annotations
 
@@ -10,28 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.base import (
-    PART,
     ComparedBy,
-    ExecutionConfig,
     Json,
     Pretrained,
     app,
     out_file,
-    writable,
     writable_file,
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
-from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError
-from hgld.io.files import check_writable_file, check_writable_folder, require_suffix
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.evaluation.settings import RerankSettings
     from hgld.inspection.photos import FindImage
-    from hgld.search.faiss_index import IndexRecord
     from hgld.search.gallery import Gallery
     from hgld.search.searcher import Answers
 
@@ -55,7 +49,6 @@ def search(
     find_photographs: Callable[[], FindImage],
     device: str = "cpu",
     distance: ComparedBy = None,
-    index: Path | None = None,
     reranking: RerankSettings,
     reject: Path | None = None,
     serve: bool = False,
@@ -80,8 +73,6 @@ def search(
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
         device: Device: cpu, cuda or cuda:N.
-        index: Index of the gallery from hgld export-embeddings, or a folder of those of its parts. Default: exact
-            search.
         reject: Detector from hgld reject fit --queries: answers "no such landmark" above its threshold, with the
             finest label that is still sure. Default: every answer is accepted.
         serve: Serve a local page where pictures are dropped or pasted, until Ctrl-C.
@@ -91,7 +82,6 @@ def search(
     from hgld.pages.server import ServerConfig
     from hgld.rejection.detector_files import DESCRIPTION
     from hgld.search.answer_files import answers_to_json, write_answer_page, write_answers
-    from hgld.search.faiss_index import open_index
     from hgld.search.gallery import gallery_photographs
     from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
@@ -108,9 +98,6 @@ def search(
     if rejector is not None:
         rejector.check_votes(k)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
-    neighbours = None if index is None else open_index(index, gallery)
-    if neighbours is not None:
-        typer.echo(format_index(neighbours.record), err=True)
     compared_by, pair_scorer = distance or recorded_distance(embeddings), None
     if reranking.rerank == "local-features":
         if query is None:
@@ -118,7 +105,7 @@ def search(
         asked = gallery_photographs(query, query)
         pair_scorer = LocalFeatures(asked, find_photographs())
     config = RankingConfig(device=device, distance=compared_by, reranking=reranking, pair_scorer=pair_scorer)
-    searcher = Searcher(gallery, index=neighbours, rejector=rejector, config=config)
+    searcher = Searcher(gallery, rejector=rejector, config=config)
     if serve:
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
@@ -160,81 +147,3 @@ def format_answers(answers: Answers) -> str:
         table = aligned(["", "score", "id", *gallery.level_names], results, indent="  ")
         blocks.append(lines(f"{answers.query_ids[row]}: {answer}", table))
     return "\n\n".join(blocks)
-
-
-def _check_export(path: Path) -> None:
-    """Check that a file, or a folder of indexes of parts, can be written."""
-    if path.is_dir() or not path.suffix:
-        return check_writable_folder(path)
-    require_suffix(path, ".faiss", ".parquet")
-    return check_writable_file(path)
-
-
-@app.command(rich_help_panel="Retrieval")
-@options_of("hgld.search.gallery:read_gallery", "read_gallery", path=None)
-@options_of("hgld.search.faiss_index:build_index", "build_index", gallery=None, kind="--index", queries={"min": 1})
-@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
-def export_embeddings(
-    *,
-    embeddings: Path,
-    out: Annotated[Path, typer.Option("--out", "-o", callback=writable(_check_export))],
-    read_gallery: partial[Gallery],
-    build_index: partial[IndexRecord],
-    execution: ExecutionConfig,
-    part: Annotated[Part | None, PART] = None,
-) -> None:
-    """Write embeddings as a faiss index, or as a Parquet file for Hugging Face datasets.
-
-    Of an index, the recall is measured against exact search: the share of the ten nearest images of some images of
-    the gallery, without themselves, that it finds. Ids are written beside it. Indexes need the extra faiss.
-
-    An --executor builds an index of each of --parts, in a folder that is searched as one index. Jobs of your own
-    write --part 1/16, --part 2/16 and so on.
-
-    Example: hgld export-embeddings embeddings.npy -o embeddings.faiss --index hnsw
-
-    Args:
-        embeddings: Embeddings: .npy, .safetensors, .parquet or .hdf5, or a folder of such files.
-        out: File to write: .faiss for an index, .parquet for a table with ids and labels; or, in parts, a folder of
-            indexes.
-        part: Build the index of one of several parts of the embeddings, such as 3/16. Default: all embeddings.
-    """
-    from hgld.search.faiss_index import build_part, open_index, part_file, parts_are_written
-    from hgld.search.gallery import export_gallery
-    from hgld.tables import Provenance, input_digests
-
-    if out.exists() and out.samefile(embeddings):
-        raise ConfigurationError(f"{out} would replace the embeddings; choose another `out`")
-    in_parts = part is not None or execution.executor is not None
-    if in_parts != (out.is_dir() or not out.suffix):
-        raise ConfigurationError(
-            f"{out}: parts are indexes in a folder; name one as `out`, or a .faiss or .parquet file without `parts`"
-        )
-    gallery = read_gallery(embeddings)
-    if in_parts:
-        options = {name: value for name, value in build_index.keywords.items() if name != "out"}
-        if part is not None:
-            typer.echo(format_index(build_part(gallery, out, part, **options)))
-            out = part_file(out, part)
-        else:
-            execution.run_parts(out, parts_are_written(gallery, out, **options))
-            typer.echo(format_index(open_index(out, gallery).record))
-    elif out.suffix == ".faiss":
-        typer.echo(format_index(build_index(gallery)))
-    else:
-        files = dict(read_gallery.keywords)
-        parameters = {"split": files.pop("split", None)}
-        inputs = input_digests(embeddings=embeddings, **files)
-        export_gallery(gallery, out, Provenance("export-embeddings", parameters, inputs))
-        levels = ", ".join(gallery.level_names) or "no labels"
-        typer.echo(f"{len(gallery):,} embeddings of {gallery.dim:,} dimensions with {levels}")
-    typer.echo(out)
-
-
-def format_index(record: IndexRecord) -> str:
-    """Format what an index holds, how many of the nearest images it finds, and how fast."""
-    return (
-        f"{record.description}: {record.images:,} images of {record.dim:,} dimensions\n"
-        f"recall@10 {record.recall:.3f} against exact search, {record.speedup:.1f} times as fast, for "
-        f"{record.queries:,} images of the gallery"
-    )

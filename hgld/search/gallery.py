@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,44 +10,18 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_dataset import read_images
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
-from hgld.datasets.label_columns import label_columns
-from hgld.errors import ConfigurationError, HgldError, InputError
+from hgld.errors import ConfigurationError, HgldError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_matrix import Labelling, LabelSets, take_images
+from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.inspection.photos import FindImage, images_of_manifest, label_name
-from hgld.io.files import atomic_write
 from hgld.io.text_array import TextArray
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
-from hgld.tables import Provenance, with_provenance
 from hgld.tables.embeddings import Embeddings, read_embeddings
-from hgld.tables.schemas import TEXTS
-
-#: Rows of a block of vectors.
-_BLOCK = 8192
-
-
-def unit_blocks(
-    vectors: torch.Tensor, rows: npt.NDArray[np.int64] | None = None
-) -> Iterator[npt.NDArray[np.float32]]:
-    """Yield vectors of length 1, float32, a block of rows at a time.
-
-    Raises:
-        InputError: A vector is not finite, or only zeros.
-    """
-    n = len(vectors) if rows is None else len(rows)
-    for start in range(0, n, _BLOCK):
-        chosen = slice(start, start + _BLOCK)
-        block = vectors[chosen] if rows is None else vectors[torch.from_numpy(rows[chosen])]
-        lengths = torch.linalg.vector_norm(block.float(), dim=1, keepdim=True)
-        if not lengths.isfinite().all() or not lengths.all():
-            raise InputError("an embedding has NaN, infinite or huge values, or only zeros; embed the images again")
-        yield (block.float() / lengths).numpy()
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,37 +189,6 @@ def _embedded_manifest(record: EmbeddingRecord | None) -> Path | None:
         return record.sources.images if read_images(record.sources.images).level_names else None
     except HgldError:  # it is another file by now
         return None
-
-
-def export_gallery(gallery: Gallery, out: Path, provenance: Provenance) -> None:
-    """Write a gallery with the columns ``id``, a text for each level, finest first, and ``embedding``.
-
-    Embeddings are of length 1, float32, in lists of fixed size, and written in blocks. Labels of unlabelled images
-    are null. Images with several labels have lists of texts, whose k-th entries make up a label.
-
-    Raises:
-        ConfigurationError: A level has the name of another column.
-    """
-    if reserved := {"id", "embedding"} & set(gallery.level_names):
-        raise ConfigurationError(f"a level is called {reserved.pop()}, as another column is; rename it in `labels`")
-    kind = TEXTS if isinstance(gallery.labels, LabelSets) else pa.string()
-    fields = [("id", pa.string()), *((name, kind) for name in gallery.level_names)]
-    plain = pa.schema([*fields, ("embedding", pa.list_(pa.float32(), gallery.dim))])
-    schema = with_provenance(plain, "exported_embeddings/1", provenance)
-    start = 0
-    with atomic_write(out) as draft, pq.ParquetWriter(draft, schema, compression="zstd") as writer:
-        for block in unit_blocks(gallery.vectors):
-            rows = slice(start, start + len(block))
-            columns = [gallery.ids[rows].to_arrow()]
-            columns += label_columns(
-                take_images(gallery.labels, np.arange(start, start + len(block))),
-                gallery.level_names,
-                gallery.class_names,
-            ).values()
-            values = pa.array(np.ascontiguousarray(block).ravel(), pa.float32())
-            columns.append(pa.FixedSizeListArray.from_arrays(values, gallery.dim))
-            writer.write_table(pa.table(columns, schema=schema))
-            start += len(block)
 
 
 def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path | None = None) -> FindImage:

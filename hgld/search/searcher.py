@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,20 +26,6 @@ from hgld.rejection.detector_files import Calibration
 from hgld.search.gallery import Gallery
 from hgld.search.score_inputs import check_same_model
 from hgld.tables.embeddings import embeddings_sha256
-
-
-class NeighbourIndex(Protocol):
-    """An approximate index of a gallery, such as :class:`hgld.search.faiss_index.FaissIndex`."""
-
-    def search(
-        self, queries: npt.NDArray[np.float32], k: int
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        """Return cosines and positions of the k nearest, (n, k), best first; NaN and -1 where there are fewer.
-
-        Args:
-            queries: float32, shape (n, d).
-            k: Number of images per query.
-        """
 
 
 @dataclass(frozen=True)
@@ -149,15 +135,13 @@ class Answers:
 
 
 class Searcher:
-    """Searches a gallery, exactly unless it gets an index.
+    """Searches a gallery, of which all images are compared with each query, in blocks.
 
     Args:
         gallery: The gallery.
-        index: Index of the same images, which finds most of the nearest ones. Default: all images are compared, in
-            blocks.
         temperature: Temperature of the votes; see :func:`hgld.hierarchy.vote`.
         rejector: Score and thresholds by which answers are rejected. Default: none is.
-        config: Device, precision and distance of the exact search, and re-ranking. Votes count cosines, also after
+        config: Device, precision and distance of the search, and re-ranking. Votes count cosines, also after
             re-ranking, or minus distances.
 
     >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
@@ -172,25 +156,21 @@ class Searcher:
         self,
         gallery: Gallery,
         *,
-        index: NeighbourIndex | None = None,
         temperature: float = TEMPERATURE,
         rejector: Rejector | None = None,
         config: RankingConfig | None = None,
     ) -> None:
         require(temperature > 0, "a number above 0", temperature=temperature)
         self.gallery = gallery
-        self._index, self._temperature, self._rejector = index, temperature, rejector
+        self._temperature, self._rejector = temperature, rejector
         self._config, self._vectors = config, gallery.vectors
         self._reranking = RerankSettings() if config is None else config.reranking
         distance = "cosine" if config is None else config.distance
-        if distance != "cosine" and (index is not None or rejector is not None):
-            name = "`index`" if rejector is None else "`reject`"
-            raise ConfigurationError(f"{name} compares cosines, but the distance is {distance}; leave it out")
+        if distance != "cosine" and rejector is not None:
+            raise ConfigurationError(f"`reject` compares cosines, but the distance is {distance}; leave it out")
         if self._reranking.rerank is not None and rejector is not None:
             raise ConfigurationError("`reject` scores cosines, which `rerank` replaces; leave out one of them")
         if self._reranking.rerank == "dba":
-            if index is not None:
-                raise ConfigurationError("`rerank` dba changes the gallery, and the `index` is of the original one")
             self._vectors = augment_gallery(gallery.vectors, self._reranking, config).vectors
 
     def search(self, queries: Vectors, k: int = 10, *, ids: Sequence[str] | None = None) -> Answers:
@@ -245,9 +225,7 @@ class Searcher:
         return labels, shares, levels
 
     def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        if self._index is None:
-            return nearest_neighbours(queries, self._vectors, k, config=self._config)
-        return self._index.search(queries.float().numpy(), k)
+        return nearest_neighbours(queries, self._vectors, k, config=self._config)
 
 
 def open_rejector(folder: Path, embeddings: Path, gallery: Gallery) -> Rejector:

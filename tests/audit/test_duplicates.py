@@ -147,7 +147,7 @@ def test_commands_from_copies_to_a_clean_manifest(folder: Path) -> None:
     assert pd.read_parquet(folder / "copies.parquet")["id"].tolist()[:2] == ["04.png", "same.png"]
 
 
-@pytest.mark.parametrize("searched", ["embeddings", "thumbnails", "index"])
+@pytest.mark.parametrize("searched", ["embeddings", "thumbnails"])
 def test_parts_find_what_a_search_among_all_images_does(
     folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch, searched: str
 ) -> None:
@@ -157,14 +157,11 @@ def test_parts_find_what_a_search_among_all_images_does(
     with (folder / "manifest.csv").open("a") as file:
         file.write(f"\nbroken.png,train,{LABELS[0]}")
     options = ["--correlation", 0.3, "--similarity", 0.6]
-    if searched != "thumbnails":
+    if searched == "embeddings":
         *readable, broken = read_manifest(folder / "manifest.csv").ids
         vectors = torch.cat([embed([Image.open(folder / image) for image in readable]), torch.ones(1, 9)])
         write_embeddings(folder / "all.npy", vectors, [*readable, broken])
         options += ["--embeddings", folder / "all.npy"]
-    if searched == "index":
-        run("export-embeddings", folder / "all.npy", "-o", folder / "all.faiss", "--index", "flat")
-        options += ["--index", folder / "all.faiss"]
     found = list[Duplicates]()
     monkeypatch.setattr("hgld.cli.audit._format_duplicates", lambda each: found.append(each))
     whole, parts = ([*options, "-o", folder / out / "copies.parquet"] for out in ("whole", "parts"))

@@ -86,6 +86,6 @@ def test_losses_have_to_be_for_the_distance_of_the_model() -> None:
 
 
 def test_what_compares_cosines_refuses_other_distances() -> None:
-    gallery, index = Gallery.from_arrays(np.eye(3), "abc"), object()
-    with pytest.raises(ConfigurationError, match="`index` compares cosines, but the distance is euclidean"):
-        Searcher(gallery, index=index, config=RankingConfig(distance="euclidean"))  # type: ignore[arg-type]
+    gallery, rejector = Gallery.from_arrays(np.eye(3), "abc"), object()
+    with pytest.raises(ConfigurationError, match="`reject` compares cosines, but the distance is euclidean"):
+        Searcher(gallery, rejector=rejector, config=RankingConfig(distance="euclidean"))  # type: ignore[arg-type]

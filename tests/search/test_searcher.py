@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -15,17 +14,15 @@ from hgld.cli.search import format_answers
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelSets
-from hgld.hierarchy.label_matrix import single_labels
 from hgld.hierarchy.neighbour_vote import TEMPERATURE
 from hgld.io.text_array import TextArray
 from hgld.search.answer_files import answers_table, answers_to_json
-from hgld.search.gallery import Gallery, export_gallery, read_gallery
+from hgld.search.gallery import Gallery, read_gallery
 from hgld.search.searcher import Searcher
 from hgld.tables import Provenance
-from hgld.tables.embeddings import read_embeddings, write_embeddings
+from hgld.tables.embeddings import write_embeddings
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table
-from tests.search.conftest import PATHS
 from tests.search.galleries import LEVELS, obvious_neighbours, obvious_vote, toy_gallery
 
 
@@ -131,7 +128,7 @@ def test_images_vote_for_each_of_their_labels() -> None:
     assert json.loads(answers_to_json(answers))["queries"][0]["results"][0]["labels"] == ["sun; fish", "sky; sea"]
 
 
-def test_galleries_of_manifests_with_lists_are_read_and_exported(tmp_path: Path) -> None:
+def test_galleries_of_manifests_with_lists_are_read(tmp_path: Path) -> None:
     names = {"section": [["sun", "fish"], ["star"]], "category": [["sky", "sea"], ["sky"]]}
     table = manifest_table(["a", "b"], {})
     for level, values in names.items():
@@ -141,50 +138,6 @@ def test_galleries_of_manifests_with_lists_are_read_and_exported(tmp_path: Path)
     (tmp_path / "e.ids.txt").write_text("b\na\n")
     gallery = read_gallery(tmp_path / "e.npy", tmp_path / "m.parquet")
     assert [gallery.names_of(position) for position in (0, 1)] == [("star", "sky"), ("sun; fish", "sky; sea")]
-    export_gallery(gallery, tmp_path / "out.parquet", Provenance("test"))
-    exported = pq.read_table(tmp_path / "out.parquet")
-    assert exported["section"].to_pylist() == [["star"], ["sun", "fish"]]
-    assert exported["category"].to_pylist() == [["sky"], ["sky", "sea"]]
-
-
-def test_exported_table_holds_ids_labels_and_unit_vectors(tmp_path: Path) -> None:
-    gallery = toy_gallery()
-    single_labels(gallery.labels)[5] = -1
-    export_gallery(gallery, tmp_path / "x.parquet", Provenance("export-embeddings"))
-    table = pq.read_table(tmp_path / "x.parquet")
-    assert table.column_names == ["id", *LEVELS, "embedding"]
-    assert table["product"].to_pylist() == [*[f"p{row % 6}" for row in range(5)], None, *[f"p{n}" for n in range(6)]]
-    vectors = torch.nn.functional.normalize(gallery.vectors, dim=1).numpy()
-    np.testing.assert_allclose(np.array(table["embedding"].to_pylist()), vectors, atol=1e-6)
-    assert read_embeddings(tmp_path / "x.parquet").ids is not None, "hgld reads it, too"
-
-
-def test_level_with_the_name_of_another_column_is_refused(tmp_path: Path) -> None:
-    gallery = Gallery.from_arrays(np.eye(2), ["a", "b"], [["x"], ["y"]], ["embedding"])
-    with pytest.raises(ConfigurationError, match="a level is called embedding"):
-        export_gallery(gallery, tmp_path / "x.parquet", Provenance("export-embeddings"))
-
-
-def test_wrong_outputs_end_in_one_line(gallery_folder: Path, tmp_path: Path) -> None:
-    embeddings = str(gallery_folder / "all.npy")
-    result = run_hgld("export-embeddings", embeddings, "-o", tmp_path / "x.csv", code=1)
-    assert 'x.csv: the suffix is ".csv"; choose .faiss or .parquet' in result.stderr
-
-
-@pytest.mark.slow
-def test_hugging_face_datasets_reads_the_export(
-    gallery_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    datasets = pytest.importorskip("datasets")
-    out = tmp_path / "x.parquet"
-    result = run_hgld("export-embeddings", gallery_folder / "all.npy", "-o", out)
-    assert result.stdout == f"9 embeddings of 96 dimensions with product, kind\n{out}\n"
-    loaded = datasets.load_dataset("parquet", data_files=str(out), cache_dir=str(tmp_path / "cache"))["train"]
-    assert loaded["id"][:] == PATHS
-    assert loaded.features["embedding"].length == 96
-    rows = loaded.with_format("numpy")[:]
-    np.testing.assert_allclose(rows["embedding"], np.load(gallery_folder / "all.npy"), atol=1e-6)
-    assert rows["kind"].tolist() == [path.split("/")[0] for path in PATHS]
 
 
 @pytest.fixture
@@ -202,18 +155,15 @@ def both(tmp_path: Path) -> tuple[Path, Path]:
     return tmp_path / "index.npy", tmp_path / "index"
 
 
-def test_export_and_rejection(both: tuple[Path, Path], tmp_path: Path) -> None:
-    labels, exported, scores, found = ["--labels", tmp_path / "labels.csv"], [], [], []
+def test_parts_are_searched_and_rejected_as_one_file(both: tuple[Path, Path], tmp_path: Path) -> None:
+    labels, scores, found = ["--labels", tmp_path / "labels.csv"], [], []
     for embeddings in both:
         out = tmp_path / "out" / embeddings.name
         run_hgld("evaluate", "--embeddings", embeddings, *labels, "--per-query", out.with_suffix(".queries.parquet"))
-        run_hgld("export-embeddings", embeddings, *labels, "-o", out.with_suffix(".parquet"))
-        exported.append(pq.read_table(out.with_suffix(".parquet")).to_pydict())
         run_hgld("reject", "fit", "knn", "--embeddings", embeddings, *labels, "-o", out / "knn")
         run_hgld("reject", "score", out / "knn", "--embeddings", tmp_path / "queries.npy", "-o", out / "scores.csv")
         scores.append((out / "scores.csv").read_text())
         gallery = read_gallery(embeddings, tmp_path / "labels.csv")
         found.append([*Searcher(gallery).search(np.ones((2, 6), np.float32), 5).results(1)])
-    assert exported[0] == exported[1]
     assert scores[0] == scores[1]
     assert found[0] == found[1]
