@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hgld.labels.draft_taxonomy import ProposalSummary, TaxonomyReport
     from hgld.labels.embed import EmbedSummary
     from hgld.labels.plain_labels import PlainSummary
+    from hgld.labels.spellings import Variant
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
 
@@ -54,9 +55,15 @@ _MOST_MISSES, _MOST_LABELS = 10, 10
     split_column="COLUMN",
     count="COLUMN",
     item="COLUMN",
+    keep="LABEL,LABEL",
+    variants="FILE",
 )
 def labels(*, label_file: partial[PlainSummary | None]) -> None:
     """Take labels from a list of one's own, without a scrape, and unify their spellings.
+
+    Labels that differ in case, spaces, hyphens, Unicode forms or as English plurals become one. Those that differ by
+    accents, punctuation or a typing mistake are only proposed, in OUT.variants.csv: write yes into its column merged,
+    and give the file as --variants. A no keeps labels apart, as --keep does.
 
     Example: hgld labels products.csv --label label --count count -o clean.parquet
     """
@@ -65,13 +72,22 @@ def labels(*, label_file: partial[PlainSummary | None]) -> None:
 
 def _format_labels(summary: PlainSummary) -> str:
     width = max(len(f"{count:,}") for _, count in summary.labels)
+    merged = [row for row in summary.variants if row.merged]
+    proposed = [row for row in summary.variants if not row.merged]
     return lines(
         f"{summary.rows:,} rows for {summary.things:,} things: {summary.spellings:,} spellings of "
         f"{len(summary.labels):,} labels; most frequent:",
         [f"  {count:>{width},}  {label}" for label, count in summary.labels[:_MOST_LABELS]],
-        f"{len(summary.variants):,} variants of these:",
-        indented_list([f"{row.variant} → {row.label} ({row.why})" for row in summary.variants], limit=_MOST_LABELS),
+        _format_variants(f"{len(merged):,} variants of these", merged),
+        _format_variants(f"{len(proposed):,} that may be variants, and are labels of their own", proposed),
     )
+
+
+def _format_variants(title: str, variants: Sequence[Variant]) -> str:
+    if not variants:
+        return title
+    rows = [f"{row.variant} → {row.label} ({row.why})" for row in variants]
+    return f"{title}:\n{indented_list(rows, limit=_MOST_LABELS)}"
 
 
 @app.command(rich_help_panel="Labels")

@@ -1,43 +1,40 @@
-"""The stage ``labels``: plain labels become a ``clean`` table, and the spellings of a label become one.
-
-Spellings of a label are found in two steps. Some differ in form alone: case, spaces and hyphens between words,
-accents that are left out or written out, and the plural of a word. Then a label joins another one from which it
-differs by one typing mistake in one long word, unless something speaks against it: the word is known, from another
-label of the list or from the word list of the encoder minilm, where that is installed; or there are several labels
-that it could be.
-"""
+"""The stage ``labels``: plain labels become a ``clean`` table, and the spellings of a label become one."""
 
 from __future__ import annotations
 
+import csv
 import re
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from hgld import tables
-from hgld.errors import ConfigurationError
-from hgld.io.columns import escape_formula, parse_rows, parse_whole_number, read_text_columns, text_column_names
+from hgld.errors import ConfigurationError, InputError, similar_names
+from hgld.io.columns import (
+    escape_formula,
+    parse_rows,
+    parse_whole_number,
+    preview,
+    read_rows,
+    read_text_columns,
+    text_column_names,
+    unescape_formula,
+)
 from hgld.io.files import write_csv
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import word_list
-from hgld.labels.wording import normalised_words
+from hgld.labels.spellings import DecidedSpellings, Variant, unify_spellings
+from hgld.names import stored_name
 from hgld.stage import Stage
 from hgld.tables.parquet import with_neutral_names
-from hgld.taxonomy.label_identity import ITEM_ID, normalise_label, unify_labels
-
-if TYPE_CHECKING:
-    from scipy.cluster.hierarchy import DisjointSet
+from hgld.taxonomy.label_identity import normalise_label, parse_item, unify_labels
 
 STAGE = Stage("labels", (tables.CLEAN,))
-_ITEM_ADDRESS = re.compile(r"(?:https?://)?(?:www\.)?wikidata\.org/(?:wiki|entity)/")
-_WRITTEN_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa", "æ": "ae", "œ": "oe"})
-#: Fewest letters of a word with a typing mistake.
-_LONG = 6
+_MERGED = {"yes": True, "no": False}
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,8 @@ class PlainConfig:
         split_column: Column of the splits.
         count: Column that says for how many things a row stands; whole numbers.
         item: Column of the Wikidata items of the labels: Q ids or addresses; rows may be without.
-        keep_mistakes: Keep labels that differ by one typing mistake apart.
+        keep: Labels that stay apart although their spelling is one, separated by commas, such as lights,light; may be
+            repeated.
     """
 
     label: str
@@ -60,24 +58,27 @@ class PlainConfig:
     split_column: str | None = None
     count: str | None = None
     item: str | None = None
-    keep_mistakes: bool = False
+    keep: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.split is not None and self.split_column is not None:
             raise ConfigurationError("`split` and `split_column` exclude each other; omit one of them")
-
-
-class Variant(NamedTuple):
-    """A spelling, the label that it became, and why."""
-
-    variant: str
-    label: str
-    why: str
+        for text in self.keep:
+            if len(_names(text)) < 2:
+                raise ConfigurationError(f'`keep` is "{text}"; expected two labels or more, such as lights,light')
 
 
 @dataclass(frozen=True)
 class PlainSummary:
-    """Numbers of rows, of things that they stand for and of different spellings; labels with counts; variants."""
+    """What became of a list.
+
+    Args:
+        rows: Number of rows.
+        things: Number of things that the rows stand for.
+        spellings: Number of different spellings.
+        labels: Labels with the number of things, the most frequent first.
+        variants: Spellings that became another label, then those that may be another.
+    """
 
     rows: int
     things: int
@@ -86,38 +87,56 @@ class PlainSummary:
     variants: Sequence[Variant]
 
 
-def label_file(source: Path, out: Path, config: PlainConfig, *, force: bool = False) -> PlainSummary | None:
-    """Write the ``clean`` table of a list of labels, and the spellings that became another label as a CSV file.
+def label_file(
+    source: Path, out: Path, config: PlainConfig, *, variants: Path | None = None, force: bool = False
+) -> PlainSummary | None:
+    """Write the ``clean`` table of a list of labels, and a CSV file of spellings.
 
     Args:
         source: CSV or Parquet file with a row per label.
-        out: Clean table to write; X.variants.csv beside X.parquet lists the spellings that became another label, and
-            why.
+        out: Clean table to write. X.variants.csv beside X.parquet lists the spellings that became another label
+            (merged: yes) and those that may be another (merged: no), with the reason.
+        variants: An edited copy of X.variants.csv: rows with yes are merged, and those with no are kept apart.
         force: Run although the output is up to date.
+
+    Raises:
+        InputError: A file is missing or invalid.
+        ConfigurationError: Decisions on spellings contradict one another, or ``variants`` would be replaced.
     """
     variants_file = out.with_suffix(".variants.csv")
-    words = frozenset[str]() if config.keep_mistakes else word_list()
+    if variants is not None and variants.resolve() == variants_file.resolve():
+        raise ConfigurationError(f"{variants}: would be replaced; give a copy of it under another name as `variants`")
+    words = word_list()
 
     def compute() -> tuple[Sequence[pa.Table], PlainSummary]:
-        table, summary = clean_labels(source, config, words)
-        write_csv(variants_file, Variant._fields, [[*map(escape_formula, row)] for row in summary.variants])
+        table, summary = clean_labels(source, config, words, variants)
+        rows = []
+        for row in summary.variants:
+            spellings = [escape_formula(row.variant), escape_formula(row.label)]
+            rows.append([*spellings, row.why, "yes" if row.merged else "no"])
+        write_csv(variants_file, Variant._fields, rows)
         return [with_neutral_names(table, tables.CLEAN)], summary
 
     return STAGE.run(
         {"out": out},
         compute,
-        inputs={"source": source},
-        parameters={**vars(config), "known_words": len(words)},
+        inputs={"source": source, "variants": variants},
+        parameters={**vars(config), "keep": list(config.keep), "known_words": len(words)},
         further_files=[variants_file],
         force=force,
     )
 
 
-def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tuple[pa.Table, PlainSummary]:
+def clean_labels(
+    source: Path, config: PlainConfig, words: frozenset[str], variants: Path | None = None
+) -> tuple[pa.Table, PlainSummary]:
     """Return the ``clean`` table of a list and what was found; see :func:`label_file`."""
     columns = _read_columns(source, config)
-    spellings = columns["label"]
+    spellings = parse_rows(source, enumerate(columns["label"], 1), _parse_label, "row")
     n_rows = len(spellings)
+    splits = columns.get("split") or [config.split or "all"] * n_rows
+    ids = columns.get("id") or list(map(str, range(1, n_rows + 1)))
+    _require_new_ids(source, splits, ids)
     counts, items = [1] * n_rows, list[str | None]([None] * n_rows)
     if "count" in columns:
         counts = parse_rows(
@@ -125,12 +144,13 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
         )
     if "item" in columns:
         items = parse_rows(source, enumerate(columns["item"], 1), lambda _, text: _item(text), "row")
-    labels, whys = unify_spellings(spellings, counts, words, with_mistakes=not config.keep_mistakes)
+    decided = _decided_spellings(config, variants, spellings)
+    labels, spelling_variants = unify_spellings(spellings, counts, words, decided)
     names, unified = unify_labels(labels, items)
     table = pa.table(
         {
-            "split": pa.array(columns.get("split") or [config.split or "all"] * n_rows, pa.string()),
-            "landmark_id": _ids(ids) if (ids := columns.get("id")) else pa.array(range(1, n_rows + 1), pa.int64()),
+            "split": pa.array(splits, pa.string()),
+            "landmark_id": _ids(ids),
             "category": pa.nulls(n_rows, pa.string()),
             "supercategory": pa.array(names, pa.string()),
             "class_item": pa.array(unified, pa.string()),
@@ -140,14 +160,89 @@ def clean_labels(source: Path, config: PlainConfig, words: frozenset[str]) -> tu
         table = table.append_column("count", pa.array(counts, pa.int64()))
     label_names, per_split = count_labels(table)
     totals = sum(per_split.values(), Counter())
-    found = dict(zip(spellings, names, strict=True))
+    name_of = dict(zip(spellings, names, strict=True))
     return table, PlainSummary(
-        rows=len(spellings),
+        rows=n_rows,
         things=totals.total(),
-        spellings=len(found),
+        spellings=len(name_of),
         labels=[(label_names[identity], count) for identity, count in totals.most_common()],
-        variants=[Variant(text, name, whys.get(text, "same item")) for text, name in found.items() if text != name],
+        variants=_all_variants(name_of, dict(zip(labels, names, strict=True)), spelling_variants),
     )
+
+
+def _all_variants(
+    name_of: Mapping[str, str], name_of_label: Mapping[str, str], variants: Sequence[Variant]
+) -> list[Variant]:
+    """Return the variants of a list, given the names of labels that became one because they have the same item."""
+    reasons = {row.variant: row.why for row in variants if row.merged}
+    merged = []
+    for spelling, name in name_of.items():
+        if spelling != name:
+            merged.append(Variant(spelling, name, reasons.get(spelling, "same item"), merged=True))
+    proposed = []
+    for row in variants:
+        if not row.merged and name_of_label[row.variant] != name_of_label[row.label]:
+            proposed.append(row)
+    return merged + proposed
+
+
+def _decided_spellings(config: PlainConfig, variants: Path | None, spellings: Sequence[str]) -> DecidedSpellings:
+    """Return what the option and the file of variants say."""
+    known = {normalise_label(spelling): spelling for spelling in spellings}
+    apart: list[tuple[str, str]] = []
+    merged: list[Variant] = []
+    for text in config.keep:
+        names = _names(text)
+        for name in names:
+            if normalise_label(name) not in known:
+                similar = similar_names(name, known.values())
+                question = f'; did you mean "{similar[0]}"?' if similar else ""
+                raise ConfigurationError(f'`keep` names "{name}", which is no label of the list{question}')
+        apart += combinations(names, 2)
+    if variants is not None:
+        for row in read_rows(variants, ("variant", "label", "merged"), _parse_variant, may_be_empty=True):
+            if row.merged:
+                merged.append(row)
+            else:
+                apart.append((row.variant, row.label))
+    return DecidedSpellings(apart, merged)
+
+
+def _parse_label(_row: int, text: str) -> str:
+    if not stored_name(text):
+        raise ValueError("the label has no visible character")
+    return text
+
+
+def _parse_variant(_line: int, row: Mapping[str, str]) -> Variant:
+    variant, label = (unescape_formula(row[name]) for name in ("variant", "label"))
+    if not variant.strip() or not label.strip():
+        raise ValueError(f"the {'label' if variant.strip() else 'variant'} is empty")
+    answer = row["merged"].strip().lower()
+    if answer not in _MERGED:
+        raise ValueError(f'merged is "{row["merged"]}"; expected yes or no')
+    return Variant(variant, label, row.get("why", ""), _MERGED[answer])
+
+
+def _names(text: str) -> list[str]:
+    """Return the labels in a text, which are separated by commas; those with commas stand in quotation marks."""
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return [name.strip() for name in names if name.strip()]
+
+
+def _require_new_ids(source: Path, splits: Sequence[str], ids: Sequence[str]) -> None:
+    """Raise unless each id stands in one row of its split."""
+    first_rows: dict[tuple[str, str], int] = {}
+    problems = []
+    for row, key in enumerate(zip(splits, ids, strict=True), 1):
+        first_row = first_rows.setdefault(key, row)
+        if first_row != row:
+            problems.append(f"{key[1]} (rows {first_row} and {row})")
+    if problems:
+        raise InputError(
+            f"{source}: repeated ids within a split ({len(problems):,}): {preview(problems, 5)}; give each row an id "
+            "of its own (`id`)"
+        )
 
 
 def _read_columns(source: Path, config: PlainConfig) -> dict[str, list[str]]:
@@ -160,133 +255,8 @@ def _read_columns(source: Path, config: PlainConfig) -> dict[str, list[str]]:
     return {use: columns[name].to_pylist() for use, name in used.items()}
 
 
-def unify_spellings(
-    spellings: Sequence[str],
-    counts: Sequence[int],
-    words: frozenset[str] = frozenset(),
-    *,
-    with_mistakes: bool = True,
-) -> tuple[list[str], dict[str, str]]:
-    """Give all spellings of a label one of them: the most frequent, and of equally frequent ones the first.
-
-    Args:
-        spellings: Label of each row.
-        counts: For how many things each row stands.
-        words: Words that are not typing mistakes, in lower case.
-
-    Returns:
-        The label of each row, and by spelling why it has another label.
-
-    >>> unify_spellings(["Muesli", "Müsli", "müsli ", "oat cookies", "Oat cookie"], [1, 2, 1, 2, 1])[0]
-    ['Müsli', 'Müsli', 'Müsli', 'oat cookies', 'oat cookies']
-    """
-    from scipy.cluster.hierarchy import DisjointSet  # late, as the options of the command are made in this module
-
-    frequency: Counter[str] = Counter()
-    for text, count in zip(spellings, counts, strict=True):
-        frequency[text] += count
-    parts = DisjointSet(frequency)
-    by_form: dict[str, str] = {}
-    for text in frequency:
-        for form in _forms(text):
-            parts.merge(by_form.setdefault(form, text), text)
-    mistaken = set[str]()
-    if with_mistakes:
-        forms = {text: _forms(text)[0] for text in frequency}
-        for text, other in list(_mistakes(forms, parts, words)):
-            parts.merge(other, text)
-            # The list of words tells which of the two is the mistake.
-            if not {*forms[text].split()} <= words and {*forms[other].split()} <= words:
-                mistaken.add(text)
-    members_of: defaultdict[str, list[str]] = defaultdict(list)
-    for text in frequency:
-        members_of[parts[text]].append(text)
-    labels: dict[str, str] = {}
-    for members in members_of.values():
-        best = max(members, key=lambda text: (text not in mistaken, frequency[text], text == text.strip()))
-        labels |= dict.fromkeys(members, " ".join(best.split()))
-    whys = {text: _why(text, label) for text, label in labels.items() if text != label}
-    return [labels[text] for text in spellings], whys
-
-
-def _forms(text: str) -> list[str]:
-    """Return the forms in which a label may have been written, in singular: accents written out, and left out.
-
-    >>> _forms("Käse-Messer"), _forms("Tents")
-    (['kaese messer', 'kase messer'], ['tent'])
-    """
-    plain = re.sub(r"[-_/]+", " ", normalise_label(text).replace("’", "'"))
-    bare = "".join(c for c in unicodedata.normalize("NFKD", plain) if not unicodedata.combining(c))
-    # The singular of "cookies" may end in y, so that of "cookie" does, too.
-    forms = (
-        re.sub(r"(?<=\w\w)ie\b", "y", " ".join(normalised_words(each)) or each)
-        for each in (plain.translate(_WRITTEN_OUT), bare)
-    )
-    return list(dict.fromkeys(forms))
-
-
-def _mistakes(forms: Mapping[str, str], parts: DisjointSet, words: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Yield labels that differ from exactly one other by a typing mistake, with that label."""
-    used = Counter(word for form in set(forms.values()) for word in form.split())
-    by_gap: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
-    for text, form in forms.items():
-        for gap in _gaps(form):
-            by_gap[gap].append(text)
-    for text, form in forms.items():
-        candidates = (other for gap in _gaps(form) for other in by_gap[gap])
-        found = {parts[other]: other for other in candidates if _is_mistake(form, forms[other], used, words)}
-        found.pop(parts[text], None)
-        if len(found) == 1:
-            yield text, next(iter(found.values()))
-
-
-def _gaps(form: str) -> Iterator[tuple[str, ...]]:
-    """Yield the words of a label with one letter of a long one left out, which labels one mistake apart share."""
-    split = form.split()
-    for number, word in enumerate(split):
-        if len(word) >= _LONG - 1:
-            for letter in range(len(word)):
-                yield (*split[:number], word[:letter] + word[letter + 1 :], *split[number + 1 :])
-            yield tuple(split)
-
-
-def _is_mistake(form: str, other: str, used: Mapping[str, int], words: frozenset[str]) -> bool:
-    """Return whether a label is another one with one mistyped word, which no other label has and no list knows."""
-    pairs = [(word, right) for word, right in zip(form.split(), other.split(), strict=False) if word != right]
-    if len(form.split()) != len(other.split()) or len(pairs) != 1:
-        return False
-    word, right = pairs[0]
-    if max(len(word), len(right)) < _LONG or any(c.isdigit() for c in word + right) or word in words:
-        return False
-    is_known = right in words or used[right] > 1 or min(len(word), len(right)) >= _LONG
-    return used[word] == 1 and is_known and _distance_is_one(word, right)
-
-
-def _distance_is_one(word: str, other: str) -> bool:
-    """Return whether a letter after the first was added, left out or exchanged with the next one.
-
-    Words that differ by another letter are seldom mistakes: tannery and cannery, tower and power.
-    """
-    start = next((n for n, (a, b) in enumerate(zip(word, other, strict=False)) if a != b), min(len(word), len(other)))
-    first, second = word[start:], other[start:]
-    exchanged = first[:2] == second[1::-1] and first[2:] == second[2:]
-    return start > 0 and (first[1:] == second or first == second[1:] or exchanged)
-
-
-def _why(text: str, label: str) -> str:
-    """Say in which way a spelling differs from its label."""
-    if normalise_label(text) == normalise_label(label):
-        return "case or spaces"
-    if not {*_forms(text)} & {*_forms(label)}:
-        return "typing mistake"
-    return "plural" if len(text) != len(label) and text.isascii() == label.isascii() else "accents or hyphens"
-
-
 def _item(text: str | None) -> str | None:
-    item = None if text is None else _ITEM_ADDRESS.sub("", text)
-    if item is not None and not ITEM_ID.fullmatch(item):
-        raise ValueError(f'the item is "{text}"; expected one such as Q144 or https://www.wikidata.org/wiki/Q144')
-    return item
+    return None if text is None else parse_item(text)
 
 
 def _ids(texts: Sequence[str]) -> pa.Array:

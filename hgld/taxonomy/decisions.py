@@ -148,8 +148,8 @@ def _similar_groups(name: str, groups: tuple[str, ...]) -> str:
 
 
 def _comparable(name: str) -> str:
-    """Return the words of a name, whatever their case, and the white space and signs around them."""
-    return " ".join(re.findall(r"\w+", name.casefold()))
+    """Return the normalised name without quotation marks and other punctuation around it."""
+    return normalise_label(name).strip("\"'`“”„‘’«»()[]<>.,;: ")
 
 
 def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen: bool = False) -> list[Decision]:

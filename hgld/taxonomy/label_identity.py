@@ -9,21 +9,59 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
 
+from hgld.names import stored_name, without_invisible
+
 #: Id of a Wikidata item. A label of this form means that the item has no label.
 ITEM_ID = re.compile("Q[1-9][0-9]*")
+#: Number of the last item that Wikidata can have; it refuses a whole request for another one.
+_LAST_ITEM = 2**31 - 1
+_ITEM_ADDRESS = re.compile(
+    r"(?:(?:https?:)?//)?(?:www\.|m\.|www\.m\.)?wikidata\.org/(?:wiki|entity)/(?:Special:Entity(?:Page|Data)/)?(?=Q)"
+    r"|wd:(?=Q)",
+    re.IGNORECASE,
+)
+#: Text between raised digits and signs.
+_NOT_RAISED = re.compile("[^²³¹⁰⁴-⁻]+")
 
 
 @lru_cache(maxsize=100_000)
 def normalise_label(label: str) -> str:
-    """Return the form in which labels are compared: NFKC, case-folded, with single spaces for white space.
+    """Return the form in which labels are compared.
 
-    >>> normalise_label("Ｃhurch  Building ")
-    'church building'
+    It is NFKC, case-folded, without invisible characters and with single spaces for white space. Raised digits keep
+    their height, since 10² is another number than 102.
+
+    >>> normalise_label("Ｃhurch  Building "), normalise_label("10² M")
+    ('church building', '10² m')
     """
+    label = without_invisible(label)
     # Case folding can undo the composition, which can create something to fold again; two rounds are enough.
     for _ in range(2):
-        label = unicodedata.normalize("NFKC", label).casefold()
-    return " ".join(unicodedata.normalize("NFKC", label).split())
+        label = _compose(label).casefold()
+    return " ".join(_compose(label).split())
+
+
+def _compose(label: str) -> str:
+    """Return a label in NFKC, but with raised digits and signs as they are."""
+    return _NOT_RAISED.sub(lambda match: unicodedata.normalize("NFKC", match[0]), label)
+
+
+def parse_item(text: str) -> str:
+    """Return the id of an item, given the id or an address of its page on Wikidata.
+
+    Raises:
+        ValueError: The text is neither, or the number is larger than Wikidata can have.
+
+    >>> parse_item("Q144"), parse_item("https://m.wikidata.org/wiki/Q144"), parse_item("wikidata.org/entity/Q144#top")
+    ('Q144', 'Q144', 'Q144')
+    """
+    item = text.strip()
+    address = _ITEM_ADDRESS.match(item)
+    if address is not None:
+        item = re.split("[?#]", item[address.end() :])[0].rstrip("/")
+    if not ITEM_ID.fullmatch(item) or int(item[1:]) > _LAST_ITEM:
+        raise ValueError(f'"{text}" is no item; expected one such as Q42 or https://www.wikidata.org/wiki/Q42')
+    return item
 
 
 def label_id(label: str, class_item: str | None) -> str:
@@ -64,7 +102,9 @@ def unify_labels(labels: Sequence[str], items: Sequence[str | None]) -> tuple[li
     for identity, label in zip(ids, labels, strict=True):
         normalised[identity][normalise_label(label)] += 1
         spellings[normalise_label(label)][label] += 1
-    chosen = {identity: _most_frequent(spellings[_most_frequent(counts)]) for identity, counts in normalised.items()}
+    chosen = {}
+    for identity, counts in normalised.items():
+        chosen[identity] = stored_name(_most_frequent(spellings[_most_frequent(counts)]))
     return [chosen[identity] for identity in ids], unified
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from hgld.io.columns import parse_whole_number, read_table_rows
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
+from hgld.taxonomy.label_identity import parse_item
 from hgld.wikimedia.api_facts import ClassFact
 from hgld.wikimedia.source import InstanceOfValue, Resolution
 from hgld.wikimedia.titles import CATEGORY_PREFIX, normalise_title, title_of_url, title_path
@@ -30,9 +31,6 @@ _BOM = b"\xef\xbb\xbf"
 _ROWS_PER_BATCH = 5_000
 #: Without leading zeros, which a number would lose.
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,18}")
-#: Number of the last item that Wikidata can have; it refuses a whole request for another one.
-_LAST_ITEM = 2**31 - 1
-_ITEM = re.compile(r"(?:https?://(?:www\.|m\.)?wikidata\.org/(?:wiki|entity)/)?(Q[1-9][0-9]{0,9})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +133,7 @@ def _read_once(
 
 
 def _item_id(text: str) -> str:
-    match = _ITEM.fullmatch(text)
-    if match is None or int(match[1][1:]) > _LAST_ITEM:
-        raise ValueError(f'"{text}" is no item; expected one such as Q42 or https://www.wikidata.org/wiki/Q42')
-    return match[1]
+    return parse_item(text)
 
 
 def _category_title(text: str) -> str:

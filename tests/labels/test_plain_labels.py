@@ -12,7 +12,7 @@ import pytest
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.embed import embed_file
 from hgld.labels.encoders import NGrams
-from hgld.labels.plain_labels import PlainConfig, label_file, unify_spellings
+from hgld.labels.plain_labels import PlainConfig, label_file
 from hgld.tables import CLEAN, LABEL_EMBEDDINGS, read_table
 from tests.commands import run_hgld
 
@@ -37,8 +37,15 @@ def test_list_becomes_a_clean_table(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "clean.parquet"
     columns = ["--label", "name", "--id", "code", "--count", "n", "--split-column", "shop", "--item", "thing"]
     shown = run_hgld("labels", source, "-o", out, *columns).output
+    assert "6 rows for 12 things: 6 spellings of 5 labels" in shown
+    assert "1 variants of these:\n  beach towels → Beach towel (plural)" in shown
+    proposed = "muesli → Müsli (accents)\n  scredriver → screwdriver (typing mistake)"
+    assert f"2 that may be variants, and are labels of their own:\n  {proposed}" in shown
+    proposals = (tmp_path / "clean.variants.csv").read_text()
+    (tmp_path / "merged.csv").write_text(proposals.replace(",no\n", ",Yes\n"))
+    shown = run_hgld("labels", source, "-o", out, *columns, "--variants", tmp_path / "merged.csv").output
     assert "6 rows for 12 things: 6 spellings of 3 labels" in shown
-    assert "scredriver → screwdriver (typing mistake)" in shown
+    assert "0 that may be variants" in shown
     table = pq.read_table(out)
     assert table.column_names == ["split", "id", "page", "label", "class_item", "count"]
     assert table["id"].to_pylist() == ["7", "8", "09", "10", "11", "12"]  # a leading zero is text
@@ -46,11 +53,12 @@ def test_list_becomes_a_clean_table(source: Path, tmp_path: Path) -> None:
     assert table["class_item"].to_pylist() == ["Q271999"] * 2 + ["Q1144593"] * 2 + [None] * 2
     with (tmp_path / "clean.variants.csv").open(encoding="utf-8", newline="") as stream:
         assert [tuple(row.values()) for row in csv.DictReader(stream)] == [
-            ("muesli", "Müsli", "accents or hyphens"),
-            ("beach towels", "Beach towel", "plural"),
-            ("scredriver", "screwdriver", "typing mistake"),
+            ("muesli", "Müsli", "accents", "yes"),
+            ("beach towels", "Beach towel", "plural", "yes"),
+            ("scredriver", "screwdriver", "typing mistake", "yes"),
         ]
-    assert label_file(source, out, PlainConfig("name", "code", None, "shop", "n", "thing")) is None  # up to date
+    config = PlainConfig("name", "code", None, "shop", "n", "thing")
+    assert label_file(source, out, config, variants=tmp_path / "merged.csv") is None  # up to date
     embed_file(out, tmp_path / "embeddings.parquet", load=lambda *_: NGrams())
     embedded = read_table(tmp_path / "embeddings.parquet", LABEL_EMBEDDINGS)
     counts = dict(zip(embedded["label"].to_pylist(), embedded["landmarks_train"].to_pylist(), strict=True))
@@ -58,43 +66,23 @@ def test_list_becomes_a_clean_table(source: Path, tmp_path: Path) -> None:
 
 
 def test_ids_and_splits_have_defaults(source: Path, tmp_path: Path) -> None:
-    label_file(source, tmp_path / "clean.parquet", PlainConfig("name", keep_mistakes=True))
+    label_file(source, tmp_path / "clean.parquet", PlainConfig("name", keep=["Beach towel,beach towels"]))
     table = read_table(tmp_path / "clean.parquet", CLEAN)
     assert table["landmark_id"].to_pylist() == [1, 2, 3, 4, 5, 6]
     assert set(table["split"].to_pylist()) == {"all"}
-    assert table["supercategory"].to_pylist()[4:] == ["scredriver", "screwdriver"]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "same"),
-    [
-        ("Crème brûlée", "creme brulee", True),
-        ("t-shirt", "T shirt", True),
-        ("straße", "Strasse", True),
-        ("cake tins", "cake tin", True),
-        ("umbrella stand", "umbrela stand", True),
-        ("thermometer", "thermomteer", True),
-        ("cookies", "cookie", True),
-        ("boots", "boats", False),
-        ("tannery", "cannery", False),
-        ("old tower mill", "old power mill", False),
-        ("umbrella stand", "umbreila stand", False),
-        ("cookie sheet", "cooking sheet", False),
-        ("garden fork", "garden work", False),
-        ("size 10 screw", "size 12 screw", False),
-        ("hammer drill", "drill hammer", False),
-        ("stationery", "stationary", False),
-    ],
-)
-def test_what_is_one_label(first: str, second: str, same: bool) -> None:
-    words = frozenset(("cooking", "cookie", "stationery", "stationary", "umbrella", "thermometer"))
-    labels, _ = unify_spellings([first, first, second], [1, 1, 1], words)
-    assert (len(set(labels)) == 1) == same
+    labels = ["Müsli", "muesli", "Beach towel", "beach towels", "scredriver", "screwdriver"]
+    assert table["supercategory"].to_pylist() == labels
 
 
 def test_products(shared: Path, tmp_path: Path) -> None:
     folder = shared / "other_domains" / "plain"
-    label_file(folder / "products.csv", tmp_path / "clean.parquet", PlainConfig("label", count="count"))
+    out, config = tmp_path / "clean.parquet", PlainConfig("label", count="count")
+    summary = label_file(folder / "products.csv", out, config)
+    assert summary is not None
+    assert len(summary.labels) == 227
+    variants = (tmp_path / "clean.variants.csv").read_text()
+    (tmp_path / "merged.csv").write_text(variants.replace(",no\n", ",yes\n"))
+    label_file(folder / "products.csv", out, config, variants=tmp_path / "merged.csv")
     table = read_table(tmp_path / "clean.parquet", CLEAN)
     found = dict(zip(table["landmark_id"].to_pylist(), table["supercategory"].to_pylist(), strict=True))
     with (folder / "expected.csv").open(encoding="utf-8", newline="") as stream:
@@ -109,8 +97,8 @@ def test_products(shared: Path, tmp_path: Path) -> None:
     [
         ("label\na\n", {"count": "n"}, "no column n"),
         ("label,count\na,x\nb,2\n", {"count": "count"}, "1 bad row, nothing was done:\n  row 1: "),
-        ("label,item\na,berlin\n", {"item": "item"}, 'row 1: the item is "berlin"'),
-        ("label,id\na,1\nb,1\n", {}, "keys are repeated, first split all, id 1"),
+        ("label,item\na,berlin\n", {"item": "item"}, 'row 1: "berlin" is no item'),
+        ("label,id\na,1\nb,2\nc,1\n", {}, r"list.csv: repeated ids within a split \(1\): 1 \(rows 1 and 3\)"),
         ("label\n\n", {}, "no rows below the header"),
     ],
 )
@@ -119,5 +107,45 @@ def test_wrong_lists_are_refused(tmp_path: Path, content: str, settings: dict[st
     with pytest.raises(InputError, match=message):
         label_file(tmp_path / "list.csv", tmp_path / "clean.parquet", PlainConfig("label", **settings))
     assert not (tmp_path / "clean.parquet").exists()
-    with pytest.raises(ConfigurationError, match="exclude each other"):
-        PlainConfig("label", split="a", split_column="b")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"split": "a", "split_column": "b"}, "exclude each other"),
+        ({"keep": ["lights"]}, '`keep` is "lights"; expected two labels or more'),
+    ],
+)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        PlainConfig("label", **settings)
+
+
+@pytest.mark.parametrize(
+    ("variants", "message"),
+    [
+        ("variant,label,merged\na,b,maybe\n", 'line 2: merged is "maybe"; expected yes or no'),
+        ("variant,label,merged\n,b,yes\n", "line 2: the variant is empty"),
+        ("variant,label\na,b\n", "no column merged"),
+    ],
+)
+def test_wrong_decisions_are_refused(source: Path, tmp_path: Path, variants: str, message: str) -> None:
+    (tmp_path / "merged.csv").write_text(variants)
+    with pytest.raises(InputError, match=message):
+        label_file(source, tmp_path / "clean.parquet", PlainConfig("name"), variants=tmp_path / "merged.csv")
+
+
+def test_labels_to_keep_are_labels_of_the_list(source: Path, tmp_path: Path) -> None:
+    config = PlainConfig("name", keep=['"Beach towels", beech towel'])
+    with pytest.raises(ConfigurationError, match='names "beech towel", .*did you mean "Beach towel"'):
+        label_file(source, tmp_path / "clean.parquet", config)
+    edited = tmp_path / "clean.variants.csv"
+    edited.write_text("variant,label,merged\n")
+    with pytest.raises(ConfigurationError, match="would be replaced; give a copy of it"):
+        label_file(source, tmp_path / "clean.parquet", PlainConfig("name"), variants=edited)
+
+
+def test_a_label_without_visible_characters_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("id,label\n1,a\n2,\u200b\n", encoding="utf-8")
+    with pytest.raises(InputError, match="row 2: the label has no visible character"):
+        label_file(tmp_path / "list.csv", tmp_path / "clean.parquet", PlainConfig("label"))
