@@ -252,7 +252,8 @@ def _format_trace(trace: Trace) -> str:
     lines = [f"{trace.split} {trace.landmark_id}"]
     width = max(len(name) for name, _ in trace.steps)
     for name, text in trace.steps:
-        first, *others = textwrap.wrap(text, _TRACE_WIDTH - width, break_long_words=False, break_on_hyphens=False)
+        wrapped = textwrap.wrap(text, _TRACE_WIDTH - width, break_long_words=False, break_on_hyphens=False)
+        first, *others = wrapped or [""]
         lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {other}" for other in others)]
     return "\n".join(lines)
 

@@ -57,17 +57,31 @@ def resize(
     Returns:
         uint8, shape (window height, window width, 3), contiguous and writable.
 
+    Raises:
+        ValueError: The region or the window is empty, or not within the picture or the result.
+
     >>> resize(np.array([[[0] * 3, [255] * 3]], np.uint8), (4, 1), "bilinear")[0, :, 0].tolist()
     [0, 64, 191, 255]
     """
     region = region or (0, 0, pixels.shape[1], pixels.shape[0])
     window = window or (0, 0, *size)
+    _require_inside(region, (pixels.shape[1], pixels.shape[0]))
+    _require_inside(window, size)
     order = _order_of_passes() if is_compiled() else None
     if order is None:
         return _resize_by_pillow(pixels, size, interpolation, region, window, mirrored)
     fewer_rows, fewer_columns = region[3] - size[1], region[2] - size[0]
     vertical_first = order == "by_size" and fewer_rows > max(2 * fewer_columns, 0)
     return _resize_compiled(pixels, size, interpolation, region, window, mirrored, vertical_first)
+
+
+def _require_inside(window: Window, size: tuple[int, int]) -> None:
+    """Check a window before compiled loops, which read whatever lies at an index."""
+    left, top, width, height = window
+    if left < 0 or top < 0 or width < 1 or height < 1 or left + width > size[0] or top + height > size[1]:
+        raise ValueError(
+            f"{width} x {height} pixels from column {left} and row {top} are not within {size[0]} x {size[1]} pixels"
+        )
 
 
 def prepare_resizing() -> None:

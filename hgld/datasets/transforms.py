@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
-from hgld.io.images import ORIENTATION, Box, open_image, upright_rgb
+from hgld.io.images import Box, open_image, orientation, upright_rgb, upright_size
 from hgld.io.settings import Settings
 
 Fit = Literal["crop", "squash", "pad", "longest"]
@@ -77,9 +77,8 @@ class Picture:
 
     def __init__(self, image: Image.Image, jpeg: bytes | None = None) -> None:
         self._image, self._jpeg = image, jpeg
-        self._orientation = 1 if jpeg is None else _orientation(image)
-        # From 5 on, the camera lay on its side.
-        self.width, self.height = image.size[::-1] if self._orientation >= 5 else image.size
+        self.width, self.height = image.size if jpeg is None else upright_size(image)
+        self._is_turned = jpeg is not None and orientation(image) != 1
 
     def decode(self, reduction: int = 1) -> Pixels:
         """Return the pixels.
@@ -90,7 +89,7 @@ class Picture:
         if self._jpeg is None:
             return np.array(self._image)
         mode = self._image.mode
-        if reduction == 1 and self._orientation == 1 and mode in ("L", "RGB") and torchvision_decodes_alike():
+        if reduction == 1 and not self._is_turned and mode in ("L", "RGB") and torchvision_decodes_alike():
             with suppress(RuntimeError):  # Pillow says what is wrong
                 return decode_by_torchvision(self._jpeg)
         image = open_image(self._jpeg)
@@ -137,15 +136,6 @@ def torchvision_decodes_alike() -> bool:
         if not np.array_equal(decoded, np.asarray(upright_rgb(open_image(file.getvalue())))):
             return False
     return True
-
-
-def _orientation(image: Image.Image) -> int:
-    """Return how the camera was held, by the EXIF data: 1 to 8, 1 for upright."""
-    with suppress(Exception):  # damaged EXIF data say nothing
-        orientation = image.getexif().get(ORIENTATION, 1)
-        if orientation in range(1, 9):
-            return int(orientation)
-    return 1
 
 
 class ImageSettings(Settings):

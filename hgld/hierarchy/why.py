@@ -151,13 +151,16 @@ def _steps(
     from_photographs = built is not None and built.get("label_source") == "photographs"
     category = next(row["category"] for row in row_of.values() if row is not None)
     steps = [("category" if "Category:" in category else "address", category)] if category else []
-    steps += [*_page(files, scraped), ("statement", _statement(files, scraped or removed))]
+    was_scraped = not _is_plain_list(files)
+    if was_scraped:
+        steps += [*_page(files, scraped), ("statement", _statement(files, scraped or removed))]
     decision = None
     if clean is not None or (built is not None and not from_photographs):
         label, item = _label(built, clean, scraped)
         decision = decisions.find(label_id(label, item), label)
+        if item is not None or was_scraped:
+            steps.append(("class", item or _unknown_class(files, scraped)))
         steps += [
-            ("class", item or _unknown_class(files)),
             ("label", label),
             ("cluster", _cluster(files.tables.get("clusters"), label_id(label, item))),
             *_decision(decision, groups),
@@ -175,6 +178,12 @@ def _steps(
         absent = "not in it: " if exists else f"unknown, no {files.hierarchy.name} in the folder; "
         steps.append(("hierarchy", absent + _reason_absent(removed, clean, decision, correction)))
     return steps + [("note", text) for text in _changed_inputs(files)]
+
+
+def _is_plain_list(files: _Files) -> bool:
+    """Return whether the labels are from ``hgld labels``, so that nothing was scraped."""
+    clean = files.tables.get("clean")
+    return clean is not None and tables.read_provenance(clean).command == "labels"
 
 
 def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int | str) -> list[dict[str, Any]]:
@@ -224,9 +233,11 @@ def _label(built: _Row | None, clean: _Row | None, scraped: _Row | None) -> tupl
     return label, next(same, None)
 
 
-def _unknown_class(files: _Files) -> str:
+def _unknown_class(files: _Files, scraped: _Row | None) -> str:
     if "clean" not in files.tables and not files.scraped:
         return "unknown: no clean.parquet and no scraped*.parquet in the folder"
+    if scraped is not None and scraped["source"] != "html":
+        return "unknown: the label has no item"
     return "unknown: category pages show labels without items"
 
 
@@ -249,7 +260,9 @@ def _decision(
     if decision.comment:
         steps.append(("comment", decision.comment))
     if decision.group:
-        steps.append(("guideline", groups[decision.group].guideline))
+        guideline = groups[decision.group].guideline
+        if guideline:
+            steps.append(("guideline", guideline))
     return steps
 
 

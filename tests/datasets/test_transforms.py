@@ -173,6 +173,20 @@ def test_pixels_without_compiled_loops_are_the_same(monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(result, expected)
 
 
+@pytest.mark.parametrize("compiled", ["1", "0"])
+@pytest.mark.parametrize(
+    "part", [(-1, 0, 5, 5), (0, -1, 5, 5), (0, 0, 51, 5), (1, 0, 50, 5), (0, 30, 5, 12), (0, 0, 0, 5), (0, 0, 5, 0)]
+)
+def test_parts_outside_a_picture_are_refused(part: Window, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HGLD_COMPILE", compiled)
+    with pytest.raises(ValueError, match=r"pixels from column -?\d+ and row -?\d+ are not within 50 x 41 pixels"):
+        resize(noise(50, 41), (20, 20), "bilinear", region=part)
+    with pytest.raises(ValueError, match="are not within 50 x 41 pixels"):
+        resize(noise(20, 20), (50, 41), "bilinear", window=part)
+    with pytest.raises(ValueError, match="are not within 0 x 5 pixels"):
+        resize(noise(20, 20), (0, 5), "bilinear")
+
+
 @pytest.mark.skipif(not is_compiled(), reason="there are no compiled loops")
 def test_a_pillow_that_resizes_otherwise_is_used_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     by_pillow = resizing._resize_by_pillow

@@ -12,6 +12,7 @@ from hgld.hierarchy.build_inputs import find_annotations
 from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
 from hgld.resources import annotation_file
+from hgld.taxonomy.label_identity import label_id
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, VOLCANO, WIDE, run
 from tests.labels.label_tables import PROVENANCE
@@ -173,3 +174,39 @@ def test_why_command_prints_both_splits(built: Path) -> None:
     assert second.splitlines()[:2] == ["train 1", "  category   http://commons.wikimedia.org/wiki/Category:L1"]
     assert second.splitlines()[-1] == "  root       natural"
     assert "landmark 99 of train is in none of" in run_hgld("why", 99, "--split", "train", *options, code=1).output
+
+
+def test_trace_of_a_plain_list_whose_groups_have_no_guideline(tmp_path: Path) -> None:
+    products, tree = tmp_path / "products.csv", tmp_path / "tree.csv"
+    products.write_text("id,label\n1,brie\n2,comte\n3,lemon\n")
+    tree.write_text("path\ncheese > soft\ncheese > hard\n")
+    run_hgld("labels", products, "--id", "id", "--label", "label", "-o", tmp_path / "clean.parquet")
+    run_hgld("taxonomy", "import", tree, "-o", tmp_path / "taxonomy.csv")
+    header = "label_id,label,decision,group,annotator,decided_at,blind,comment\n"
+    rows = [
+        f"{label_id(label, None)},{label},group,{group},ada,2026-01-01T00:00:00Z,yes,\n"
+        for label, group in (("brie", "soft"), ("comte", "hard"))
+    ]
+    (tmp_path / "decisions.csv").write_text("".join([header, *rows]))
+    files = ["--decisions", tmp_path / "decisions.csv", "--taxonomy", tmp_path / "taxonomy.csv"]
+    hierarchy = tmp_path / "hierarchy.parquet"
+    run_hgld("build", tmp_path / "clean.parquet", *files, "--allow-undecided", "-o", hierarchy)
+    shown = run_hgld("why", 1, "--hierarchy", hierarchy).output
+    assert [line.split(maxsplit=1) for line in shown.splitlines()] == [
+        ["all", "1"],
+        ["label", "brie"],
+        ["cluster", "unknown: no clusters.parquet in the folder"],
+        ["decision", "group: soft, by ada, 2026-01-01T00:00:00Z"],
+        ["group", "soft"],
+        ["level1", "cheese"],
+    ]
+    assert run_hgld("why", 3, "--hierarchy", hierarchy).output.splitlines()[-1].split(maxsplit=1) == [
+        "hierarchy",
+        "not in it: its label is undecided",
+    ]
+
+
+def test_trace_says_why_the_class_of_a_label_is_unknown(built: Path, write_scraped: Callable[..., Path]) -> None:
+    write_scraped([[(None, "lake")]])
+    built.with_name("clean.parquet").unlink()
+    assert steps(built, 1)["class"] == "unknown: the label has no item"
