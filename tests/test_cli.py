@@ -215,7 +215,7 @@ def test_options_of_several_values_and_flags_may_be_repeated() -> None:
         ("cluster -o {}.png", ".parquet"),
         ("suggest -o {}.csv", ".parquet"),
         ("taxonomy import -o {}.txt", ".csv"),
-        ("taxonomy propose -o {}.parquet", ".csv"),
+        ("taxonomy export -o {}.tsv", ".csv"),
         ("build -o {}.csv", ".parquet"),
         ("complete -o {}.csv", ".parquet"),
         ("index-images -o {}.csv", ".parquet"),

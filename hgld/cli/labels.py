@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from hgld.figures.label_map import SweepPoint
     from hgld.labels.clean import CleanSummary, SplitSummary
     from hgld.labels.clusters import ClusterRow
-    from hgld.labels.draft_taxonomy import ProposalSummary, TaxonomyReport
     from hgld.labels.embed import EmbedSummary
     from hgld.labels.plain_labels import PlainSummary
     from hgld.labels.spellings import Variant
     from hgld.labels.suggest import SuggestSummary
     from hgld.labels.suggestion_quality import SuggestionAgreement
+    from hgld.labels.taxonomy_check import TaxonomyReport
 
 
 _MOST_MISSES, _MOST_LABELS = 10, 10
@@ -342,7 +342,7 @@ taxonomy = App(no_args_is_help=True, rich_markup_mode="markdown")
 
 @taxonomy.callback()
 def about() -> None:
-    """Make a taxonomy of a published tree or of labels, check it, and export it.
+    """Make a taxonomy of a published tree, check it, and export it.
 
     Example: hgld taxonomy import tree.csv -o taxonomy.csv
     """
@@ -371,22 +371,17 @@ def import_(*, import_taxonomy: partial[dict[str, int]]) -> None:
 
 
 @taxonomy.command()
-@options_of(
-    "hgld.taxonomy.trees:export_taxonomy",
-    "export_taxonomy",
-    out=out_file(),
-    kind={"name": "--to", "metavar": "FORM"},
-)
+@options_of("hgld.taxonomy.trees:export_taxonomy", "export_taxonomy", out=out_file(".csv"))
 def export(*, export_taxonomy: partial[int]) -> None:
-    """Write a taxonomy as SKOS, as paths, or as mappings to Wikidata.
+    """Write a taxonomy as a table of paths, such as Food > Bread > Rye.
 
-    Example: hgld taxonomy export taxonomy.csv --to skos -o taxonomy.ttl
+    Example: hgld taxonomy export taxonomy.csv -o tree.csv
     """
     run_stage(export_taxonomy, lambda n_groups: counted(n_groups, "group"))
 
 
 @taxonomy.command()
-@options_of("hgld.labels.draft_taxonomy:check_taxonomy", "check_taxonomy", classes="FILE", decisions="FILE")
+@options_of("hgld.labels.taxonomy_check:check_taxonomy", "check_taxonomy", classes="FILE", decisions="FILE")
 def check(*, check_taxonomy: Callable[[], TaxonomyReport]) -> None:
     """List what is wrong with a taxonomy: cycles, doubled and empty groups, missing guidelines, ambiguous classes.
 
@@ -407,21 +402,3 @@ def _format_report(report: TaxonomyReport) -> str:
         aligned(["", "problem", "groups"], rows) if rows else None,
         f"{counted(report.n_groups, 'group')}: {counted(errors, 'error')}, {counted(len(rows) - errors, 'warning')}",
     )
-
-
-@taxonomy.command()
-@options_of("hgld.labels.draft_taxonomy:propose_taxonomy", "propose_taxonomy", out=out_file(".csv"))
-def propose(*, propose_taxonomy: partial[ProposalSummary], classes: ClassesBeside = None) -> None:
-    """Draft a taxonomy of labels from their superclasses on Wikidata and from what their names mean.
-
-    The guideline of each group says what it was made of, with its most typical labels. Rename, merge and divide the
-    groups before they are used.
-
-    Example: hgld taxonomy propose clusters.parquet -o draft.csv --groups 60 --roots 8
-    """
-    run_stage(propose_taxonomy, _format_proposal)
-
-
-def _format_proposal(summary: ProposalSummary) -> str:
-    sizes = f"{counted(summary.labels, 'label')} in {counted(summary.groups, 'group')}"
-    return f"{sizes} ({summary.by_class:,} after classes) below {counted(summary.roots, 'root')}"

@@ -1,30 +1,25 @@
 """Trees of any depth as the groups of a taxonomy, and back.
 
-Trees that are published elsewhere are read as paths, tables of levels, SKOS or classes of Wikidata. Taxonomies are
-written as SKOS, as paths, or as mappings of groups to Wikidata in SSSOM.
+Trees that are published elsewhere are read as paths, tables of levels or classes of Wikidata. Taxonomies are written
+as paths.
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any
-from urllib.parse import quote
+from typing import Any
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.io.columns import escape_formula, preview, read_rows, text_column_names, unescape_formula, unify_line_breaks
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, write_csv
 from hgld.taxonomy.groups import NO_LEVELS, Group, read_taxonomy, write_taxonomy
 
 log = logging.getLogger(__name__)
@@ -104,7 +99,8 @@ def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, 
     for n_above in range(1, n_levels + 1):
         at_level = defaultdict(list)
         for key, chain in chains.items():
-            for level in range(len(chain), (len(chain) if key in inner else n_levels) + 1):
+            finest = len(chain) if key in inner else n_levels
+            for level in range(len(chain), finest + 1):
                 at_level[level, names[key].casefold()].append(key)
         same = [keys for keys in at_level.values() if len(keys) > 1]
         for keys in same:
@@ -113,9 +109,11 @@ def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, 
             if count > 1:
                 place = "at the top" if parent is None else f'below "{tree[parent].name}"'
                 raise InputError(f'"{name}" occurs {count} times {place}; give each a name of its own')
-        for key in {key for keys in same for key in keys}:
-            above = [tree[each].name for each in chains[key][1 : n_above + 1]]
-            names[key] = tidy_name(f"{tree[key].name} ({', '.join(above)})" if above else tree[key].name)
+        for keys in same:
+            for key in keys:
+                above = [tree[parent].name for parent in chains[key][1 : n_above + 1]]
+                if above:
+                    names[key] = tidy_name(f"{tree[key].name} ({', '.join(above)})")
     renamed = sorted(name for key, name in names.items() if name != tidy_name(tree[key].name))
     if renamed:
         log.info("%s with the parent, as others have the same: %s", counted(len(renamed), "name"), preview(renamed))
@@ -134,24 +132,25 @@ def tree_paths(groups: Iterable[Group]) -> list[tuple[str, ...]]:
     [('Food', 'Bread', 'Rye'), ('Food', 'Bread', 'Bread'), ('Food', 'Milk')]
     """
     whole = [group.path[::-1] for group in groups]
-    inner = {path[:n] for path in whole for n in range(1, len(path)) if len({*path[n - 1 :]}) > 1}
+    inner = set()
+    for path in whole:
+        for n_names in range(1, len(path)):
+            if any(name != path[n_names - 1] for name in path[n_names:]):
+                inner.add(path[:n_names])
     paths = []
     for path in whole:
         n_names = len(path)
-        while path[n_names - 2 : n_names - 1] == path[-1:]:
+        while n_names > 1 and path[n_names - 2] == path[-1]:
             n_names -= 1
-        paths.append(path[: n_names + (path[:n_names] in inner)])
+        if path[:n_names] in inner:
+            n_names += 1
+        paths.append(path[:n_names])
     return paths
 
 
 def tidy_name(name: str) -> str:
     """Return a name in NFC, with single spaces for white space."""
     return " ".join(unicodedata.normalize("NFC", name).split())
-
-
-#: Formats of SKOS files by suffix, as rdflib calls them.
-SKOS_FORMATS = {".ttl": "turtle", ".rdf": "xml", ".jsonld": "json-ld"}
-_WIKIDATA_ITEM = re.compile("https?://www[.]wikidata[.]org/(?:entity|wiki)/(Q[1-9][0-9]*)")
 
 
 @dataclass(frozen=True)
@@ -161,13 +160,11 @@ class ImportConfig:
     Args:
         levels: Names of the levels, finest first, separated by commas; in a CSV file without paths those of the
             columns. Default: level3,level2,level1 and so on.
-        language: Language of names in SKOS; may be repeated, the first that a concept has is used.
         root: Class of Wikidata that is imported with its subclasses, such as Q23397.
         depth: Number of levels below that class. Default: all.
     """
 
     levels: tuple[str, ...] = ()
-    language: tuple[str, ...] = ("en",)
     root: str | None = None
     depth: int | None = None
 
@@ -185,7 +182,7 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
 
     Args:
         source: Tree: a CSV file with the column path (A > B > C), and possibly items and guideline, or a column for
-            each level; SKOS (.ttl, .rdf, .jsonld); or a table of classes from hgld scrape.
+            each level; or a table of classes from hgld scrape.
         out: Taxonomy to write.
         config: Settings of the import.
 
@@ -194,7 +191,7 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
 
     Raises:
         InputError: The source is missing, has another format, or is no tree.
-        ConfigurationError: The settings do not fit the source, or SKOS needs a package that is not installed.
+        ConfigurationError: The settings do not fit the source.
     """
     config = config or ImportConfig()
     if out.resolve() == source.resolve():
@@ -214,48 +211,66 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
 def _read_tree(source: Path, config: ImportConfig) -> Tree:
     suffix = source.suffix.lower()
     if not source.is_file():
-        raise InputError(f"{source}: no such file; expected .csv, {', '.join(SKOS_FORMATS)} or a table of classes")
+        raise InputError(f"{source}: no such file; expected .csv or a table of classes")
     if (suffix == ".parquet") != (config.root is not None):
         raise ConfigurationError(f"{source}: `root`, the class to import, goes with a table of classes (.parquet)")
     if config.root is not None:
         return _read_classes(source, config.root, config.depth)
-    if suffix in SKOS_FORMATS:
-        return read_skos(source, config.language)
     if suffix != ".csv":
-        raise InputError(f'{source}: the suffix is "{suffix}"; expected .csv, {", ".join(SKOS_FORMATS)} or .parquet')
+        raise InputError(f'{source}: the suffix is "{suffix}"; expected .csv or .parquet')
     columns = text_column_names(source)
     if "path" in columns and not {*columns} & {*config.levels}:
-        return _read_paths(source, ["path"])
+        return _read_paths(source)
     if not config.levels:
         raise InputError(f"{source}: no column path; name the columns of levels, finest first, by `levels`")
-    return _read_paths(source, config.levels)
+    return _read_levels(source, config.levels)
 
 
-def _read_paths(source: Path, columns: Sequence[str]) -> Tree:
-    """Read nodes, whose keys are paths, from a column of these or a column for each level, finest first."""
+def _read_paths(source: Path) -> Tree:
+    """Read nodes, whose keys are paths, from a column of paths."""
     tree: dict[tuple[str, ...], Node] = {}
 
     def parse(_: int, row: Mapping[str, str]) -> None:
-        cells = [unescape_formula(row[name]) for name in reversed(columns)]
-        names = [
-            tidy_name(name) for name in (re.split(r"\s>(?=\s)", f" {cells[0]} ") if columns == ["path"] else cells)
-        ]
-        while len(names) > 1 and not names[-1] and columns != ["path"]:  # the row ends at a coarser level
-            names.pop()
-        path, shown = tuple(names), SEPARATOR.join(names)
-        if not all(names):
-            raise ValueError(f'a level of "{shown}" has no name')
-        distinct = [name for name, _ in groupby(names)]
-        if len({*distinct}) < len(distinct):
-            raise ValueError(f'a cycle: a name is below itself in "{shown}"')
-        for n in range(len(path)):
-            tree.setdefault(path[: n + 1], Node(path[n], path[:n] or None))
-        items, guideline = tuple(row.get("items", "").split()), unescape_formula(row.get("guideline", ""))
-        if items or guideline:
-            tree[path] = replace(tree[path], items=items, guideline=guideline)
+        parts = re.split(r"\s>(?=\s)", f" {unescape_formula(row['path'])} ")
+        _add_path(tree, [tidy_name(part) for part in parts], row)
 
-    read_rows(source, columns, parse)
+    read_rows(source, ["path"], parse)
     return tree
+
+
+def _read_levels(source: Path, levels: Sequence[str]) -> Tree:
+    """Read nodes, whose keys are paths, from a column for each level, finest first."""
+    tree: dict[tuple[str, ...], Node] = {}
+
+    def parse(_: int, row: Mapping[str, str]) -> None:
+        names = [tidy_name(unescape_formula(row[level])) for level in reversed(levels)]
+        while len(names) > 1 and not names[-1]:  # the row ends at a coarser level
+            names.pop()
+        _add_path(tree, names, row)
+
+    read_rows(source, levels, parse)
+    return tree
+
+
+def _add_path(tree: dict[tuple[str, ...], Node], names: Sequence[str], row: Mapping[str, str]) -> None:
+    """Add the nodes of a path, coarsest first, to a tree; the last one has the items and the guideline of its row.
+
+    Raises:
+        ValueError: A name is empty or below itself.
+    """
+    path = tuple(names)
+    shown = SEPARATOR.join(path)
+    if not all(path):
+        raise ValueError(f'a level of "{shown}" has no name')
+    distinct = [name for name, _ in groupby(path)]
+    if len({*distinct}) < len(distinct):
+        raise ValueError(f'a cycle: a name is below itself in "{shown}"')
+    for n_above, name in enumerate(path):
+        tree.setdefault(path[: n_above + 1], Node(name, path[:n_above] or None))
+    items = tuple(row.get("items", "").split())
+    guideline = unescape_formula(row.get("guideline", ""))
+    if items or guideline:
+        tree[path] = replace(tree[path], items=items, guideline=guideline)
 
 
 def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
@@ -263,217 +278,58 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
     rows = {row["item"]: row for row in tables.read_table(source, tables.CLASSES).to_pylist()}
     if root not in rows:
         raise InputError(f"{source}: no class {root} among its {len(rows):,}; scrape it, or name another `root`")
-    merged = {old: item for item, row in rows.items() for old in row["redirected_from"] or ()}
+    merged = {}
+    for item, row in rows.items():
+        for old in row["redirected_from"] or ():
+            merged[old] = item
     below = defaultdict(set)
     for item in rows.keys() - merged.keys():
         for parent in rows[item]["subclass_of"]:
             below[merged.get(parent, parent)].add(item)
-    chains: dict[str, tuple[str, ...]] = {root: ()}
-    queue = [root]
-    for item in queue:
-        if depth is None or len(chains[item]) < depth:
-            new = sorted(below[item] - chains.keys(), key=lambda child: (rows[child]["label"].casefold(), child))
-            chains |= dict.fromkeys(new, (*chains[item], item))
-            queue += new
-    parents = Counter(child for item in queue for child in below[item] if child in chains and child != root)
-    if several := sorted(item for item, count in parents.items() if count > 1):
+    parents: dict[str, str | None] = {root: None}
+    level = [root]
+    n_levels = 0
+    while level and (depth is None or n_levels < depth):
+        children: list[str] = []
+        for item in level:
+            new = sorted(below[item] - parents.keys(), key=lambda child: (rows[child]["label"].casefold(), child))
+            parents |= dict.fromkeys(new, item)
+            children += new
+        level = children
+        n_levels += 1
+    n_parents = Counter(child for item in parents for child in below[item] if child in parents and child != root)
+    if several := sorted(item for item, count in n_parents.items() if count > 1):
         log.info("put below the nearest of several superclasses: %s", preview(several))
-    nodes = {item: (rows[item]["label"], chains[item][-1] if chains[item] else None) for item in queue}
-    same = Counter((parent, label.casefold()) for label, parent in nodes.values())
-    return {
-        item: Node(
-            f"{label} ({item})" if same[parent, label.casefold()] > 1 else label,
-            parent,
-            (item,),
-            rows[item]["description"] or "",
-        )
-        for item, (label, parent) in nodes.items()
-    }
-
-
-def read_skos(source: Path, languages: Sequence[str]) -> Tree:
-    """Read the concepts of a SKOS file, in the order of their notations or else of their addresses.
-
-    Args:
-        languages: Languages of names, best first; texts without a language come after these.
-    """
-    try:
-        from rdflib import RDF, SKOS, Graph
-    except ImportError as error:
-        raise ConfigurationError(
-            "SKOS needs the package rdflib, which is not installed; type pip install '.[skos]' in a clone of hgld"
-        ) from error
-    kind = SKOS_FORMATS[source.suffix.lower()]
-    try:
-        graph: Any = Graph().parse(source, format=kind)
-    except Exception as error:  # each format has errors of its own
-        raise InputError(f"{source}: cannot be read as {kind}: {' '.join(str(error).split())[:200]}") from error
-    pairs = {*graph.subject_objects(SKOS.broader)}
-    pairs |= {(child, parent) for parent, child in graph.subject_objects(SKOS.narrower)}
-    concepts = {concept for pair in pairs for concept in pair}
-    concepts |= {*graph.subjects(RDF.type, SKOS.Concept), *graph.subjects(SKOS.topConceptOf)}
-    concepts |= {*graph.objects(None, SKOS.hasTopConcept)}
-    if not concepts:
-        raise InputError(f"{source}: it has no skos:Concept")
-    text = partial(_text, graph, languages)
-    names = {concept: text(concept, SKOS.prefLabel) for concept in concepts}
-    if unnamed := sorted(concept for concept, name in names.items() if not name.strip()):
-        raise InputError(
-            f"{source}: {len(unnamed):,} of {len(concepts):,} concepts have no skos:prefLabel in the `language` "
-            f"{', '.join(languages)}, such as {unnamed[0]}"
-        )
-    parents = _only_parents(source, pairs, names)
-    order = {concept: _natural(str(graph.value(concept, SKOS.notation, default=concept))) for concept in concepts}
+    same = Counter((parent, rows[item]["label"].casefold()) for item, parent in parents.items())
     tree = {}
-    for concept in sorted(concepts, key=lambda concept: (order[concept], concept)):
-        matches = [graph.objects(concept, match) for match in (SKOS.exactMatch, SKOS.closeMatch, SKOS.narrowMatch)]
-        items = {match[1] for each in matches for value in each if (match := _WIKIDATA_ITEM.fullmatch(str(value)))}
-        guideline = text(concept, SKOS.scopeNote) or text(concept, SKOS.definition)
-        tree[concept] = Node(names[concept], parents.get(concept), tuple(sorted(items, key=_natural)), guideline)
+    for item, parent in parents.items():
+        name = rows[item]["label"]
+        if same[parent, name.casefold()] > 1:
+            name = f"{name} ({item})"
+        tree[item] = Node(name, parent, (item,), rows[item]["description"] or "")
     return tree
 
 
-def _text(graph: Any, languages: Sequence[str], concept: Any, predicate: Any) -> str:
-    """Return what a concept has under a predicate in the best language; empty if there is nothing in any of them."""
-    from rdflib import Literal
-
-    literals = [each for each in graph.objects(concept, predicate) if isinstance(each, Literal)]
-    for language in [*map(str.lower, languages), ""]:
-        for literal in sorted(literals):
-            tag = (literal.language or "").lower()
-            if tag == language or tag.startswith(f"{language}-"):
-                return str(literal)
-    return ""
-
-
-def _only_parents(source: Path, pairs: Iterable[tuple[Any, Any]], names: Mapping[Any, str]) -> dict[Any, Any]:
-    """Return the concept above each that is below one, or raise if pairs of child and parent do not make a tree."""
-    broader = defaultdict(list)
-    for child, parent in sorted(pairs):
-        broader[child].append(parent)
-    try:
-        TopologicalSorter(broader).prepare()
-    except CycleError as error:
-        cycle = " > ".join(f'"{names[concept]}"' for concept in error.args[1])
-        raise InputError(f"{source}: a cycle of skos:broader: {cycle}; a tree has none") from error
-    for concept, parents in broader.items():
-        if len(parents) > 1:
-            above = " and ".join(f'"{names[parent]}"' for parent in parents)
-            raise InputError(
-                f'{source}: "{names[concept]}" ({concept}) is below {above}; a tree has one parent for each'
-            )
-    return {concept: parent for concept, (parent,) in broader.items()}
-
-
-def _natural(text: str) -> list[tuple[int, str]]:
-    """Return a key that sorts the numbers in texts by value.
-
-    >>> sorted(["c10", "c9", "c"], key=_natural)
-    ['c', 'c9', 'c10']
-    """
-    return [(int(part) if part.isdecimal() else -1, part) for part in re.findall(r"[0-9]+|[^0-9]+", text)]
-
-
-#: Beginning of the addresses of concepts, if there is no other.
-NAMESPACE = "http://example.org/taxonomy/"
-_WIKIDATA = "http://www.wikidata.org/entity/"
-_SKOS = "http://www.w3.org/2004/02/skos/core#"
-_MAPPINGS = ("subject_id", "subject_label", "predicate_id", "object_id", "mapping_justification")
-
-
-def export_taxonomy(taxonomy: Path, out: Path, kind: str, namespace: str = NAMESPACE) -> int:
-    """Write a taxonomy in another form.
+def export_taxonomy(taxonomy: Path, out: Path) -> int:
+    """Write a taxonomy as a table of paths, which :func:`import_taxonomy` reads.
 
     Args:
         taxonomy: CSV file of groups and the levels above them.
-        out: File to write.
-        kind: Form: skos (Turtle), csv (paths), or sssom (mappings of groups to Wikidata, TSV).
-        namespace: Beginning of the addresses of groups in SKOS and SSSOM.
+        out: CSV file to write, with the columns path, items and guideline.
 
     Returns:
         The number of groups.
 
     Raises:
-        InputError: The taxonomy is invalid or, for SSSOM, no group has an item.
-        ConfigurationError: There is no such form, or ``out`` is ``taxonomy``.
+        InputError: The taxonomy is invalid.
+        ConfigurationError: ``out`` is ``taxonomy``.
     """
-    if kind not in EXPORTS:
-        raise ConfigurationError(f'`to` is "{kind}"; expected one of {", ".join(EXPORTS)}')
     if out.resolve() == taxonomy.resolve():
         raise ConfigurationError(f"{out}: `out` is the file to read; name another one")
     groups = read_taxonomy(taxonomy)
-    if kind == "sssom" and not any(group.items for group in groups):
-        raise InputError(f"{taxonomy}: no group has items of Wikidata, which SSSOM would map")
-    with atomic_write(out) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
-        EXPORTS[kind](stream, groups, namespace)
+    rows = []
+    for path, group in zip(tree_paths(groups), groups, strict=True):
+        cells = (SEPARATOR.join(path), " ".join(group.items), unify_line_breaks(group.guideline))
+        rows.append([escape_formula(cell) for cell in cells])
+    write_csv(out, ("path", "items", "guideline"), rows)
     return len(groups)
-
-
-def _concept(path: Sequence[str], levels: Sequence[str]) -> str:
-    """Return the address of a name within the namespace.
-
-    >>> _concept(("Food & Drink", "Bread"), ("leaf", "shelf", "aisle"))
-    'shelf/Bread'
-    """
-    return f"{quote(levels[-len(path)], safe='')}/{quote(path[-1], safe='')}"
-
-
-def _match(group: Group) -> str:
-    """Return the relation of a group to its items: several are each a part of it."""
-    return "skos:closeMatch" if len(group.items) == 1 else "skos:narrowMatch"
-
-
-def _write_skos(stream: IO[str], groups: Sequence[Group], namespace: str) -> None:
-    stream.write(
-        f"@prefix skos: <{_SKOS}> .\n@prefix wikidata: <{_WIKIDATA}> .\n\n<{namespace}> a skos:ConceptScheme .\n"
-    )
-    group_of = dict(zip(tree_paths(groups), groups, strict=True))
-    nodes = dict.fromkeys(path[:n] for path in group_of for n in range(1, len(path) + 1))
-    for number, path in enumerate(nodes, 1):
-        group = group_of.get(path)
-        address = f"{namespace}{_concept(path, groups[0].levels)}"
-        above = f"<{namespace}{_concept(path[:-1], groups[0].levels)}>" if len(path) > 1 else ""
-        facts = [
-            "a skos:Concept",
-            f"skos:prefLabel {json.dumps(path[-1], ensure_ascii=False)}",
-            f'skos:notation "{number}"',
-            f"skos:inScheme <{namespace}>",
-            f"skos:broader {above}" if above else f"skos:topConceptOf <{namespace}>",
-        ]
-        if group and group.guideline:
-            facts.append(f"skos:scopeNote {json.dumps(group.guideline, ensure_ascii=False)}")
-        if group and group.items:
-            facts.append(f"{_match(group)} {', '.join(f'wikidata:{item}' for item in group.items)}")
-        stream.write(f"\n<{address}> " + " ;\n    ".join(facts) + " .\n")
-
-
-def _write_paths(stream: IO[str], groups: Sequence[Group], _: str) -> None:
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(("path", "items", "guideline"))
-    for path, group in zip(tree_paths(groups), groups, strict=True):
-        row = (SEPARATOR.join(path), " ".join(group.items), unify_line_breaks(group.guideline))
-        writer.writerow(map(escape_formula, row))
-
-
-def _write_mappings(stream: IO[str], groups: Sequence[Group], namespace: str) -> None:
-    prefixes = {
-        "taxonomy": namespace,
-        "wikidata": _WIKIDATA,
-        "skos": _SKOS,
-        "semapv": "https://w3id.org/semapv/vocab/",
-    }
-    stream.write(f"#mapping_set_id: {namespace}mappings\n#license: https://w3id.org/sssom/license/unspecified\n")
-    stream.writelines(["#curie_map:\n", *(f"#  {name}: {address}\n" for name, address in prefixes.items())])
-    writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
-    writer.writerow(_MAPPINGS)
-    for path, group in zip(tree_paths(groups), groups, strict=True):
-        subject = f"taxonomy:{_concept(path, group.levels)}"
-        for item in group.items:
-            writer.writerow((subject, group.name, _match(group), f"wikidata:{item}", "semapv:ManualMappingCuration"))
-
-
-EXPORTS: dict[str, Callable[[IO[str], Sequence[Group], str], None]] = {
-    "skos": _write_skos,
-    "csv": _write_paths,
-    "sssom": _write_mappings,
-}

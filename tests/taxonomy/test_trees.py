@@ -1,24 +1,20 @@
-"""Trees that are published elsewhere become taxonomies, and taxonomies other forms, and back."""
+"""Trees that are published elsewhere become taxonomies, and taxonomies tables of paths, and back."""
 
 import csv
-import json
 import logging
 import re
-import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
-from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy
 from hgld.taxonomy.trees import ImportConfig, export_taxonomy, import_taxonomy
 from tests.commands import run_hgld
 from tests.labels.label_tables import PROVENANCE, classes_table
 
-SKOS = "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n@prefix : <http://example.org/> .\n"
 CLASSES = {
     "Q1": ("vehicle", []),
     "Q2": ("boat", ["Q1"]),
@@ -49,18 +45,14 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.filterwarnings("ignore:ConjunctiveGraph:DeprecationWarning")  # of rdflib itself
-@pytest.mark.parametrize("suffix", ["csv", "ttl", "rdf", "jsonld", "levels"])
-def test_published_tree_is_the_same_in_all_formats(suffix: str, shared: Path, tmp_path: Path) -> None:
-    plain, config = shared / "other_domains" / "plain", ImportConfig()
-    if suffix == "csv":
-        source = plain / "tree.csv"
-    elif suffix == "levels":
-        source, config = plain / "expected.csv", ImportConfig(("level4", "level3", "level2", "level1"))
-    else:
-        rdflib = pytest.importorskip("rdflib")
-        graph, source = rdflib.Graph().parse(plain / "skos.ttl"), tmp_path / f"tree.{suffix}"
-        graph.serialize(source, format={"ttl": "turtle", "rdf": "xml", "jsonld": "json-ld"}[suffix])
+@pytest.mark.parametrize(
+    ("name", "levels"), [("tree.csv", ()), ("expected.csv", ("level4", "level3", "level2", "level1"))]
+)
+def test_published_tree_is_the_same_in_both_forms(
+    name: str, levels: tuple[str, ...], shared: Path, tmp_path: Path
+) -> None:
+    plain = shared / "other_domains" / "plain"
+    source, config = plain / name, ImportConfig(levels)
     out = tmp_path / "taxonomy.csv"
     summary = import_taxonomy(source, out, config)
     assert summary == {"level4": 76, "level3": 37, "level2": 18, "level1": 6}
@@ -68,7 +60,7 @@ def test_published_tree_is_the_same_in_all_formats(suffix: str, shared: Path, tm
         expected = [row["path"] for row in csv.DictReader(stream)]
     paths = [" > ".join(reversed(group.path)) for group in read_taxonomy(out)]
     assert {*paths} == {*expected}
-    if suffix != "levels":
+    if name == "tree.csv":
         with (plain / "tree.csv").open(encoding="utf-8", newline="") as stream:
             assert paths == [row["path"] for row in csv.DictReader(stream) if row["path"].count(">") == 3]
 
@@ -111,27 +103,6 @@ def test_renamed_names_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "2 names with the parent, as others have the same: Other (A), Other (B)" in caplog.text
 
 
-def test_skos(tmp_path: Path) -> None:
-    pytest.importorskip("rdflib")
-    source = write(
-        tmp_path,
-        "tree.ttl",
-        f"""{SKOS}@prefix wd: <http://www.wikidata.org/entity/> .
-        :s a skos:ConceptScheme ; skos:hasTopConcept :food .
-        :food skos:prefLabel "Food"@en, "Essen"@de ; skos:narrower :c10, :c9 .
-        :c9 skos:prefLabel "Brot"@de-AT, "Bread"@en-GB ; skos:broader :food ; skos:definition "Baked."@en ;
-            skos:exactMatch wd:Q7802 , :other ; skos:narrowMatch wd:Q20 .
-        :c10 skos:prefLabel "Salt" ; skos:scopeNote [ skos:note "a resource" ] .
-        :c11 a skos:Concept ; skos:prefLabel "Soap"@en ; skos:topConceptOf :s .""",
-    )
-    assert [row[:2] for row in groups(source, ImportConfig(language=("de", "en")))[1:]] == [
-        ["Soap", "Soap"],
-        ["Brot", "Essen"],
-        ["Salt", "Essen"],
-    ]
-    assert groups(source)[2] == ["Bread", "Food", "Q20 Q7802", "Baked."]
-
-
 @pytest.fixture
 def classes(tmp_path: Path) -> Path:
     path = tmp_path / "x.classes.parquet"
@@ -166,9 +137,9 @@ def test_classes_of_wikidata(classes: Path, caplog: pytest.LogCaptureFixture) ->
             "absent.csv",
             None,
             "",
-            r"absent.csv: no such file; expected .csv, .ttl, .rdf, .jsonld or a table of classes",
+            r"absent.csv: no such file; expected .csv or a table of classes",
         ),
-        ("tree.xls", "x", "", r'tree.xls: the suffix is ".xls"; expected .csv, .ttl, .rdf, .jsonld or .parquet'),
+        ("tree.xls", "x", "", r'tree.xls: the suffix is ".xls"; expected .csv or .parquet'),
         ("tree.csv", "id,name\n1,a\n", "", r"tree.csv: no column path; name the columns of levels, .* by --levels"),
         ("tree.csv", "leaf,root\na,b\n", "--levels leaf,shelf,root", "line 1: no column shelf; found leaf,root"),
         ("tree.csv", "path\nA > B\n", "--levels leaf", r"tree.csv: the tree has 2 levels, but --levels are 1: leaf"),
@@ -194,29 +165,6 @@ def test_classes_of_wikidata(classes: Path, caplog: pytest.LogCaptureFixture) ->
         ("x.classes.parquet", None, "", r"--root, the class to import, goes with a table of classes"),
         ("x.classes.parquet", None, "--root Q77", r"x.classes.parquet: no class Q77 among its 8; scrape it, or name"),
         ("x.classes.parquet", None, "--root Q1 --depth 0", r"--depth is 0; expected 1 or more"),
-        ("tree.ttl", "no turtle", "", r"tree.ttl: cannot be read as turtle: "),
-        ("tree.rdf", "<a>", "", r"tree.rdf: cannot be read as xml: "),
-        ("tree.jsonld", "{", "", r"tree.jsonld: cannot be read as json-ld: "),
-        ("tree.ttl", SKOS, "", r"tree.ttl: it has no skos:Concept"),
-        (
-            "tree.ttl",
-            f'{SKOS}:a skos:prefLabel "A" ; skos:broader :b .',
-            "",
-            "1 of 2 concepts have no skos:prefLabel",
-        ),
-        ("tree.ttl", f'{SKOS}:a a skos:Concept ; skos:prefLabel "A"@de .', "", "in the --language en, such as http"),
-        (
-            "tree.ttl",
-            f'{SKOS}:a skos:prefLabel "A" ; skos:broader :b . :b skos:prefLabel "B" ; skos:broader :a .',
-            "",
-            r'a cycle of skos:broader: "[AB]" > "[AB]" > "[AB]"; a tree has none',
-        ),
-        (
-            "tree.ttl",
-            f'{SKOS}:a skos:prefLabel "A" ; skos:broader :b, :c . :b skos:prefLabel "B" . :c skos:prefLabel "C" .',
-            "",
-            r'tree.ttl: "A" \(http://example.org/a\) is below "B" and "C"; a tree has one parent for each',
-        ),
     ],
 )
 def test_wrong_trees_get_one_message(
@@ -228,8 +176,6 @@ def test_wrong_trees_get_one_message(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if name.endswith(("ttl", "rdf", "jsonld")):
-        pytest.importorskip("rdflib")
     monkeypatch.chdir(tmp_path)
     if text is not None:
         Path(name).write_text(text)
@@ -242,19 +188,13 @@ def test_wrong_trees_get_one_message(
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "rdflib", None)
-    with pytest.raises(ConfigurationError, match=r"needs the package rdflib, .* type pip install '\.\[skos\]'"):
-        import_taxonomy(write(tmp_path, "tree.ttl", SKOS), tmp_path / "out.csv")
-
-
 def test_source_is_not_overwritten(tmp_path: Path) -> None:
     source = write(tmp_path, "tree.csv", "path\nA > B\n")
     with pytest.raises(ConfigurationError, match="`out` is the file to read"):
         import_taxonomy(source, source)
     assert source.read_text() == "path\nA > B\n"
     with pytest.raises(InputError, match="no such file"):
-        import_taxonomy(tmp_path / "absent.ttl", tmp_path / "out.csv")
+        import_taxonomy(tmp_path / "absent.csv", tmp_path / "out.csv")
 
 
 UNEVEN = '''leaf,shelf,aisle,items,guideline
@@ -276,55 +216,28 @@ def identity(group: Group) -> tuple[object, ...]:
     return (*group.path, *sorted(group.items), group.guideline)
 
 
-@pytest.mark.parametrize(("kind", "suffix"), [("skos", "ttl"), ("csv", "csv")])
 @pytest.mark.parametrize("name", ["shipped", "uneven"])
-def test_exports_are_imported_to_the_same_tree(
-    kind: str, suffix: str, name: str, uneven: Path, tmp_path: Path
-) -> None:
-    if kind == "skos":
-        pytest.importorskip("rdflib")
+def test_exports_are_imported_to_the_same_tree(name: str, uneven: Path, tmp_path: Path) -> None:
     taxonomy = uneven if name == "uneven" else annotation_file("taxonomy.csv")
     before = read_taxonomy(taxonomy)
-    exported, again = tmp_path / f"exported.{suffix}", tmp_path / "again.csv"
-    assert export_taxonomy(taxonomy, exported, kind) == len(before)
-    import_taxonomy(exported, again, ImportConfig(before[0].levels))
-    assert sorted(map(identity, read_taxonomy(again))) == sorted(map(identity, before))
+    assert export_taxonomy(taxonomy, tmp_path / "exported.csv") == len(before)
+    import_taxonomy(tmp_path / "exported.csv", tmp_path / "again.csv", ImportConfig(before[0].levels))
+    assert sorted(map(identity, read_taxonomy(tmp_path / "again.csv"))) == sorted(map(identity, before))
 
 
-def test_skos_is_what_others_read(uneven: Path, tmp_path: Path) -> None:
-    rdflib = pytest.importorskip("rdflib")
-    export_taxonomy(uneven, tmp_path / "x.ttl", "skos", "https://example.org/food#")
-    graph = rdflib.Graph().parse(tmp_path / "x.ttl")
-    rye = rdflib.URIRef("https://example.org/food#leaf/Rye")
-    skos = rdflib.namespace.SKOS
-    assert graph.value(rye, skos.broader) == rdflib.URIRef("https://example.org/food#shelf/Bread")
-    assert {str(each).rpartition("/")[2] for each in graph.objects(rye, skos.narrowMatch)} == {"Q1", "Q20"}
-    (gloves,) = graph.subjects(skos.closeMatch)
-    assert str(gloves) == "https://example.org/food#aisle/Gloves%20%5C%20%E6%89%8B%E8%A2%8B"
-    assert json.loads(graph.serialize(format="json-ld"))
+def test_exports_are_tables_of_paths(uneven: Path, tmp_path: Path) -> None:
+    run_hgld("taxonomy", "export", uneven, "-o", tmp_path / "tree.csv")
+    with (tmp_path / "tree.csv").open(encoding="utf-8", newline="") as stream:
+        assert list(csv.reader(stream)) == [
+            ["path", "items", "guideline"],
+            ['Food & "Drink" > Bread > Rye', "Q1 Q20", "Dark:\trye.\nNo wheat."],
+            ['Food & "Drink" > Bread > Bread', "", "Bread of any kind."],
+            ["Gloves \\ 手袋", "Q5", ""],
+            ['Food & "Drink" > Dairy > =Milk', "", ""],
+        ]
 
 
-def test_mappings_to_wikidata(uneven: Path, tmp_path: Path) -> None:
-    export_taxonomy(uneven, tmp_path / "x.tsv", "sssom", "https://example.org/food#")
-    lines = (tmp_path / "x.tsv").read_text(encoding="utf-8").splitlines()
-    head = yaml.safe_load("\n".join(line[1:] for line in lines if line.startswith("#")))
-    assert head["curie_map"]["taxonomy"] == "https://example.org/food#"
-    assert {"mapping_set_id", "license"} < head.keys()
-    rows = list(csv.DictReader((line for line in lines if not line.startswith("#")), delimiter="\t"))
-    assert [(row["subject_id"], row["subject_label"], row["predicate_id"], row["object_id"]) for row in rows] == [
-        ("taxonomy:leaf/Rye", "Rye", "skos:narrowMatch", "wikidata:Q1"),
-        ("taxonomy:leaf/Rye", "Rye", "skos:narrowMatch", "wikidata:Q20"),
-        ("taxonomy:aisle/Gloves%20%5C%20%E6%89%8B%E8%A2%8B", "Gloves \\ 手袋", "skos:closeMatch", "wikidata:Q5"),
-    ]
-    assert {row["mapping_justification"] for row in rows} == {"semapv:ManualMappingCuration"}
-
-
-def test_wrong_exports(uneven: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match='`to` is "owl"; expected one of skos, csv, sssom'):
-        export_taxonomy(uneven, tmp_path / "x", "owl")
+def test_taxonomy_is_not_overwritten(uneven: Path) -> None:
     with pytest.raises(ConfigurationError, match="`out` is the file to read"):
-        export_taxonomy(uneven, uneven, "csv")
-    write_taxonomy(tmp_path / "plain.csv", [Group("a", "b", "")])
-    with pytest.raises(InputError, match=r"plain\.csv: no group has items of Wikidata"):
-        export_taxonomy(tmp_path / "plain.csv", tmp_path / "x.tsv", "sssom")
-    assert not [*tmp_path.glob("x*")]
+        export_taxonomy(uneven, uneven)
+    assert uneven.read_text(encoding="utf-8") == UNEVEN
