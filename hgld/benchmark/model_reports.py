@@ -12,7 +12,14 @@ import pandas as pd
 import pyarrow as pa
 
 from hgld.errors import counted
-from hgld.evaluation.results import RetrievalResult, escape_latex, setting_notes, shown_value, with_unit
+from hgld.evaluation.results import (
+    RetrievalResult,
+    escape_latex,
+    interval_text,
+    setting_notes,
+    shown_value,
+    with_unit,
+)
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write, write_text
@@ -21,8 +28,9 @@ from hgld.pages.templates import page_templates
 from hgld.tables import Provenance, write_results
 
 _INTERVALS = """\
-In %, distances in levels. In brackets are 95 % intervals over the classes of the evaluated images. A model is
-underlined where it is better than every other one, by intervals of all pairs that hold together (max-T bootstrap)."""
+Values are in %, distances in levels. In brackets are 95 % intervals over the classes of the evaluated images; with
+fewer than 6 classes, or where a few classes hold most images, there is no interval. A model is underlined where it is
+better than every other model, by intervals of all pairs that hold together (max-T)."""
 _RANKS = """\
 Rank of each model, and in brackets those that the same intervals leave possible."""
 _DIFFERENCES = """\
@@ -130,13 +138,15 @@ def _is_best(row: Any) -> bool:
 
 def _mean_text(row: Any) -> str:
     mean, low, high = (shown_value(row.metric, value) for value in (row.mean, row.low, row.high))
-    return f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+    return f"{mean:.2f} {interval_text(low, high)}"
 
 
 def _difference_text(row: Any) -> str:
     values = (row.difference, row.difference_low, row.difference_high)
     mean, low, high = (shown_value(row.metric, value) for value in values)
-    return "0" if row.name == row.reference else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+    if row.name == row.reference:
+        return "0"
+    return f"{mean:+.2f} {interval_text(low, high, signed=True)}"
 
 
 _FACT_NAMES = ("Model", "Loaded from", "Parameters", "Dimensions", "Input", "Images/s", "Saw these classes")

@@ -33,6 +33,7 @@ from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.evaluation.results import (
     LatexRow,
     escape_latex,
+    interval_text,
     latex_table,
     mark_best,
     metric_names,
@@ -51,11 +52,11 @@ _BEST = "the best is bold, the second best underlined."
 _LEVELS = "Level 1 is the coarsest. Positives are the images that share the level, or a finer one."
 _CLASS_INTERVALS = """\
 Difference from the best baseline, the one with the highest mean of the metric: mean of the differences per query,
-each averaged over the seeds, with a 95 % confidence interval. The interval is a bootstrap over the finest classes,
-drawn 10,000 times with replacement and with all their queries, because queries of one class resemble one another. It
-reflects the choice of the classes to evaluate on, not of those to train on; the ± above reflects the choice of seeds.
-An interval that contains 0 leaves open which of the two is better, and about one in twenty intervals misses the true
-difference."""
+each averaged over the seeds, with a 95 % confidence interval. The finest classes are the independent units of the
+interval, because queries of one class resemble one another; with fewer than 6 classes, or where a few classes hold
+most queries, there is no interval. It reflects the choice of the classes to evaluate on, not of the classes to train
+on; the ± above reflects the choice of seeds. An interval that contains 0 leaves open which of the two is better, and
+about one in twenty intervals misses the true difference."""
 _SPLIT_INTERVALS = """\
 Difference from the best baseline, the one with the highest mean of the metric: mean over the splits, each of which
 gives one difference between the means of its queries and seeds, with a 95 % confidence interval. The splits are drawn
@@ -218,7 +219,9 @@ def difference_text(method: MethodResults, baseline: MethodResults, metric: str)
     if metric not in method.metrics:
         return _MISSING
     mean, low, high = (shown_value(metric, value) for value in difference(method, baseline, metric))
-    return _MISSING if math.isnan(mean) else f"{mean:+.2f} [{low:+.2f}, {high:+.2f}]"
+    if math.isnan(mean):
+        return _MISSING
+    return f"{mean:+.2f} {interval_text(low, high, signed=True)}"
 
 
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:

@@ -3,17 +3,15 @@
 A value of a split is the mean over its seeds. Where there are several splits, means, standard deviations and
 differences are those of these values.
 
-What an interval covers depends on what varies. On one split, :func:`paired_difference` resamples the classes of the
+What an interval covers depends on what varies. On one split, :func:`paired_difference` varies the classes of the
 test: the interval is for these trained models and other test classes. Over several random splits,
 :func:`difference_over_splits` also covers the choice of the classes to train on.
 
-Results of the same queries, such as those of several models, are compared by one joint bootstrap of each metric.
-Classes are drawn with replacement and with all their queries, since queries of a class resemble one another, and each
-draw gives the means of all results at once. Differences of all pairs of results are divided by their standard errors;
-the quantile of the largest of them in absolute value (max-T; Westfall and Young 1993; Romano and Wolf 2005) makes the
-intervals of all pairs hold together, so that the result with the best mean may be compared with the others. Intervals
-of ranks follow from the pairs that differ (Mogstad, Romano, Shaikh and Wilhelm, Inference for Ranks, Review of
-Economic Studies 91, 2024).
+Results of the same queries, such as those of several models, are compared with intervals of all pairs that hold
+together (:mod:`hgld.compute.cluster_intervals`), so that the result with the best mean may be compared with the
+others. Classes are the independent units, since queries of a class resemble one another. Intervals of ranks follow
+from the pairs that differ (Mogstad, Romano, Shaikh and Wilhelm, Inference for Ranks, Review of Economic Studies 91,
+2024).
 """
 
 from __future__ import annotations
@@ -29,16 +27,21 @@ import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from hgld.arrays import Floats
+from hgld.arrays import Floats, Integers
 from hgld.benchmark.runs import read_training_record
 from hgld.benchmark.worker import EvaluatedRun
-from hgld.compute.resampling import check_resampling, percentile_interval, resampled_means
+from hgld.compute.cluster_intervals import PairDifferences, mean_intervals, pair_differences
+from hgld.compute.resampling import check_resampling
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult, goodness, is_distance, metric_names
 
 
 class Difference(NamedTuple):
-    """Difference of two means and the ends of its confidence interval; NaN without queries."""
+    """Difference of two means and the ends of its confidence interval.
+
+    All are NaN without queries. The ends are NaN with too few classes, and infinite where a few classes hold most
+    queries.
+    """
 
     mean: float
     low: float
@@ -54,32 +57,39 @@ def paired_difference(
     n_resamples: int = 10_000,
     seed: int = 0,
 ) -> Difference:
-    """Return the difference of two methods' means over the same queries, with a cluster bootstrap interval.
+    """Return the difference of two methods' means over the same queries, with an interval over classes.
 
-    Whole classes are resampled with all their queries: the queries of a landmark resemble one another, so that
-    resampling single queries would give intervals that are too narrow. Values are averaged over the seeds first; the
-    interval therefore reflects other landmarks, not other seeds. Its ends are percentiles.
+    Classes are the independent units: the queries of a landmark resemble one another, so that intervals over single
+    queries would be too narrow. Values are averaged over the seeds first; the interval therefore reflects other
+    landmarks, not other seeds.
 
     Args:
         values: Values of the method, float64, shape (n_seeds, n_query).
         baseline: Values of the baseline, float64, shape (n_baseline_seeds, n_query).
         classes: Classes of the queries, shape (n_query,). Queries whose values are NaN are excluded.
         confidence: Confidence level of the interval, between 0 and 1.
+        n_resamples: Number of random patterns of signs, see :mod:`hgld.compute.cluster_intervals`.
 
     Raises:
         ConfigurationError: ``confidence`` is not between 0 and 1, or ``n_resamples`` is less than 1.
 
-    >>> paired_difference(np.array([[0.5, 0.7, 0.9]]), np.array([[0.5, 0.6, 0.7], [0.5, 0.6, 0.9]]), ["a", "a", "b"])
-    Difference(mean=0.066..., low=0.049..., high=0.099...)
+    >>> gains = np.array([[0.01, 0.02, 0.03, 0.02, 0.01, 0.02, 0.03]])
+    >>> paired_difference(0.5 + gains, np.full((1, 7), 0.5), list("abcdefg"))
+    Difference(mean=0.0199..., low=0.0112..., high=0.0287...)
     """
     check_resampling(confidence, n_resamples)
-    differences = values.mean(0) - baseline.mean(0)
-    known = ~np.isnan(differences)
+    means = np.column_stack([values.mean(0), baseline.mean(0)])
+    known = ~np.isnan(means).any(axis=1)
     if not known.any():
         return Difference(math.nan, math.nan, math.nan)
-    numbers = np.unique(np.asarray(classes, object)[known].astype(str), return_inverse=True)[1]
-    draws = resampled_means(differences[known, None], numbers, n_resamples, np.random.default_rng(seed))
-    return Difference(float(differences[known].mean()), *percentile_interval(draws[:, 0], confidence))
+    numbers = _numbered(np.asarray(classes, object)[known])
+    pairs = pair_differences(means[known], numbers, confidence=confidence, n_resamples=n_resamples, seed=seed)
+    return Difference(float(pairs.differences[0, 1]), float(pairs.low[0, 1]), float(pairs.high[0, 1]))
+
+
+def _numbered(classes: npt.NDArray[np.object_]) -> Integers:
+    """Return the number of each class, from 0, in the order of their names."""
+    return np.unique(classes.astype(str), return_inverse=True)[1].astype(np.int64)
 
 
 def difference_over_splits(
@@ -239,26 +249,31 @@ def compare(
 ) -> pd.DataFrame:
     """Compare results of the same queries, such as those of several models.
 
-    Intervals reflect the choice of the classes that are evaluated on, not of those that models were trained on.
+    Intervals reflect the choice of the classes that are evaluated on, not of those that models were trained on. They
+    need as many classes as :func:`hgld.compute.cluster_intervals.smallest_number_of_clusters` says, 6 for 95 %.
 
     Args:
-        results: Results, by name or under their own names; evaluations of the same images. Queries are drawn with
-            all others of their class, in the column ``class`` of ``per_query``; without that column one by one, which
-            makes intervals too narrow where queries of a class resemble one another.
+        results: Results, by name or under their own names; evaluations against the same gallery. Queries that some
+            result does not have are excluded from all. Queries of the same class, in the column ``class`` of
+            ``per_query``, are not independent; without that column each query is a class of its own, which makes
+            intervals too narrow where queries of a class resemble one another.
         reference: Name of the result that the others are compared with. Default: the best by each metric.
         metrics: Metrics to compare. Default: all that every result has.
         confidence: Confidence of intervals, and of those of a metric together, between 0 and 1.
+        n_resamples: Number of random patterns of signs, see :mod:`hgld.compute.cluster_intervals`.
 
     Returns:
-        A row per metric and result, with the columns ``metric``; ``name``; ``mean`` over the queries that have the
-        metric, and its interval ``low`` and ``high``; ``rank``, and its interval ``best_rank`` and
-        ``worst_rank``; ``reference``; ``difference`` from it, with ``difference_low`` and ``difference_high``; and
-        ``p_value`` of that difference, corrected for all pairs of results. Metrics are shares from 0 to 1 or
-        distances.
+        A row per metric and result, with the columns ``metric``; ``name``; ``queries``, the number of queries that
+        all results have; ``mean`` over these queries, and its interval ``low`` and ``high``; ``rank``, and its
+        interval ``best_rank`` and ``worst_rank``; ``reference``; ``difference`` from it, with ``difference_low`` and
+        ``difference_high``; and ``p_value`` of that difference, corrected for all pairs of results. Metrics are
+        shares from 0 to 1 or distances. With too few classes the ends of intervals and p-values are NaN, and the
+        intervals of ranks hold all ranks; where a few classes hold most queries, ends may be infinite.
 
     Raises:
-        ConfigurationError: There are no results, no result has one of the names, the results have no metric in
-            common that a query has, or ``confidence`` or ``n_resamples`` is out of range.
+        ConfigurationError: There are no results, no result has one of the names, the results have no metric or query
+            in common, they were evaluated against galleries of different sizes or name different classes for a
+            query, or ``confidence`` or ``n_resamples`` is out of range.
     """
     check_resampling(confidence, n_resamples)
     named = dict(results) if isinstance(results, Mapping) else {result.name: result for result in results}
@@ -271,75 +286,94 @@ def compare(
     chosen = common if metrics is None else list(metrics)
     if not chosen or not {*chosen} <= {*common}:
         raise ConfigurationError(f"all results have the metrics {', '.join(common) or 'none'}; choose from these")
-    classes = pd.concat([_classes(result) for result in named.values()])
-    classes = classes[~classes.index.duplicated()]
-    rng = np.random.default_rng(seed)
+    _check_galleries(named)
+    queries = common_queries(named)
+    clusters = _numbered(_common_classes(named, queries))
     rows: list[pd.DataFrame] = []
     for metric in chosen:
-        values = pd.DataFrame({name: result.per_query[metric] for name, result in named.items()}, dtype=np.float64)
+        columns = {name: result.per_query[metric].loc[queries] for name, result in named.items()}
+        values = pd.DataFrame(columns, dtype=np.float64)
         if values.isna().all().any():
             if metrics is not None:
                 raise ConfigurationError(f"there is a result of which no query has {metric}; choose other metrics")
             continue
-        numbers = np.unique(classes.loc[values.index].to_numpy(object).astype(str), return_inverse=True)[1]
-        draws = resampled_means(values.to_numpy(), numbers, n_resamples, rng)
-        # Draws in which no query has the metric, possible where few have it, count as the mean.
-        draws = np.where(np.isnan(draws), values.mean().to_numpy(), draws)
-        means = np.array([result.means[metric] for result in named.values()])
-        rows.append(_compare_metric(metric, list(named), means, draws, reference, confidence))
+        draws: dict[str, Any] = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
+        low, high = mean_intervals(values.to_numpy(), clusters, **draws)
+        pairs = pair_differences(values.to_numpy(), clusters, **draws)
+        table = _compare_metric(metric, values.mean(), pairs, reference)
+        table.insert(2, "queries", len(queries))
+        table.insert(4, "low", low)
+        table.insert(5, "high", high)
+        rows.append(table)
     if not rows:
         raise ConfigurationError("there is no metric that some query of every result has")
     return pd.concat(rows, ignore_index=True)
 
 
-def _classes(result: RetrievalResult) -> pd.Series[Any]:
-    """Return the class of each query, or the query itself where there are no classes."""
-    index = result.per_query.index
-    return result.per_query["class"] if "class" in result.per_query else pd.Series(index.astype(str), index)
+def common_queries(results: Mapping[str, RetrievalResult]) -> pd.Index[Any]:
+    """Return the queries that all results have, in the order of the first.
+
+    Raises:
+        ConfigurationError: The results have no query in common.
+    """
+    indices = [result.per_query.index for result in results.values()]
+    queries = indices[0]
+    for index in indices[1:]:
+        queries = queries[queries.isin(index)]
+    if len(indices[0]) and not len(queries):
+        raise ConfigurationError("no query is in all results; expected evaluations of the same images")
+    return queries
+
+
+def _check_galleries(results: Mapping[str, RetrievalResult]) -> None:
+    sizes = {name: result.counts["gallery"] for name, result in results.items() if "gallery" in result.counts}
+    if len(set(sizes.values())) > 1:
+        listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
+        raise ConfigurationError(
+            f"the results were evaluated against galleries of different sizes ({listed}), in which ranks cannot be "
+            "compared; evaluate all of them on the same images"
+        )
+
+
+def _common_classes(results: Mapping[str, RetrievalResult], queries: pd.Index[Any]) -> npt.NDArray[np.object_]:
+    """Return the class of each query, or the query itself where no result has classes."""
+    classes: npt.NDArray[np.object_] | None = None
+    for name, result in results.items():
+        if "class" not in result.per_query:
+            continue
+        of_result = result.per_query["class"].loc[queries].to_numpy(object)
+        if classes is not None and (different := np.flatnonzero(classes != of_result)).size:
+            first = different[0]
+            raise ConfigurationError(
+                f'query "{queries[first]}" is of class "{classes[first]}" in a result and of class '
+                f'"{of_result[first]}" in {name}; expected evaluations with the same labels'
+            )
+        classes = of_result
+    return queries.to_numpy(object) if classes is None else classes
 
 
 def _compare_metric(
-    metric: str, names: Sequence[str], means: Floats, draws: Floats, reference: str | None, confidence: float
+    metric: str, means: pd.Series[float], pairs: PairDifferences, reference: str | None
 ) -> pd.DataFrame:
-    """Return the rows of a metric, from the means of M results and those of B draws of classes, shape (B, M)."""
-    sign = -1.0 if is_distance(metric) else 1.0
+    """Return the rows of a metric, from the means of M results by name, and their differences."""
+    names = [str(name) for name in means.index]
+    smaller_is_better = is_distance(metric)
     base = names.index(reference) if reference else int(np.argmax([goodness(metric, mean) for mean in means]))
-    differences, half_widths, p_values = _all_pairs(means, draws, confidence)
     # Whether the result of the row is better than that of the column.
-    is_better = (sign * differences > half_widths) & (half_widths > 0)
-    low, high = zip(*(percentile_interval(column, confidence) for column in draws.T), strict=True)
+    is_better = pairs.high < 0 if smaller_is_better else pairs.low > 0
     table: pd.DataFrame = pd.DataFrame(
         {
             "metric": metric,
             "name": names,
-            "mean": means,
-            "low": low,
-            "high": high,
-            "rank": pd.Series(-sign * means).rank(method="min").astype(int),
+            "mean": means.to_numpy(),
+            "rank": means.rank(method="min", ascending=smaller_is_better).astype(int).to_numpy(),
             "best_rank": 1 + is_better.sum(axis=0),
             "worst_rank": len(names) - is_better.sum(axis=1),
             "reference": names[base],
-            "difference": differences[:, base],
-            "difference_low": differences[:, base] - half_widths[:, base],
-            "difference_high": differences[:, base] + half_widths[:, base],
-            "p_value": p_values[:, base],
+            "difference": pairs.differences[:, base],
+            "difference_low": pairs.low[:, base],
+            "difference_high": pairs.high[:, base],
+            "p_value": pairs.p_values[:, base],
         }
     )
     return table
-
-
-def _all_pairs(means: Floats, draws: Floats, confidence: float) -> Floats:
-    """Return the differences of all pairs of results, half widths of max-T intervals, and p-values: (3, M, M)."""
-    first, second = np.triu_indices(len(means), 1)
-    differences, drawn = means[first] - means[second], draws[:, first] - draws[:, second]
-    errors = drawn.std(axis=0, ddof=1)
-    varies = errors > 1e-12  # equal results differ in no draw
-    errors[~varies] = np.inf
-    largest = np.abs((drawn - differences) / errors).max(axis=1, initial=0.0)
-    half_widths = np.quantile(largest, confidence) * np.where(varies, errors, 0)
-    p_values = (1 + (largest >= np.abs(differences / errors)[:, None]).sum(axis=1)) / (1 + len(draws))
-    matrices = np.zeros((3, len(means), len(means)))
-    matrices[2] = 1
-    matrices[:, first, second] = differences, half_widths, p_values
-    matrices[:, second, first] = -differences, half_widths, p_values
-    return matrices

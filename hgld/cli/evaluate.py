@@ -98,7 +98,7 @@ def evaluate(
         precision: Score precision.
         ties: Order of equal scores: the less or the more relevant item first, or all at the rank of the last (H(0) =
             1 in Eq. 3 of the paper).
-        intervals: Print bootstrap 95 % confidence intervals over queries.
+        intervals: Print 95 % confidence intervals over the classes of the queries.
         agreement: Share of images on which two annotators agree at the finest level, such as 0.93, where images were
             labelled one by one: also prints how far R@1 is from what such labels allow.
         json: Print JSON instead of tables.
@@ -278,10 +278,12 @@ def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
 
 
 def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
-    """Format values in percent, distances in levels; a dash where no query has the metric."""
+    """Format values in percent, distances in levels; a dash where there is no value, or no end of an interval."""
     from hgld.evaluation.results import shown_value
 
-    return {name: "–" if math.isnan(value) else f"{shown_value(name, value):.2f}" for name, value in values.items()}
+    return {
+        name: f"{shown_value(name, value):.2f}" if math.isfinite(value) else "–" for name, value in values.items()
+    }
 
 
 @app.command(rich_help_panel="Retrieval")

@@ -28,7 +28,7 @@ from hgld.evaluation.retrieval_task import (
     split_task,
 )
 from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
-from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
+from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, main_labels
 from hgld.io.text_array import Ids, TextArray
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
@@ -293,6 +293,8 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     per_query = pd.DataFrame(
         {name: columns[name] for name in [*names, *positives_columns(n_levels)]}, index=pd.Index(ids, name="query")
     )
+    if task.query_labels is not None:
+        per_query["class"] = _finest_classes(task.query_labels, task.label_names)
     if not config.processes.rank:  # where levels have relevances of their own, some may have no items
         n_needed = n_levels if judgements.relevance is None else 1
         warn_without_positives(task.name, per_query, range(1, n_needed + 1))
@@ -435,6 +437,14 @@ def block_columns(
     columns = {metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics}
     positives = statistics.positives.to(torch.int64).T.cpu().numpy()
     return columns | dict(zip(positives_columns(statistics.n_levels), positives, strict=True))
+
+
+def _finest_classes(labels: Labelling, names: Sequence[Mapping[int, str]]) -> list[int] | list[str]:
+    """Return the finest class of each query, the first of several: its name where files state it, or its number."""
+    codes: list[int] = main_labels(labels)[:, 0].tolist()
+    if not names:
+        return codes
+    return [names[0][code] for code in codes]
 
 
 def positives_columns(n_levels: int) -> list[str]:

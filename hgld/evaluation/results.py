@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from hgld.arrays import AnyFloats, Booleans, Integers
-from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_means
+from hgld.compute.cluster_intervals import mean_intervals
+from hgld.compute.resampling import Interval, check_resampling
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, require_suffix
 from hgld.tables import Provenance, read_provenance, with_provenance
@@ -99,8 +100,8 @@ class RetrievalResult:
         name: Name of what was evaluated, such as a protocol and its part.
         per_query: Table with a row per query: float64 columns named like the metrics (NaN where a query has no
             positive for the metric), then ``positives_l1``, ..., the number of gallery items of that level or finer,
-            and perhaps ``class``, the name of the query's finest class, the first of several. The index ``query``
-            holds the ids of the queries, or their positions.
+            and, where queries have labels, ``class``: the name or number of the query's finest class, the first of
+            several. The index ``query`` holds the ids of the queries, or their positions.
         metrics: Names of the metrics, in the order of tables.
         counts: ``queries``, ``gallery`` (where it is known), and ``without_positives_l1``, ...: the number of queries
             that have no gallery item of that level or finer, which are excluded from means of that level. Of images
@@ -122,22 +123,30 @@ class RetrievalResult:
         return {name: float(self.per_query[name].mean()) for name in self.metrics}
 
     def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
-        """Return bootstrap confidence intervals of the means: queries drawn with replacement, percentile method.
+        """Return confidence intervals of the means, for other classes of the same kind.
+
+        Queries of the same class, in the column ``class``, are not independent of one another; without that column
+        each query is a class of its own. See :mod:`hgld.compute.cluster_intervals`.
 
         Args:
-            confidence: Share of resampled means within an interval, between 0 and 1.
-            n_resamples: Number of resamples; all metrics share the same draws.
+            confidence: Probability with which an interval holds the true mean, between 0 and 1.
+            n_resamples: Number of random patterns of signs.
 
         Returns:
-            (low, high) by metric; NaN where no query has the metric.
+            (low, high) by metric; NaN where the queries that have the metric are of too few classes (fewer than 6 for
+            95 %), and infinite where a few classes hold most of them.
 
         Raises:
             ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
         """
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
-        means = resampled_means(values, np.arange(len(values)), n_resamples, np.random.default_rng(seed))
-        return {name: percentile_interval(means[:, i], confidence) for i, name in enumerate(self.metrics)}
+        if "class" in self.per_query:
+            clusters = pd.factorize(self.per_query["class"])[0].astype(np.int64)
+        else:
+            clusters = np.arange(len(values))
+        ends = mean_intervals(values, clusters, confidence=confidence, n_resamples=n_resamples, seed=seed)
+        return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(self.metrics)}
 
     def part(self, name: str, queries: Booleans) -> RetrievalResult:
         """Return the result of some of the queries, under another name."""
@@ -155,6 +164,17 @@ class RetrievalResult:
         numbers = " | ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items())
         gallery = f" x {self.counts['gallery']:,}" if "gallery" in self.counts else ""
         return f"{self.name} | {numbers} | {self.counts['queries']:,} queries{gallery}"
+
+
+def interval_text(low: float, high: float, *, signed: bool = False) -> str:
+    """Format the ends of an interval.
+
+    >>> interval_text(-0.25, 1.5, signed=True), interval_text(float("nan"), float("nan"))
+    ('[-0.25, +1.50]', '[no interval]')
+    """
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "[no interval]"
+    return f"[{low:+.2f}, {high:+.2f}]" if signed else f"[{low:.2f}, {high:.2f}]"
 
 
 def warn_without_positives(name: str, per_query: pd.DataFrame, levels: Iterable[int]) -> None:

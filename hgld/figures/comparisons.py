@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -254,7 +255,7 @@ def _rotate_to_width(positions: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 class Interval(NamedTuple):
-    """The value of a model, and the ends of its interval."""
+    """The value of a model, and the ends of its interval, which are not finite if there is none."""
 
     name: str
     value: float
@@ -278,7 +279,12 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
     for axes, (label, models) in zip(all_axes, panels.items(), strict=True):
         places = range(len(models))
         values = [model.value for model in models]
-        errors = [[model.value - model.low for model in models], [model.high - model.value for model in models]]
+        has_interval = [math.isfinite(model.low) and math.isfinite(model.high) for model in models]
+        below = [model.value - model.low if known else 0.0 for model, known in zip(models, has_interval, strict=True)]
+        above = [
+            model.high - model.value if known else 0.0 for model, known in zip(models, has_interval, strict=True)
+        ]
+        errors = [below, above]
         axes.errorbar(values, places, xerr=errors, fmt="o", color=LINES[0], markersize=4, linewidth=1.4)
         place = axes.get_subplotspec()
         assert place is not None

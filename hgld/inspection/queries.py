@@ -414,9 +414,12 @@ def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple
     queries = members.rows()
     n_labels = len(queries)
     single = RaggedIndices(np.arange(n_labels + 1), members.columns)
-    judgements = LabelSetJudgements(LabelSets(task.query_labels.labels, single), task.gallery_labels, "best")
-    each = replace(_take(task, queries), judgements=judgements, graded_judgements=None, query_ids=None)
-    precisions = _evaluate_levels(each, task.query_labels.n_levels, config)
+    labels = LabelSets(task.query_labels.labels, single)
+    judgements = LabelSetJudgements(labels, task.gallery_labels, "best")
+    repeated = replace(
+        _take(task, queries), judgements=judgements, graded_judgements=None, query_ids=None, query_labels=labels
+    )
+    precisions = _evaluate_levels(repeated, task.query_labels.n_levels, config)
     return queries, task.query_labels.labels[members.columns], precisions
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -169,8 +170,10 @@ def _models_section(models: Path) -> str:
     main = "H-AP" if "H-AP" in shown else shown[0]
 
     def cell(row: Mapping[str, Any]) -> str:
-        mean, low, high = (100 * row[name] for name in ("mean", "low", "high"))
-        return f"{mean:.1f} [{low:.1f}, {high:.1f}]"
+        mean = f"{100 * row['mean']:.1f}"
+        if row["low"] is None or not math.isfinite(row["low"]):
+            return f"{mean} [no interval]"
+        return f"{mean} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
 
     names = sorted(dict.fromkeys(table["name"].to_pylist()), key=lambda name: -rows[name, main]["mean"])
     body = [[name, *(cell(rows[name, metric]) for metric in shown)] for name in names]

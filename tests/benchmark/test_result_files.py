@@ -30,7 +30,7 @@ from hgld.evaluation.results import RetrievalResult, write_per_query
 from hgld.io.files import sha256_of
 from tests.benchmark.comparisons import write_comparison, write_data
 
-LANDMARKS = [f"l{query // 3}" for query in range(12)]
+LANDMARKS = [f"l{query // 2}" for query in range(12)]
 
 
 def evaluated(run: Run, **means: float) -> EvaluatedRun:
@@ -152,7 +152,7 @@ def test_markdown_has_means_and_differences(write: ResultsWriter) -> None:
     difference = paired_difference(values_of(methods[2]), values_of(methods[1]), LANDMARKS)
     mean, low, high = (100 * end for end in difference)
     assert gains["HAPPIER_F"]["H-AP"] == f"+7.00 [{low:+.2f}, {high:+.2f}]"
-    assert low < mean < high
+    assert low <= mean <= high
     assert {name: row["AP_l1"] for name, row in by_level.items()} == {
         "Smooth-AP": "<ins>50.00</ins> ± 0.00", "ROADMAP": "<ins>50.00</ins> ± 0.00", "HAPPIER_F": "**55.00** ± 7.07",
     }  # fmt: skip

@@ -320,7 +320,7 @@ def test_evaluate_retrieval_takes_label_sets(several_labels: Any) -> None:
     result = evaluate_retrieval(
         embeddings, labels, metrics=metrics, precision="float64", several_labels=several_labels, query_ids=ids
     )
-    assert list(result.per_query.columns) == [*metrics, "positives_l1", "positives_l2", "positives_l3"]
+    assert list(result.per_query.columns) == [*metrics, "positives_l1", "positives_l2", "positives_l3", "class"]
     unit = embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True)
     for q, own in enumerate(labels):
         order = [g for g in np.argsort(-(unit @ unit[q])).tolist() if g != q and {ids[q], ids[g]} != {"x"}]

@@ -13,6 +13,7 @@ import pytest
 
 from hgld import tables
 from hgld.cli.evaluate import format_evaluation, format_means
+from hgld.compute.cluster_intervals import mean_intervals
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import METRICS
 from hgld.evaluation.results import (
@@ -55,20 +56,21 @@ def test_repr_is_one_line() -> None:
     )
 
 
-def test_intervals_are_percentiles_of_the_means_of_drawn_queries() -> None:
-    """All metrics share the draws, and leave out the queries that have none of theirs."""
+def test_intervals_are_over_classes_where_queries_have_classes() -> None:
     columns = {"A": values(60), "B": [*values(40, 1), *[np.nan] * 20]}
-    some, table, rng = result_of(**columns), np.array([*columns.values()]).T, np.random.default_rng(3)
-    draws = [np.nanmean(table[rng.integers(60, size=60)], axis=0) for _ in range(50)]
-    found = some.intervals(0.9, n_resamples=50, seed=3)
-    for name, expected in zip(columns, np.quantile(draws, [0.05, 0.95], axis=0).T, strict=True):
-        assert found[name] == pytest.approx(tuple(expected), abs=1e-12)
-    assert some.intervals() == some.intervals(0.95, n_resamples=1000, seed=0) != some.intervals(seed=1)
+    single, classes = result_of(**columns), [f"class {number // 5}" for number in range(60)]
+    of_classes = replace(single, per_query=single.per_query.assign(**{"class": classes}))
+    for some, clusters in ((single, np.arange(60)), (of_classes, np.arange(60) // 5)):
+        table = some.per_query[["A", "B"]].to_numpy()
+        expected = mean_intervals(table, clusters, confidence=0.9, n_resamples=500, seed=3)
+        intervals = some.intervals(0.9, n_resamples=500, seed=3)
+        assert intervals == {"A": tuple(expected[:, 0]), "B": tuple(expected[:, 1])}
+    assert single.intervals() == single.intervals(0.95, n_resamples=1000, seed=0) != single.intervals(seed=1)
 
 
-def test_intervals_of_few_queries() -> None:
+def test_few_queries_have_no_intervals() -> None:
     intervals = result_of(A=[0.5, np.nan], B=[np.nan, np.nan]).intervals()
-    assert intervals["A"] == (0.5, 0.5)  # also where draws miss the query altogether
+    assert np.isnan(intervals["A"]).all()
     assert np.isnan(intervals["B"]).all()
 
 
