@@ -10,6 +10,7 @@ same text that is no longer among the labels: a class has another id in a new ta
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,12 +57,18 @@ class InvalidActionError(ValueError):
 
 
 class StaleError(ConflictError):
-    """Labels changed after the annotator saw them."""
+    """Labels changed after the annotator saw them.
 
-    def __init__(self, label_ids: Sequence[str]) -> None:
+    Attributes:
+        label_ids: Ids of the labels.
+        with_other_candidates: Whether an action that takes a candidate is refused because a label has other ones now.
+    """
+
+    def __init__(self, label_ids: Sequence[str], *, with_other_candidates: bool = False) -> None:
         verb = "was" if len(label_ids) == 1 else "were"
         super().__init__(f"{counted(len(label_ids), 'label')} {verb} changed in the meantime")
         self.label_ids = label_ids
+        self.with_other_candidates = with_other_candidates
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,17 @@ def shown_suggestions(label: ReviewLabel) -> list[Candidate]:
     ]
 
 
+def candidates_digest(candidates: Sequence[Candidate]) -> str:
+    """Return a digest of what candidates decide, in their order; empty if there are none.
+
+    It says what an annotator saw, for actions that take a candidate by its number.
+    """
+    if not candidates:
+        return ""
+    decided = [(each.decision, each.group, each.annotator, each.certainty) for each in candidates]
+    return hashlib.sha256(repr(decided).encode()).hexdigest()[:12]
+
+
 def clean_name(text: str, longest: int, *, what: str = "name", if_empty: str = "enter a name") -> str:
     """Return an entered name or guideline in one line.
 
@@ -120,6 +138,7 @@ class ReviewSession:
 
     Attributes:
         table_names: Names of clusters in the ``clusters`` table, by number.
+        clustering: Digest of these names: numbers of clusters mean something for one clustering only.
 
     Args:
         group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
@@ -145,6 +164,8 @@ class ReviewSession:
         self.adjudicating = any(label.opinions for label in self.labels.values())
         self._earlier_decisions: tuple[int, DecisionIndex] = -1, DecisionIndex([])
         self.table_names = {label.cluster: label.cluster_name for label in self.labels.values()}
+        names = repr(sorted(self.table_names.items()))
+        self.clustering = hashlib.sha256(names.encode()).hexdigest()[:12]
         self._counts = DecidedLabels(self.state, self.labels, self._decided_label)
 
     # Queries.
@@ -282,19 +303,29 @@ class ReviewSession:
 
     # Actions.
 
-    def decide(self, versions: Mapping[str, int], action: LabelAction) -> int | None:
+    def decide(
+        self, versions: Mapping[str, int], action: LabelAction, candidates: Mapping[str, str] | None = None
+    ) -> int | None:
         """Apply an action to one or several labels; those without the candidate that it takes are skipped.
 
         Args:
             versions: Version that the annotator saw, by label_id.
+            candidates: Digest of the candidates that the annotator saw (:func:`candidates_digest`), by label_id, for
+                actions that take one. Default: take the present candidates.
         """
-        self._check_versions(versions)
+        self._check_labels(versions)
         groups = self.groups()
         changes = []
         for label_id in versions:
             value = self.resulting_decision(self.labels[label_id], action, groups)
             if value is not NO_CANDIDATE:
                 changes.append(Change("decision", label_id, value))
+        stale = self._stale(versions)
+        others: list[str] = []
+        if changes and candidates is not None and action.kind in _CERTAINTIES:
+            others = self._with_other_candidates(candidates, groups)
+        if stale or others:
+            raise StaleError(list(dict.fromkeys([*stale, *others])), with_other_candidates=bool(others))
         if not changes and self.blind:
             raise InvalidActionError("this review is blind: suggestions are hidden; choose a group")
         if not changes:
@@ -335,6 +366,14 @@ class ReviewSession:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
         same = (decision, group) == (current["decision"], current["group"])
         return _decision_value(label, decision, group, comment, current["blind"] if same else self.blind)
+
+    def _with_other_candidates(self, candidates: Mapping[str, str], groups: Mapping[str, Group]) -> list[str]:
+        """Return the labels whose candidates do not have the digest that is given for them."""
+        return [
+            label_id
+            for label_id, digest in candidates.items()
+            if candidates_digest(self.candidates(self.labels[label_id], groups)) != digest
+        ]
 
     def is_done(self, label_id: str, action: LabelAction) -> bool:
         """Return whether a label has the decision and comment already that an action would give to it."""
@@ -482,14 +521,19 @@ class ReviewSession:
     # Checks.
 
     def _check_versions(self, versions: Mapping[str, int]) -> None:
-        if not versions:
+        self._check_labels(versions)
+        if stale := self._stale(versions):
+            raise StaleError(stale)
+
+    def _check_labels(self, label_ids: Collection[str]) -> None:
+        if not label_ids:
             raise InvalidActionError("no label is selected")
-        unknown = [label_id for label_id in versions if label_id not in self.labels]
+        unknown = [label_id for label_id in label_ids if label_id not in self.labels]
         if unknown:
             raise InvalidActionError(f"there is no label {', '.join(unknown)}")
-        stale = [label_id for label_id, version in versions.items() if self.version(label_id) != version]
-        if stale:
-            raise StaleError(stale)
+
+    def _stale(self, versions: Mapping[str, int]) -> list[str]:
+        return [label_id for label_id, version in versions.items() if self.version(label_id) != version]
 
     def _append_checked(self, changes: Sequence[Change]) -> int | None:
         """Append changes, unless two groups would have the same name or a decision a group that does not exist."""

@@ -28,10 +28,26 @@ from hgld.io.images import UnreadableImageError
 from hgld.pages.server import FormFields, PageKeys, keep_theme, page_app, parse_number, read_form, theme_of
 from hgld.review.label_lists import LabelLists, find_position, next_position, position_of_step
 from hgld.review.page.render import PageRenderer, References
-from hgld.review.page.views import DecisionView, decision_view, describe_step, photographs_view, sentence, undo_title
+from hgld.review.page.views import (
+    DecisionView,
+    SeenLabel,
+    decision_view,
+    describe_step,
+    photographs_view,
+    sentence,
+    undo_title,
+)
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import NO_CANDIDATE, InvalidActionError, LabelAction, ReviewSession, StaleError
+from hgld.review.session import (
+    NO_CANDIDATE,
+    InvalidActionError,
+    LabelAction,
+    ReviewSession,
+    StaleError,
+    candidates_digest,
+)
 from hgld.taxonomy.decisions import decisions_as_csv
+from hgld.taxonomy.groups import Group
 
 log = logging.getLogger(__name__)
 
@@ -62,25 +78,31 @@ _PLACEHOLDER = (
 _VERSION_FIELDS = ("label", "focus", "since")
 
 
-def label_versions(form: FormFields) -> dict[str, int]:
-    """Return the labels that a form is about, with the versions that the annotator saw.
+def seen_labels(form: FormFields) -> dict[str, SeenLabel]:
+    """Return the labels that a form is about, as the annotator saw them.
 
     These are the label of the pressed button, else the ticked labels, else the current label. A label is written as
-    ``version:label_id``.
+    by :meth:`SeenLabel.field`.
     """
     kind, _, button = form.get("choose", "").partition("@")
     if button and kind.startswith("take:"):
         texts = [button]
     else:
         texts = form.getlist("label") or list(filter(None, form.getlist("focus")))
-    versions = {}
+    labels = {}
     for text in texts:
-        number, _, label_id = text.partition(":")
+        seen, _, label_id = text.partition(":")
+        number, _, candidates = seen.partition(".")
         version = parse_number(number)
         if version is None:
             raise InvalidActionError(f'"{text}" is not a label with its version')
-        versions[label_id] = version
-    return versions
+        labels[label_id] = SeenLabel(version, candidates)
+    return labels
+
+
+def label_versions(form: FormFields) -> dict[str, int]:
+    """Return the labels that a form is about, with the versions that the annotator saw."""
+    return {label_id: seen.version for label_id, seen in seen_labels(form).items()}
 
 
 def label_action(form: FormFields) -> LabelAction:
@@ -122,20 +144,45 @@ def _decide(session: ReviewSession, form: FormFields) -> int | None:
     if form.get("choose") == "enter" and form.get("name"):
         return _move(session, form)  # Enter was pressed in the name of a new cluster
     action = label_action(form)
-    versions = label_versions(form)
+    seen = seen_labels(form)
+
+    def decide(label_ids: Collection[str]) -> int | None:
+        versions = {label_id: seen[label_id].version for label_id in label_ids}
+        return session.decide(versions, action, {label_id: seen[label_id].candidates for label_id in label_ids})
+
     try:
-        return session.decide(versions, action)
+        return decide(seen)
     except StaleError as error:
         # A form whose answer was lost is sent again; what it did the first time is no conflict.
-        if "again" not in form or not all(session.is_done(label_id, action) for label_id in error.label_ids):
+        is_done = not error.with_other_candidates and all(session.is_done(key, action) for key in error.label_ids)
+        if "again" not in form or not is_done:
             raise
-        others = {label_id: version for label_id, version in versions.items() if label_id not in error.label_ids}
-        return session.decide(others, action) if others else None
+        others = [label_id for label_id in seen if label_id not in error.label_ids]
+        return decide(others) if others else None
 
 
 def _move(session: ReviewSession, form: FormFields) -> int | None:
-    cluster = int_field(form, "into") if form.get("into") else None
+    cluster = None
+    if form.get("into"):
+        _require_clustering(session, form)
+        cluster = int_field(form, "into")
     return session.move(label_versions(form), cluster, form.get("name", ""))
+
+
+def _merge(session: ReviewSession, form: FormFields) -> int | None:
+    _require_clustering(session, form)
+    return session.merge(int_field(form, "cluster"), int_field(form, "into"))
+
+
+def _rename_cluster(session: ReviewSession, form: FormFields) -> int | None:
+    _require_clustering(session, form)
+    return session.rename_cluster(int_field(form, "cluster"), form.get("name", ""), int_field(form, "version"))
+
+
+def _require_clustering(session: ReviewSession, form: FormFields) -> None:
+    """Refuse numbers of clusters from a page that showed another clustering, before hgld was started again."""
+    if form.get("clustering", session.clustering) != session.clustering:
+        raise ConflictError("the clusters have changed since the page showed them; choose the cluster again")
 
 
 def _undo(session: ReviewSession, form: FormFields) -> int | None:
@@ -171,10 +218,8 @@ def _merge_group(session: ReviewSession, form: FormFields) -> int | None:
 HANDLERS: dict[str, Handler] = {
     "/decide": _decide,
     "/move": _move,
-    "/merge": lambda session, form: session.merge(int_field(form, "cluster"), int_field(form, "into")),
-    "/rename-cluster": lambda session, form: session.rename_cluster(
-        int_field(form, "cluster"), form.get("name", ""), int_field(form, "version")
-    ),
+    "/merge": _merge,
+    "/rename-cluster": _rename_cluster,
     "/propose-group": lambda session, form: session.propose_group(
         form.get("name", ""), form.get("root", ""), form.get("guideline", "")
     ),
@@ -314,11 +359,22 @@ class _Endpoints:
             theirs = decision_view(session.decision_value(label_id), groups)
             rows.append((label.label, theirs, mine))
         fields = [
-            (name, value.partition("@")[0]) for name, value in form.multi_items() if name not in _VERSION_FIELDS
+            # Labels are named anew, also that of a button such as "take:1@3:Q1".
+            (name, value.partition("@")[0] if name == "choose" and value.startswith("take:") else value)
+            for name, value in form.multi_items()
+            if name not in _VERSION_FIELDS
         ]
-        all_labels = {label_id: session.version(label_id) for label_id in label_versions(form)}
-        unchanged = {label_id: v for label_id, v in all_labels.items() if label_id not in error.label_ids}
-        return self._renderer.part("conflict", rows, path, fields, all_labels, unchanged)
+        as_now = {label_id: self._seen_now(label_id, groups) for label_id in label_versions(form)}
+        unchanged = [text for label_id, text in as_now.items() if label_id not in error.label_ids]
+        reason = None
+        if error.with_other_candidates:
+            reason = "opinions" if session.adjudicating else "suggestions"
+        return self._renderer.part("conflict", rows, path, fields, list(as_now.values()), unchanged, reason)
+
+    def _seen_now(self, label_id: str, groups: Mapping[str, Group]) -> str:
+        """Return what a form sends of a label as it is now."""
+        candidates = self._session.candidates(self._session.labels[label_id], groups)
+        return SeenLabel(self._session.version(label_id), candidates_digest(candidates)).field(label_id)
 
     def _step_changes(self, step: int | None, form: FormFields) -> Response:
         """Answer the script with what has changed, and with what the step did and where."""

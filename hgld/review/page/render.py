@@ -72,8 +72,10 @@ class PageRenderer:
         self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
         # An environment of its own: several sessions of one process may be about different things.
         self._environment = page_templates("review").overlay()
-        noun = {"noun": lambda number=2: references.nouns[number != 1]}
-        self._environment.globals = self._environment.globals | noun
+        self._environment.globals = self._environment.globals | {
+            "noun": lambda number=2: references.nouns[number != 1],
+            "clustering": session.clustering,
+        }
         self._macros: dict[str, Any] = {
             name: macro
             for template in ("parts", "lists", "photographs")

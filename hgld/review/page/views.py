@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from hgld.errors import counted
 from hgld.review.label_lists import View
 from hgld.review.labels import Candidate, ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import ReviewSession
+from hgld.review.session import ReviewSession, candidates_digest
 from hgld.review.state import Event
 from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import Group
@@ -44,6 +44,18 @@ class DecisionView:
     guideline: str = ""
 
 
+class SeenLabel(NamedTuple):
+    """A label as a page showed it: its version, and the digest of its candidates, empty if it has none."""
+
+    version: int
+    candidates: str = ""
+
+    def field(self, label_id: str) -> str:
+        """Return the value of a field of a form, ``version:label_id`` or ``version.digest:label_id``."""
+        version = f"{self.version}.{self.candidates}" if self.candidates else str(self.version)
+        return f"{version}:{label_id}"
+
+
 def label_view(
     session: ReviewSession,
     label: ReviewLabel,
@@ -54,8 +66,8 @@ def label_view(
 ) -> dict[str, Any]:
     """Return the row of a label in the list of a view, or its card; rows far from the current label are brief.
 
-    ``seen`` is the version and id of the label, which a form sends back. ``certainties`` has ``sure``, ``likely`` or
-    ``unlikely`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the query of an
+    ``seen`` is what a form sends back of the label, see :class:`SeenLabel`. ``certainties`` has ``sure``, ``likely``
+    or ``unlikely`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the query of an
     address; in the list of the label's cluster it is empty, and ``cluster`` is None. ``prediction_set`` has names,
     one of which is right with the probability behind them; it is empty where there are many.
     """
@@ -65,7 +77,7 @@ def label_view(
         "label_id": label_id,
         "label": label.label,
         "version": version,
-        "seen": f"{version}:{label_id}",
+        "seen": SeenLabel(version, candidates_digest(candidates)).field(label_id),
         "decision": decision_view(session.decision_value(label_id), groups),
         "certainties": " ".join(each.certainty for each in candidates),
         "view": query,

@@ -1,6 +1,7 @@
 """The review page as tests start, use and stop it: in their process, in a thread of it, or served by the command."""
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -40,6 +41,12 @@ def open_client(
     client = TestClient(review_app(session, references, keys), base_url=HOME)
     client.post("/open", data={"key": keys.key})
     return client
+
+
+def seen(page: str, label_id: str) -> str:
+    """Return what forms of a page send for a label."""
+    (value,) = set(re.findall(rf'name="label" value="([^"]*:{label_id})"', page))
+    return str(value)
 
 
 def made(*labels: Label) -> list[ReviewLabel]:

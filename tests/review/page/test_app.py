@@ -18,18 +18,28 @@ from hgld.pages.server import FormFields
 from hgld.pages.templates import template_folder
 from hgld.review.decision_files import with_opinions
 from hgld.review.label_lists import LabelLists, Position, View, position_of_step
+from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.page.app import HANDLERS, label_action
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
 from tests.assertions import not_none
 from tests.review import sessions
 from tests.review.conftest import decide as opinions
-from tests.review.page.page_server import FROM_SCRIPT, REFERENCES, open_client
+from tests.review.page.page_server import FROM_SCRIPT, REFERENCES, open_client, seen
 from tests.review.sessions import GROUPS, decide, label, open_session
 
 TEMPLATES = [template_folder(name) for name in ("pages", "review")]
 NASTY = """</a><script>document.title = "broken"</script> 'quoted' "twice" & {{ 6007 * 7001 }}"""
 LABELS = [*sessions.LABELS, label(6, NASTY)]
+
+
+def forms(page: str) -> list[dict[str, list[str]]]:
+    """Return the fields of the forms of a conflict that choose and name labels."""
+    found = re.findall(r"<form.*?</form>", page, re.DOTALL)
+    return [
+        {name: re.findall(rf'name="{name}" value="([^"]*)"', form) for name in ("choose", "label", "comment")}
+        for form in found
+    ]
 
 
 def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: TestClient) -> None:
@@ -70,13 +80,13 @@ def test_html_in_labels_is_escaped(client: TestClient, session: ReviewSession) -
 def test_decisions_without_script(client: TestClient, session: ReviewSession) -> None:
     """Decisions on one and on several labels, search, undo and redo with plain pages and redirects."""
     page = client.get("/?cluster=1").text
-    assert 'name="focus" value="0:Q1"' in page
+    assert f'name="focus" value="{seen(page, "Q1")}"' in page
     at = {"at_view": "cluster=1"}
     answer = client.post("/decide", data=at | {"choose": "group:lake", "focus": "0:Q1", "at_label": "Q1"})
     assert answer.history[0].status_code == 303
-    assert 'name="focus" value="0:Q2"' in answer.text, "the next undecided label"
+    assert f'name="focus" value="{seen(page, "Q2")}"' in answer.text, "the next undecided label"
     client.post("/decide", data=at | {"choose": "drop", "focus": "0:Q2", "label": ["0:Q2", "0:Q3"]})
-    client.post("/decide", data={"choose": "take:1@0:Q4", "label": "0:Q5"})
+    client.post("/decide", data={"choose": f"take:1@{seen(client.get('/?cluster=2').text, 'Q4')}", "label": "0:Q5"})
     decided = {row.label_id: (row.decision, row.group) for row in session.decisions()}
     drop = ("drop", None)
     assert decided == {"Q1": ("group", "lake"), "Q2": drop, "Q3": drop, "Q4": ("group", "church")}
@@ -114,7 +124,7 @@ def test_clusters_and_groups_without_script(client: TestClient, session: ReviewS
         ("/decide", {"choose": "drop", "focus": "0:Q99"}, "no label Q99"),
         ("/decide", {"choose": "group:nonsense", "focus": "0:Q1"}, "group does not exist"),
         ("/decide", {"choose": "nonsense", "focus": "0:Q1"}, "not an action"),
-        ("/decide", {"choose": "take:x", "focus": "0:Q1"}, "there is no suggestion 0"),
+        ("/decide", {"choose": "take:x", "focus": "0:Q3"}, "there is no suggestion 0"),
         ("/move", {"focus": "0:Q1", "into": "77"}, "cluster 77 does not exist"),
         ("/move", {"focus": "0:Q1", "into": ""}, "enter a name"),
         ("/merge", {"cluster": "1", "into": "1"}, "another cluster"),
@@ -146,18 +156,14 @@ def test_stale_request_gets_409_with_both_decisions_and_both_choices(
     assert (theirs, mine) == ("group", "drop")
     assert client.post("/decide", data=data, headers=FROM_SCRIPT).json()["conflict"] in answer.text
 
-    def fields(form: str) -> dict[str, list[str]]:
-        return {name: re.findall(rf'name="{name}" value="([^"]*)"', form) for name in ("choose", "label")}
-
-    keep, save = map(fields, re.findall(r"<form.*?</form>", answer.text, re.DOTALL))
+    keep, save = forms(answer.text)
     client.post("/decide", data=keep)
     assert {row.label_id: row.group or row.decision for row in session.decisions()} == {"Q1": "drop", "Q2": "museum"}
     assert client.post("/decide", data=save).status_code == 409, "the first form has changed Q1"
     client.post("/undo")
     client.post("/undo")
     client.post("/redo")
-    form = client.post("/decide", data={"choose": "take:1@0:Q2"})
-    save = fields(re.findall(r"<form.*?</form>", form.text, re.DOTALL)[1])
+    _, save = forms(client.post("/decide", data={"choose": "take:1@0:Q2"}).text)
     client.post("/decide", data=save)
     assert {row.label_id: row.group for row in session.decisions()} == {"Q2": "lake"}
 
@@ -226,7 +232,7 @@ def test_opinions_are_shown_side_by_side_and_can_be_taken(tmp_path: Path) -> Non
             ("cleo", "group"),
         ]
         assert "lake" not in row, "no suggestions beside opinions"
-        client.post("/decide", data={"choose": "take:1", "focus": "0:Q1"})
+        client.post("/decide", data={"choose": "take:1", "focus": seen(page, "Q1")})
         (settled,) = session.decisions()
         assert (settled.decision, settled.comment, settled.annotator) == ("drop", "ben on 1", "ada")
         client.post("/rename-group", data={"group": "0:lake", "name": "water"})
@@ -366,10 +372,11 @@ def test_form_of_a_page_with_other_decisions_is_refused(client: TestClient, sess
 
 
 def test_comment_stays_with_its_label(client: TestClient, session: ReviewSession) -> None:
-    typed = {"focus": "0:Q1", "comment": "of Q1", "comment_was": ""}
-    client.post("/decide", data=typed | {"choose": "take:1@0:Q2"})
+    page = client.get("/").text
+    typed = {"focus": seen(page, "Q1"), "comment": "of Q1", "comment_was": ""}
+    client.post("/decide", data=typed | {"choose": f"take:1@{seen(page, 'Q2')}"})
     assert [(row.label_id, row.comment) for row in session.decisions()] == [("Q2", "")]
-    client.post("/decide", data=typed | {"choose": "take:1@0:Q1"})
+    client.post("/decide", data=typed | {"choose": f"take:1@{seen(page, 'Q1')}"})
     assert {row.label_id: row.comment for row in session.decisions()} == {"Q1": "of Q1", "Q2": ""}
 
 
@@ -400,3 +407,114 @@ def test_only_a_changed_comment_is_saved(comment: str, before: str, expected: st
 
 def test_form_without_a_comment_field_removes_the_comment_shown() -> None:
     assert label_action(FormFields([("choose", "drop"), ("comment_was", "why")])) == LabelAction("drop", comment="")
+
+
+def suggesting(*groups: str) -> list[ReviewLabel]:
+    """Three labels with suggestions in this order, and one without."""
+    suggestions = tuple(Candidate("group", group, "because", 0.9) for group in groups)
+    return [*(replace(label(number), suggestions=suggestions) for number in (1, 2, 3)), label(4, suggested=None)]
+
+
+@pytest.mark.parametrize("choose", ["accept", "accept_sure", "take:1", "take:2"])
+@pytest.mark.parametrize("from_script", [True, False])
+def test_what_was_seen_is_taken_after_a_restart_or_nothing_is(tmp_path: Path, choose: str, from_script: bool) -> None:
+    """A form that waited while suggestions were made again is not about the new ones."""
+    with open_session(tmp_path / "a.sqlite", suggesting("lake", "church")) as session:
+        page = open_client(session).get("/").text
+    waiting = {"choose": choose, "label": [seen(page, "Q1"), seen(page, "Q2"), seen(page, "Q4")], "again": "1"}
+    headers = FROM_SCRIPT if from_script else {}
+    with open_session(tmp_path / "a.sqlite", suggesting("museum", "lake")) as session:
+        client = open_client(session)
+        answer = client.post("/decide", data=waiting, headers=headers)
+        assert answer.status_code == 409
+        assert session.decisions() == []
+        conflict = answer.json()["conflict"] if from_script else answer.text
+        assert "The suggestions of these labels have changed" in conflict
+        new = "lake" if choose == "take:2" else "museum"
+        assert re.findall(r"</b> (\w+)</span>", conflict) == [new, new]
+        keep, save = (form["label"] for form in forms(conflict))
+        assert (len(keep), len(save)) == (1, 3)
+        assert client.post("/decide", data={"choose": "drop", "label": seen(page, "Q3")}).status_code == 200
+        client.post("/decide", data={"choose": choose, "label": save})
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": new, "Q2": new, "Q3": None}
+    with open_session(tmp_path / "a.sqlite", suggesting("museum", "lake")[:2]) as session:
+        third = {"choose": choose, "label": seen(page, "Q3")}
+        assert open_client(session).post("/decide", data=third).status_code == 400, "the label is gone"
+
+
+def test_suggestions_that_stay_are_taken_after_a_restart(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite", suggesting("lake", "church")) as session:
+        page = open_client(session).get("/").text
+    again = [replace(each, suggestions=each.suggestions[::-1]) if each.label_id == "Q2" else each for each in LABELS]
+    again[0] = replace(suggesting("lake", "church")[0], landmarks=77)
+    with open_session(tmp_path / "a.sqlite", again) as session:
+        client = open_client(session)
+        assert client.post("/decide", data={"choose": "take:2", "label": seen(page, "Q1")}).status_code == 200
+        assert {row.label_id: row.group for row in session.decisions()} == {"Q1": "church"}
+
+
+@pytest.mark.parametrize("choose", ["accept", "take:1", "take:2"])
+def test_opinions_in_another_order_are_not_taken_for_each_other(tmp_path: Path, choose: str) -> None:
+    both = [opinions("ben", "- lake"), opinions("cleo", "- museum")]
+    with open_session(tmp_path / "final.sqlite", with_opinions(LABELS, both, {"Q1"})) as session:
+        page = open_client(session).get("/").text
+    waiting = {"choose": choose, "label": seen(page, "Q1")}
+    with open_session(tmp_path / "final.sqlite", with_opinions(LABELS, both[::-1], {"Q1"})) as session:
+        client = open_client(session)
+        answer = client.post("/decide", data=waiting)
+        assert answer.status_code == 409
+        assert "The opinions on this label have changed" in answer.text
+        assert session.decisions() == []
+    with open_session(tmp_path / "final.sqlite", with_opinions(LABELS, both, {"Q1"})) as session:
+        assert open_client(session).post("/decide", data=waiting).status_code == 200
+        assert [row.group for row in session.decisions()] == ["museum" if choose == "take:2" else "lake"]
+
+
+def test_candidates_that_moved_up_are_not_taken_for_those_before(tmp_path: Path) -> None:
+    """The group of the first candidate was proposed, and its proposal was undone in another tab."""
+    with open_session(tmp_path / "a.sqlite", [label(9, "label 1")]) as session:
+        session.propose_group("quay", "human-made", "Where boats land.")
+        decide(session, LabelAction("group", "quay"), "Q9")
+    with open_session(tmp_path / "a.sqlite") as session:
+        client = open_client(session)
+        value = seen(client.get("/").text, "Q1")
+        decided, proposed = sorted(session.state.steps, reverse=True)
+        session.undo(decided)
+        session.undo(proposed)
+        assert client.post("/decide", data={"choose": "take:1", "label": value}).status_code == 409
+        assert client.post("/decide", data={"choose": "take:1", "label": "0:Q1"}).status_code == 409, "nothing seen"
+        assert session.decisions() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/move", {"label": "0:Q1", "into": "2"}),
+        ("/move", {"label": "0:Q1", "into": "", "name": "new"}),
+        ("/merge", {"cluster": "1", "into": "2"}),
+        ("/rename-cluster", {"cluster": "1", "name": "first", "version": "0"}),
+    ],
+)
+def test_numbers_of_clusters_are_not_taken_for_those_of_another_clustering(
+    tmp_path: Path, path: str, fields: dict[str, str]
+) -> None:
+    with open_session(tmp_path / "a.sqlite") as session:
+        page = open_client(session).get("/").text
+    found = set(re.findall(r'name="clustering" value="([^"]*)"', page))
+    assert len(found) == 1
+    fields["clustering"] = found.pop()
+    again = [replace(each, cluster_name=f"other {each.cluster}") for each in LABELS]
+    with open_session(tmp_path / "a.sqlite", again) as session:
+        answer = open_client(session).post(path, data=fields, headers=FROM_SCRIPT)
+        is_refused = answer.status_code == 409 and "the clusters have changed" in answer.json()["error"]
+        assert is_refused == (fields.get("into") != "")
+    with open_session(tmp_path / "b.sqlite") as session:
+        assert open_client(session).post(path, data=fields, headers=FROM_SCRIPT).status_code == 200
+
+
+def test_texts_of_a_conflict_are_whole(client: TestClient, session: ReviewSession) -> None:
+    decide(session, LabelAction("drop"), "Q1")
+    typed = {"choose": "unsure", "focus": "0:Q1", "comment": "ask ada@example.org", "comment_was": ""}
+    _, save = forms(client.post("/decide", data=typed).text)
+    client.post("/decide", data=save)
+    assert [row.comment for row in session.decisions()] == ["ask ada@example.org"]

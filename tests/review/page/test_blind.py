@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from hgld.review.labels import Candidate
 from hgld.review.session import ReviewSession
-from tests.review.page.page_server import FROM_SCRIPT
+from tests.review.page.page_server import FROM_SCRIPT, open_client, seen
 from tests.review.sessions import label, open_session
 
 #: A reason that stands nowhere else, and a score that would be shown as 87 %.
@@ -37,7 +37,7 @@ def test_suggestions_leak_nowhere(client: TestClient, session: ReviewSession) ->
 
 def test_keys_of_suggestions_say_why_they_do_nothing(client: TestClient, session: ReviewSession) -> None:
     for choose in ("accept", "take:1@0:Q1"):
-        fields = {"choose": choose, "focus": f"{session.version('Q1')}:Q1"}
+        fields = {"choose": choose, "focus": seen(client.get("/").text, "Q1")}
         answer = client.post("/decide", data=fields, headers=FROM_SCRIPT)
         if session.blind:
             assert answer.status_code == 400
@@ -45,3 +45,15 @@ def test_keys_of_suggestions_say_why_they_do_nothing(client: TestClient, session
             assert session.decisions() == []
         else:
             assert answer.status_code == 200 or choose != "accept"
+
+
+def test_suggestion_that_waited_is_not_taken_by_a_blind_review(tmp_path: Path) -> None:
+    with open_session(tmp_path / "ada.sqlite", SUGGESTED) as session:
+        field = seen(open_client(session).get("/").text, "Q1")
+    with open_session(tmp_path / "ada.sqlite", SUGGESTED, blind=True) as session:
+        answer = open_client(session).post("/decide", data={"choose": "take:1", "focus": field}, headers=FROM_SCRIPT)
+        assert (answer.status_code, answer.json()["error"]) == (
+            400,
+            "this review is blind: suggestions are hidden; choose a group",
+        )
+        assert session.decisions() == []

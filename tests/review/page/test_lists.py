@@ -28,7 +28,7 @@ def listed(page: str) -> str:
 
 
 def current(page: str) -> str:
-    (focus,) = re.findall(r'name="focus" value="\d*:?([^"]*)"', page)
+    (focus,) = re.findall(r'name="focus" value="(?:[^":]*:)?([^"]*)"', page)
     return str(focus)
 
 

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,47 @@ def test_decisions_wait_for_a_server_that_was_killed(
         tab.click("#unsaved li [data-again]")
         tab.wait_for_decisions(Q1="✕ drop", Q2="✕ drop", Q3="? unsure", Q4="✕ drop")
         wait_for(lambda: tab.texts(UNSAVED), [])
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+def test_suggestion_that_waited_is_not_taken_for_a_new_one(
+    tables: Callable[..., Path], open_tab: Callable[[str], Tab]
+) -> None:
+    """Suggestions were made again while the server was down."""
+    labels = [
+        Label("Q1", "desert", group="beach"),
+        Label("Q2", "dune", group="beach"),
+        Label("Q3", "pond", group="lake"),
+    ]
+    command = ["review", str(tables(labels)), "--annotator", "ada"]
+    server = Server(command)
+    try:
+        tab = open_tab(server.address)
+        server.stop(signal.SIGKILL)
+        tab.press("1")
+        tab.press(Keys.ENTER)
+        tab.press("1")
+        wait_for(lambda: tab.texts(UNSAVED), ["desert: beach", "dune: beach", "pond: lake"])
+        tables([replace(each, group="mountain") for each in labels[:2]] + labels[2:])
+        server = Server(command)
+        other = open_tab(server.address)
+        tab.focus()
+        for name, button in (("desert", -1), ("dune", 0)):
+            wait_for(lambda: tab.texts("#conflict td")[:1] == [name], True)  # noqa: B023 - called at once
+            assert "have changed since this tab showed them" in tab.texts("#conflict p")[0]
+            assert tab.texts("#conflict p")[0].endswith(f"Not saved: {name}: beach.")
+            assert tab.texts("#conflict td")[1:] == ["–", "✓ mountain"]
+            tab.browser.find_elements("css selector", "#conflict button")[button].click()
+        tab.wait_for_decisions(Q1="✓ mountain", Q3="✓ lake")
+        wait_for(lambda: tab.texts(UNSAVED), [])
+        assert tab.texts(".row[data-label='Q2'] .candidates span") == ["mountain"], "the list shows the new ones"
+        tab.click(".row[data-label='Q2'] .name")
+        tab.press("1")
+        tab.wait_for_decisions(Q1="✓ mountain", Q2="✓ mountain", Q3="✓ lake")
+        other.focus()
+        other.close()
     finally:
         server.stop()
 

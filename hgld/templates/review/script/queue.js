@@ -9,7 +9,7 @@ import { typedFields, resetFields } from "./parts.js";
 import { addRequest, allRequests, nextRequest, refuse, removeRequest, settle } from "./requests.js";
 import { currentRow, nameOf, nextUndecided, rowOf, rows, setCurrent, setTicked, takeGuard, ticked } from "./rows.js";
 import { on, state } from "./state.js";
-import { apply, isConnected, positionFields, refresh, request, show, Unreachable } from "./updates.js";
+import { apply, isConnected, positionFields, refresh, refreshAll, request, show, Unreachable } from "./updates.js";
 
 export const conflict = $("#conflict");
 export const guess = $("#search input[name=guess]");
@@ -35,7 +35,7 @@ export function undo() {
 /** Send the fields of a form; the cursor moves past labels that it decides without waiting for the answer. */
 export function send(action, data, form = null) {
   const choice = String(data.get("choose") ?? "");
-  const button = choice.match(/^take:\d+@\d+:(.*)$/s);
+  const button = choice.match(/^take:\d+@[\d.a-f]+:(.*)$/s);
   const labels = labelsOf(action, data, button);
   const about = describe(action, choice, labels, form);
   const affected = labels.map(rowOf).filter(Boolean);
@@ -176,6 +176,7 @@ function closeMenu({ menu, fields }) {
 /** Ask the annotator which of two decisions counts; the others wait. */
 async function resolve(entry, html) {
   conflict.innerHTML = html;
+  $("p", conflict).append(` Not saved: ${entry.about}.`);
   conflict.showModal();
   conflict.focus();  // on no button: the annotator may be about to press Enter for the next label
   const fields = await new Promise(answered => {
@@ -191,7 +192,7 @@ async function resolve(entry, html) {
   if (fields === null) return setAside(entry, "it was changed in the meantime");
   if (!fields.length) removeRequest(entry);
   else Object.assign(entry, { fields, tries: 0 });
-  await refresh();
+  await refreshAll();
 }
 
 on("connection", why => { if (!why) sendAll(); });

@@ -47,11 +47,14 @@ export function retry(selection) {
   changed();
 }
 
-/** Return a field with the present version of its label, e.g. "take:1@5:Q1" for "take:1@4:Q1". */
+/**
+ * Return a field with the present version of its label, e.g. "take:1@5.ab:Q1" for "take:1@4.ab:Q1": a request stays about the
+ * candidates that the annotator saw.
+ */
 function renewed(name, value, versions) {
   if (!["label", "focus", "choose"].includes(name)) return value;
-  return value.replace(/^(take:\d+@)?(\d+):(.*)$/s, (_, button = "", version, label) =>
-    `${button}${Math.max(version, versions[label] ?? 0)}:${label}`);
+  return value.replace(/^(take:\d+@)?(\d+)(\.[\da-f]+)?:(.*)$/s, (_, button = "", version, candidates = "", label) =>
+    `${button}${Math.max(version, versions[label] ?? 0)}${candidates}:${label}`);
 }
 
 /** A request was saved: later ones are about the versions of labels that it made, and refused decisions are replaced. */

@@ -62,6 +62,12 @@ export function refresh() {
   return refreshing;
 }
 
+/** Show everything anew, also what has changed without an event: hgld was started again with other files. */
+export function refreshAll() {
+  incomplete = true;
+  return refresh();
+}
+
 async function refreshOnce() {
   try {
     const fields = positionFields(state.label, incomplete ? -1 : state.last);
