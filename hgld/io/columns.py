@@ -89,9 +89,16 @@ def text_column_names(path: Path) -> list[str]:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise InputError(f"{path}: several columns are named {preview(repeated)}; give each a name of its own")
-    if len(names) == 1 and (separator := re.search(r"[;\t|]", names[0])):
-        raise InputError(f"{path}: its columns are separated by {separator[0]!r}; save it with commas")
+    _require_commas(path, names)
     return names
+
+
+def _require_commas(path: Path, names: Sequence[str]) -> None:
+    """Raise unless the columns of a header are separated by commas."""
+    header = ",".join(names)
+    for separator in (";", "\t", "|"):
+        if header.count(separator) >= len(names):
+            raise InputError(f"{path}: its columns are separated by {separator!r}; save it with commas")
 
 
 def read_text_columns(
@@ -108,11 +115,13 @@ def read_text_columns(
     present = text_column_names(path)
     absent = [name for name in wanted if name not in present]
     if absent:
-        raise InputError(f"{path}: no column {preview(absent)}; its columns are {', '.join(present)}")
+        spaces = [name for name in present if name != name.strip() and name.strip() in absent]
+        advice = f"; remove the spaces around {preview([repr(name) for name in spaces])}" if spaces else ""
+        raise InputError(f"{path}: no column {preview(absent)}; its columns are {', '.join(present)}{advice}")
     is_csv = path.suffix != ".parquet"
     table = read_columns(path, wanted, dict.fromkeys(wanted, pa.string()) if is_csv else None)
     if not len(table):
-        raise InputError(f"{path}: no rows below the header; expected a row for each image")
+        raise InputError(f"{path}: no rows below the header")
     columns = {}
     for name in wanted:
         kind = table[name].type
@@ -277,10 +286,19 @@ def read_rows(
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {locate_invalid_byte(path)}; save the file as UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path}: cannot be read as CSV: {error}") from error
+        raise InputError(f"{path}: line {rows.line_num}: cannot be read as CSV: {_csv_problem(error)}") from error
     if not parsed and not may_be_empty:
         raise InputError(f"{path}: no rows below the header")
     return parsed
+
+
+def _csv_problem(error: csv.Error) -> str:
+    """Say in other words than those of the module csv why a line cannot be read."""
+    if "expected after" in str(error):
+        return "a value in quotation marks is followed by other characters, such as a space; remove them"
+    if "unexpected end of data" in str(error):
+        return "a quotation mark is not closed, in this line or in one above it"
+    return str(error)
 
 
 def parse_rows(path: Path, rows: Iterable[tuple[int, R]], parse: Callable[[int, R], T], unit: str) -> list[T]:
@@ -353,6 +371,7 @@ def _check_header(path: Path, names: list[str] | None, columns: Sequence[str]) -
     expected = ",".join(columns)
     if names is None:
         raise InputError(f"{path}: the file is empty; expected the header {expected} and rows below it")
+    _require_commas(path, names)
     header = [name.strip() for name in names]
     missing = [name for name in columns if name not in header]
     if missing:

@@ -213,7 +213,7 @@ def read_table(
     schema_id = read_metadata(path).get(TABLE_KEY, b"").decode()
     if schema_id != spec.schema_id:
         actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
-        raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}')
+        raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}; {spec.command} writes one')
     table = _read_columns(path, encoded, without, row_groups)
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)

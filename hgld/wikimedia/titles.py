@@ -16,24 +16,25 @@ CATEGORY_PREFIX = "Category:"
 REDIRECT_CATEGORIES = ("Category:Category redirects", "Category:Non-empty category redirects")
 
 _HOSTS = re.compile(r"(www\.)?(commons(\.m)?|upload)\.wikimedia\.org", re.IGNORECASE)
+#: Begins an address without a scheme.
+_HOST_ALONE = re.compile(f"(//)?{_HOSTS.pattern}/", re.IGNORECASE)
 _SPACES = re.compile("[ _\u00a0\u1680\u180e\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
 _CHARACTER_REFERENCE = re.compile(r"&#?\w+;")
 _UNSENDABLE = re.compile("[|\x00-\x1f\x7f]")
 _DIRECTION_MARKS = re.compile("[\u200e\u200f\u202a-\u202e]")
-#: Parameters of category pages (https://www.mediawiki.org/wiki/Manual:Parameters_to_index.php), and of trackers.
-_QUERY_PARAMETER = re.compile(
-    "action|curid|debug|diff|direction|from|limit|mobileaction|offset|oldid|printable|rcid|redirect|safemode|section|"
-    "setlang|title|until|uselang|useskin|variant|veaction|(file|page|subcat)(from|until)|fbclid|gclid|utm_.*|wprov"
-)
+#: A parameter with a value, such as ``uselang=fr``; the rest of a title with a raw question mark seldom looks so.
+_PARAMETER = re.compile(r"[\w.%\[\]-]+=.*", re.DOTALL)
+#: Parameters that are also written without a value.
+_FLAGS = ("debug", "printable", "safemode")
 
 
 def title_of_url(url: str) -> str:
     """Return the normalised title of the category that a URL of Wikimedia Commons names.
 
-    Accepted are ``http`` and ``https``, the desktop, mobile and upload hosts, and both ``/wiki/Category:...`` and
-    ``index.php?title=Category:...``, also with ``&amp;`` as in the source of a page. The fragment is dropped, and so
-    is a query of parameters that MediaWiki knows. A query without any of them is part of the title, whose question
-    mark was not written as ``%3F``.
+    Accepted are ``http`` and ``https``, or no scheme, the desktop, mobile and upload hosts, and both
+    ``/wiki/Category:...`` and ``index.php?title=Category:...``, also with ``&amp;`` as in the source of a page. The
+    fragment is dropped, and so are all parameters but ``title``, whether of MediaWiki, translators or trackers. A
+    query without any parameter is part of the title, whose question mark was not written as ``%3F``.
 
     Raises:
         ValueError: It is not that of a category, or its query mixes parameters with other text.
@@ -45,6 +46,8 @@ def title_of_url(url: str) -> str:
     """
     expected = "expected one such as https://commons.wikimedia.org/wiki/Category:Mount_Rainier"
     url = _CHARACTER_REFERENCE.sub(lambda match: unescape(match[0]), url.strip())
+    if _HOST_ALONE.match(url):
+        url = f"https://{url.removeprefix('//')}"
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -67,12 +70,10 @@ def _title_in_path(url: str) -> str:
     # Not from urlsplit, which does not tell a trailing question mark from none.
     path, question_mark, query = url.partition("#")[0].partition("?")
     title = path.partition("/wiki/")[2]
-    are_known = [
-        _QUERY_PARAMETER.fullmatch(parameter.partition("=")[0]) is not None for parameter in re.split("[?&]", query)
-    ]
-    if question_mark and not any(are_known):
+    are_parameters = [_is_parameter(part) for part in re.split("[?&]", query)]
+    if question_mark and not any(are_parameters):
         title += f"?{query}"
-    elif question_mark and not all(are_known):
+    elif question_mark and not all(are_parameters):
         raise ValueError(
             f'"{url}" is ambiguous: "?{query}" is part of the title, or parameters of the page, or both; write a '
             "question mark of the title as %3F and its & as %26, and leave out the parameters"
@@ -84,13 +85,17 @@ def _title_in_query(url: str, query: str) -> str:
     """Return the parameter ``title``; an empty string without one."""
     parameters = parse_qsl(query, keep_blank_values=True, errors="strict")
     titles = [value for name, value in parameters if name == "title"]
-    unknown = [name for name, _ in parameters if not _QUERY_PARAMETER.fullmatch(name)]
-    if titles and (len(titles) > 1 or unknown):
-        found = f'"{unknown[0]}" is no parameter of a page' if unknown else "it has several titles"
+    others = [part for part in query.split("&") if not _is_parameter(part)]
+    if titles and (len(titles) > 1 or others):
+        found = f'"{others[0]}" is no parameter of a page' if others else "it has several titles"
         raise ValueError(
             f'"{url}" is ambiguous: {found}; write an & of the title as %26, and leave out the parameters'
         )
     return titles[0] if titles else ""
+
+
+def _is_parameter(text: str) -> bool:
+    return text in _FLAGS or _PARAMETER.fullmatch(text) is not None
 
 
 def normalise_title(raw: str) -> str:

@@ -311,7 +311,7 @@ def changed(old: str, new: str) -> str:
 ONES, NUMBERS = {"file": PATHS, "kind": [1] * 4}, [1.0, 2.0, None, 3.0]
 #: Tables, options besides those that read ROWS, and messages; further ones are in ``tests/test_wrong_inputs.py``.
 WRONG_TABLES: list[tuple[str | pa.Table, str, str]] = [
-    ("file,product,kind\n", "", "no rows below the header; expected a row for each image"),
+    ("file,product,kind\n", "", "no rows below the header"),
     (ROWS.replace(",", "\t"), "", r"its columns are separated by '\\t'; save it with commas"),
     (changed("product,kind", "kind,kind"), "", "several columns are named kind; give each"),
     (ROWS, "--path image", "no column image; its columns are file, product, kind, part"),

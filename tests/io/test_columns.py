@@ -17,6 +17,7 @@ from hgld.io.columns import (
     parse_whole_number,
     read_columns,
     read_rows,
+    read_text_columns,
     require_non_null,
     unescape_formula,
 )
@@ -112,6 +113,32 @@ def test_all_invalid_rows_are_reported(tmp_path: Path) -> None:
     assert "2 bad rows, nothing was done" in str(error.value)
     assert 'line 3: the n is "x"; expected a whole number' in str(error.value)
     assert "line 4: 2 values, expected 1" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id;n\n1;2\n", "its columns are separated by ';'; save it with commas"),
+        ("id\tn\n1\t2\n", r"its columns are separated by '\\t'; save it with commas"),
+        ("id;n, counted;x\n1;2,5;3\n", "its columns are separated by ';'; save it with commas"),
+        ('id,n\n1,"a"\n2,"b" \n', "line 3: cannot be read as CSV: a value in quotation marks is followed by other"),
+        ('id,n\n1,"a"\n2,"b\n3,c\n', "line 4: cannot be read as CSV: a quotation mark is not closed"),
+    ],
+)
+def test_what_is_no_csv_is_named_with_its_cause(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(InputError, match=message):
+        read_rows(tmp_path / "a.csv", ["id", "n"], lambda _line, row: row)
+    if "separated" in message:
+        with pytest.raises(InputError, match=message):
+            read_text_columns(tmp_path / "a.csv", ["id", "n"])
+
+
+def test_spaces_around_column_names(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id , n\n1,2\n")
+    assert read_rows(tmp_path / "a.csv", ["id", "n"], lambda _line, row: dict(row)) == [{"id": "1", "n": "2"}]
+    with pytest.raises(InputError, match="no column id, n; .*; remove the spaces around 'id ', ' n'"):
+        read_text_columns(tmp_path / "a.csv", ["id", "n"])
 
 
 def test_header_and_rows_can_share_the_first_line(tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from hgld.demo import sample
 from hgld.demo.sample import Sample, read_sample
 from hgld.hierarchy import load_hierarchy
 from hgld.io.settings import to_yaml
 from hgld.resources import annotation_file, sample_file
+from hgld.wikimedia.scrape_files import read_categories
 from tests.child_processes import run_child
 from tests.preloaded import preloaded_hgld
 from tests.release.conftest import FACTS
@@ -104,6 +106,15 @@ class Pipeline:
             timeout=600,
             check=False,
         )
+
+
+def test_settings_of_washington_name_files_of_a_clone() -> None:
+    checkout = SNAKEFILE.parents[2]
+    settings = yaml.safe_load((SNAKEFILE.parent / "washington.yaml").read_text(encoding="utf-8"))
+    lists = [name for name in settings["categories"].values() if name]
+    assert all((checkout / name).is_file() for name in [*lists, settings["decisions"]])
+    assert len(read_categories(checkout / lists[0])) == 844
+    assert "127.0.0.1" not in settings["options"]["scrape"]
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """Normalised labels, their ids, and one label and item per class."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.taxonomy.label_identity import label_id, normalise_label, unify_labels
+from hgld.taxonomy.label_identity import label_id, normalise_label, parse_item, unify_labels
 
 
 @given(st.text())
@@ -54,3 +55,39 @@ def test_unified_ids_have_one_label_and_known_items_are_kept(values: list[tuple[
     for (label, before), after in zip(values, items, strict=True):
         same = {item for other, item in values if normalise_label(other) == normalise_label(label)} - {None}
         assert after == (before or (same.pop() if len(same) == 1 else None))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Q144",
+        " Q144 ",
+        "https://www.wikidata.org/wiki/Q144",
+        "http://m.wikidata.org/wiki/Q144",
+        "HTTPS://WWW.Wikidata.org/wiki/Q144",
+        "wikidata.org/wiki/Q144",
+        "m.wikidata.org/entity/Q144",
+        "//www.wikidata.org/entity/Q144/",
+        "https://www.wikidata.org/wiki/Q144?uselang=fr#P31",
+        "https://www.wikidata.org/wiki/Special:EntityPage/Q144",
+        "wd:Q144",
+    ],
+)
+def test_items_are_read_from_all_addresses_of_their_page(text: str) -> None:
+    assert parse_item(text) == "Q144"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "q144",
+        "Q0144",
+        "Q2147483648",
+        "P31",
+        "https://www.wikidata.org/wiki/Property:P31",
+        "https://example.org/wiki/Q144",
+    ],
+)
+def test_other_texts_are_no_items(text: str) -> None:
+    with pytest.raises(ValueError, match="is no item; expected one such as Q42"):
+        parse_item(text)

@@ -31,6 +31,8 @@ COMMONS = "https://commons.wikimedia.org"
         " https://commons.wikimedia.org/wiki/Category:Mount_Rainier ",
         "https://commons.wikimedia.org/wiki/Category%3AMount_Rainier",
         "https://commons.wikimedia.org/w/index.php?title=Category:Mount_Rainier&amp;section=1",
+        "commons.wikimedia.org/wiki/Category:Mount_Rainier",
+        "//commons.m.wikimedia.org/wiki/Category:Mount_Rainier?debug",
     ],
 )
 def test_all_urls_of_a_category_give_one_title(url: str) -> None:
@@ -55,6 +57,27 @@ def test_all_urls_of_a_category_give_one_title(url: str) -> None:
 def test_invalid_url_says_what_was_expected(url: str) -> None:
     with pytest.raises(ValueError, match="expected one such as https://"):
         title_of_url(url)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "useformat=mobile",
+        "withJS=MediaWiki:X.js&withCSS=MediaWiki:X.css",
+        "withgadget=x",
+        "feed=rss",
+        "useparsoid=1",
+        "unhide=1",
+        "_x_tr_sl=auto&_x_tr_tl=de",
+        "srsltid=abc",
+        "action=edit&redlink=1",
+        "wpDestFile=&x[]=1",
+        "anything=1",
+    ],
+)
+def test_parameters_other_than_the_title_are_dropped(query: str) -> None:
+    assert title_of_url(f"{COMMONS}/wiki/Category:Lake_Union?{query}") == "Category:Lake Union"
+    assert title_of_url(f"{COMMONS}/w/index.php?title=Category:Lake_Union&{query}") == "Category:Lake Union"
 
 
 @pytest.mark.parametrize(
