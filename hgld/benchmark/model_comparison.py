@@ -2,7 +2,8 @@
 
 ::
 
-    OUT/embeddings/NAME.parquet    embeddings of all images of the manifest, see hgld embed-images
+    OUT/embeddings/NAME.parquet    embeddings of the evaluated split, and of all images where a treatment is fitted,
+                                   see hgld embed-images
     OUT/embeddings/NAME.json       what the model is, and how fast it was
     OUT/adaptations/NAME+LOSS/     trainings of linear layers on the embeddings of the training split
     OUT/evaluations/NAME.parquet   a row per query, see hgld.evaluation.results; NAME+TREATMENT after a treatment, and
@@ -12,11 +13,13 @@
     OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
 
 Whatever is there and made from the same files is not made again, so that an interrupted comparison is resumed by the
-same call. A model that fails is reported with its reason; the others are compared.
+same call. A model that fails is reported with its reason; the others are compared, on the images of which all of them
+have embeddings.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -75,7 +78,8 @@ class ModelComparison:
         root: Folder that its paths are relative to; None for its own.
         facts: What is known about each model so far, by its name.
         results: Evaluations so far, by name in tables.
-        files: Embeddings of each model that was evaluated without a treatment.
+        files: Embeddings of each model that did not fail.
+        missing_ids: Ids of evaluated images that some model has no embedding of, which are excluded for all models.
     """
 
     models: Sequence[ModelEntry]
@@ -86,15 +90,20 @@ class ModelComparison:
     facts: dict[str, ModelFacts] = field(default_factory=dict)
     results: dict[str, RetrievalResult] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
+    missing_ids: set[str] = field(default_factory=set)
 
     def run(self, *, force: bool, progress: Progress) -> None:
-        """Embed and evaluate the models, as far as that is not done."""
+        """Embed and evaluate the models, as far as that is not done, on the images that all models have."""
         names = [entry.name for entry in self.models]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL")
         log.info("evaluated images: split %s", self.split or "all")
         for entry in self.models:
-            self._run(entry, force, progress)
+            self._embed_or_note_failure(entry, force, progress)
+        self.missing_ids.update(self._images_that_a_model_lacks())
+        for entry in self.models:
+            if entry.name in self.files:
+                self._evaluate_or_note_failure(entry, force)
 
     @cached_property
     def images(self) -> Manifest:
@@ -106,12 +115,17 @@ class ModelComparison:
         """Local features of the images, which all models share."""
         return LocalFeatures(images_of_manifest(self.images, self.root or self.manifest.parent))
 
+    @property
+    def fitted_treatments(self) -> list[str]:
+        """Treatments that are fitted to the embeddings of the training split."""
+        return [text for text in self.config.treatments if parse_treatment(text).needs_training]
+
     @cached_property
     def split(self) -> str | None:
         """Split whose images are ranked against each other; None for all images."""
         splits = self.images.split_names
         chosen = self.config.split or ("test" if "test" in splits else None)
-        fitted = [text for text in self.config.treatments if parse_treatment(text).needs_training]
+        fitted = self.fitted_treatments
         for split in (chosen, self.config.train_split if fitted else None):
             if split is not None and split not in splits:
                 raise ConfigurationError(
@@ -124,8 +138,7 @@ class ModelComparison:
             )
         return chosen
 
-    def _run(self, entry: ModelEntry, force: bool, progress: Progress) -> None:
-        """Embed and evaluate a model, or note why it fails."""
+    def _embed_or_note_failure(self, entry: ModelEntry, force: bool, progress: Progress) -> None:
         facts = ModelFacts(entry.name, entry.model, entry.seen)
         try:
             path, facts = self._embed(entry, facts, force, progress)
@@ -133,20 +146,55 @@ class ModelComparison:
             zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
             if zeros:
                 raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
+            self.files[entry.name] = path
+        except Exception as error:
+            facts = replace(facts, failure=_describe_failure(error))
+        self.facts[entry.name] = facts
+
+    def _evaluate_or_note_failure(self, entry: ModelEntry, force: bool) -> None:
+        try:
+            images = self._read_compared_embeddings(entry.name)
             for text in dict.fromkeys(self.config.treatments):
                 treatment = parse_treatment(text)
                 name = entry.name if text == "none" else f"{entry.name} + {text}"
                 self._evaluate(name, images, treatment, RerankSettings(), force)
-                if text == "none":
-                    self.files[name] = path
                 if (method := self.config.reranking.rerank) is not None:
                     self._evaluate(f"{name} + {method}", images, treatment, self.config.reranking, force)
-        except (AssertionError, OSError):  # mistakes of hgld, and a full disk
-            raise
-        except Exception as error:  # whatever networks raise: the other models are compared all the same
-            text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
-            facts = replace(facts, failure=" ".join(text.split()))
-        self.facts[entry.name] = facts
+        except Exception as error:
+            self.facts[entry.name] = replace(self.facts[entry.name], failure=_describe_failure(error))
+
+    def _images_that_a_model_lacks(self) -> set[str]:
+        """Return the ids of the evaluated images that are not among the embeddings of every model.
+
+        Raises:
+            InputError: No image is among the embeddings of all models.
+        """
+        evaluated = set(self._evaluated_ids())
+        common = set(evaluated)
+        for path in self.files.values():
+            ids = read_embeddings(path).ids
+            if ids is not None:
+                common.intersection_update(ids.tolist())
+        if self.files and not common:
+            raise InputError("no image of the manifest is among the embeddings of all models; compare fewer models")
+        return evaluated - common
+
+    def _evaluated_ids(self) -> list[str]:
+        if self.split is None:
+            return self.images.ids.tolist()
+        return self.images.take(np.flatnonzero(self.images.splits == self.split)).ids.tolist()
+
+    def _read_compared_embeddings(self, model: str) -> Embeddings:
+        """Read the embeddings of a model, without the evaluated images that another model lacks."""
+        images = read_embeddings(self.files[model])
+        if not self.missing_ids or images.ids is None:
+            return images
+        kept = np.array([name not in self.missing_ids for name in images.ids.tolist()])
+        rows = np.flatnonzero(kept)
+        landmark_ids = None if images.landmark_ids is None else images.landmark_ids[rows]
+        return replace(
+            images, vectors=images.vectors[torch.from_numpy(rows)], ids=images.ids[rows], landmark_ids=landmark_ids
+        )
 
     def _embed(
         self, entry: ModelEntry, facts: ModelFacts, force: bool, progress: Progress
@@ -163,7 +211,12 @@ class ModelComparison:
             self.manifest,
             out,
             model,
-            EmbedImagesConfig(device=config.device, batch_size=config.batch_size, workers=config.workers),
+            EmbedImagesConfig(
+                split=None if self.fitted_treatments else self.split,
+                device=config.device,
+                batch_size=config.batch_size,
+                workers=config.workers,
+            ),
             root=self.root,
             force=force,
             progress=progress,
@@ -190,6 +243,9 @@ class ModelComparison:
         metrics = None if config.metrics is None else list(config.metrics)
         parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
         parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
+        if self.missing_ids:
+            names = "\n".join(sorted(self.missing_ids))
+            parameters["excluded_images"] = hashlib.sha256(names.encode()).hexdigest()
         parameters |= {"reranking": reranking.describe()} if reranking.rerank else {}
         distance = recorded_distance(images.path) if treatment.kind == "none" else "cosine"
         parameters |= {"distance": distance} if distance != "cosine" else {}
@@ -265,7 +321,7 @@ class ModelComparison:
             failures = [f"{each.name}: {each.failure}" for each in facts]
             raise InputError(f"no model could be compared:\n{indented_list(failures)}")
         table = compare(self.results, self.config.reference)
-        outcome = ModelResults(table, facts, self.results, self.split)
+        outcome = ModelResults(table, facts, self.results, self.split, n_excluded=len(self.missing_ids))
         differences = self._write_differences()
         inputs = {name: sha256_of(self._evaluation_file(name)) for name in self.results}
         made_of = Provenance("compare-models", {"reference": self.config.reference}, inputs)
@@ -274,12 +330,14 @@ class ModelComparison:
 
     def _write_differences(self) -> list[Path]:
         """Write the page of the queries on which the best two models differ most, without treatments."""
-        untreated = [self.results[name] for name in self.files if "H-AP" in self.results[name].metrics]
+        untreated = [
+            self.results[name] for name in self.files if name in self.results and "H-AP" in self.results[name].metrics
+        ]
         pair = sorted(untreated, key=lambda result: -result.means["H-AP"])[:2]
         if len(pair) < 2:
             return []
         first, second = pair
-        tasks = [self._task(read_embeddings(self.files[result.name])) for result in (second, first)]
+        tasks = [self._task(self._read_compared_embeddings(result.name)) for result in (second, first)]
         differences = find_method_differences((second, first), (tasks[0], tasks[1]))
         if differences is None:
             return []
@@ -289,6 +347,14 @@ class ModelComparison:
         title = f"{second.name} and {first.name}: largest differences"
         write_method_differences_page(differences, page, photos, title=title)
         return [page]
+
+
+def _describe_failure(error: Exception) -> str:
+    """Return why a model failed in one line; mistakes of hgld and a full disk are raised again."""
+    if isinstance(error, AssertionError | OSError):
+        raise error
+    text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
 
 
 def compare_models(

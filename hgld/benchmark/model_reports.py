@@ -73,12 +73,14 @@ class ModelResults:
         facts: What is known about each model, those that failed included.
         results: Evaluation of each model after each treatment, by name in tables.
         split: Split that was evaluated; None for all images.
+        n_excluded: Number of images of the split that some model has no embedding of.
     """
 
     table: pd.DataFrame
     facts: tuple[ModelFacts, ...]
     results: Mapping[str, RetrievalResult]
     split: str | None
+    n_excluded: int = 0
 
     @cached_property
     def rows(self) -> dict[tuple[str, str], Any]:
@@ -167,10 +169,13 @@ def _fact_cells(facts: ModelFacts) -> list[str]:
 def _notes(outcome: ModelResults) -> list[str]:
     first = next(iter(outcome.results.values()))
     images = f"Leave-one-out on {first.counts['queries']:,} images of {outcome.split or 'all splits'}."
+    excluded = []
+    if outcome.n_excluded:
+        excluded = [f"Images that some model has no embedding of, excluded for all models: {outcome.n_excluded:,}."]
     skipped = [
         f"{each.name}: {counted(each.skipped, 'image')} could not be read." for each in outcome.facts if each.skipped
     ]
-    return [images, *skipped, *setting_notes([first])]
+    return [images, *excluded, *skipped, *setting_notes([first])]
 
 
 def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:

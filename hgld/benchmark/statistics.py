@@ -232,6 +232,7 @@ def _paired_values(
 ) -> tuple[Floats, Floats, npt.NDArray[np.object_]]:
     """Return values of shape (n_seeds, n_query), those of the baseline, and the finest classes of the queries."""
     both = [*runs, *baselines]
+    _check_galleries({str(run.run.folder): run.result for run in both})
     table = pd.concat([run.result.per_query[metric] for run in both], axis=1, join="inner")
     values = table.to_numpy(np.float64).T
     classes = both[0].result.per_query["class"].loc[table.index].to_numpy(object)

@@ -13,6 +13,7 @@ from PIL import Image
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, parse_model, parse_treatment
 from hgld.errors import ConfigurationError
 from hgld.tables import MANIFEST, Provenance, read_provenance, write_table
+from hgld.tables.embeddings import read_embeddings
 from tests.axe import violations
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table
@@ -83,11 +84,35 @@ def test_numbers_are_those_of_the_commands_one_by_one(folder: Path, compared: Pa
     assert "without labels" not in text.lower(), "the images of other splits have labels"
 
 
+def test_models_are_compared_on_the_images_that_all_have(folder: Path, compared: Path, tmp_path: Path) -> None:
+    """A file without 10 of 48 test images: all models are ranked among the other 38, and the page says so."""
+    images = read_embeddings(compared / "embeddings" / "a.parquet")
+    assert images.ids is not None
+    ids = images.ids.tolist()
+    is_test = [int(name.partition("_")[0]) % 2 == 0 for name in ids]
+    lacking = [name for name, tested in zip(ids, is_test, strict=True) if tested][::5]
+    rows = [row for row, name in enumerate(ids) if name not in lacking]
+    np.save(tmp_path / "fewer.npy", np.asarray(images.vectors)[rows])
+    (tmp_path / "fewer.ids.txt").write_text("\n".join(ids[row] for row in rows) + "\n")
+    options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path / "out"]
+    hgld("compare-models", MODELS[0], f"fewer={tmp_path / 'fewer.npy'}", *options)
+    table = pd.read_csv(tmp_path / "out" / "results.csv")
+    assert table["queries"].unique().tolist() == [sum(is_test) - len(lacking)]
+    # Both are embeddings of the same network.
+    h_ap = table[table["metric"] == "H-AP"].set_index("name")["mean"]
+    assert h_ap["a"] == pytest.approx(h_ap["fewer"])
+    text = (tmp_path / "out" / "results.md").read_text()
+    assert f"- Images that some model has no embedding of, excluded for all models: {len(lacking)}." in text
+    assert f"Leave-one-out on {sum(is_test) - len(lacking)} images of test." in text
+    embedded = read_embeddings(tmp_path / "out" / "embeddings" / "a.parquet")
+    assert embedded.ids is not None
+    assert sorted(embedded.ids.tolist()) == sorted(name for name, tested in zip(ids, is_test, strict=True) if tested)
+
+
 def test_pca_is_fitted_to_the_training_split_alone(folder: Path, compared: Path) -> None:
     from sklearn.decomposition import PCA
 
     from hgld import evaluate_retrieval
-    from hgld.tables.embeddings import read_embeddings
 
     images = read_embeddings(compared / "embeddings" / "a.parquet")
     assert images.ids is not None

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -212,3 +213,29 @@ def test_wrong_results_are_refused() -> None:
     ):
         with pytest.raises(ConfigurationError, match=message):
             compare(results, **options)
+
+
+def test_results_are_compared_on_their_common_queries() -> None:
+    rng = np.random.default_rng(3)
+    classes, values = np.arange(60) // 4, rng.random((60, 2))
+    whole, other = results_of(values, classes)
+    fewer = other.part("b", np.arange(60) >= 10)
+    table = compare([whole, fewer]).set_index("name")
+    assert table["queries"].tolist() == [50, 50]
+    assert table["mean"].tolist() == pytest.approx(values[10:].mean(axis=0).tolist())
+    pd.testing.assert_frame_equal(
+        compare([fewer, whole], "a").set_index("name").loc[["a", "b"]], compare([whole, fewer], "a").set_index("name")
+    )
+
+
+def test_results_of_other_images_or_labels_are_refused() -> None:
+    values, classes = np.random.default_rng(4).random((24, 2)), np.arange(24) // 3
+    one, other = results_of(values, classes)
+    with pytest.raises(ConfigurationError, match="galleries of different sizes \\(a 24, b 20\\)"):
+        compare([replace(one, counts={"gallery": 24}), replace(other, counts={"gallery": 20})])
+    elsewhere = replace(other, per_query=other.per_query.set_axis([f"x{row}" for row in range(24)]))
+    with pytest.raises(ConfigurationError, match="no query is in all results"):
+        compare([one, elsewhere])
+    (_, relabelled) = results_of(values, (classes + 1) % 8)
+    with pytest.raises(ConfigurationError, match='query "0" is of class "0" in a result and of class "1" in b'):
+        compare([one, relabelled])
