@@ -36,12 +36,23 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values if values.dtype == torch.float64 else values.float()
 
 
+def vector_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return L2 norms along the last dimension, also of vectors so short that their squares are 0 in float32."""
+    lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=dtype)
+    is_short = lengths < _SHORT
+    if is_short.any():
+        lengths[is_short] = torch.linalg.vector_norm(vectors[is_short], dim=-1, dtype=torch.float64).to(dtype)
+    return lengths
+
+
 Precision = Literal["float32", "tf32", "float64"]
 #: How embeddings are compared. By a distance, the score is minus the distance.
 Distance = Literal["cosine", "dot", "euclidean", "poincare"]
 #: Embeddings of images, in memory or memory-mapped.
 Vectors = npt.NDArray[Any] | Tensor
 
+#: Length from which on rounding of the squares of float32 does not count.
+_SHORT = 1e-15
 _WIDTH = {"cpu": 2**11, "cuda": 2**17}  # gallery items scored at once
 _MEMORY = {"cpu": 2**29, "cuda": 2**33}  # bytes of a block, unless its size is given
 #: Upper bound on the bytes of a block per query and gallery item: keys (or scores) and levels, sorted in place by
@@ -221,7 +232,7 @@ class Scorer:
                 block = embeddings[start : start + self._width]
                 if block.dtype != self.dtype:
                     block = widened[: len(block)].copy_(block)
-                lengths[start : start + len(block)] = torch.linalg.vector_norm(block, dim=1, dtype=lengths.dtype)
+                lengths[start : start + len(block)] = vector_lengths(block, lengths.dtype)
 
         parallel_map(measure, self.shares(len(embeddings)), self._device)
         for invalid, reason in (
@@ -273,17 +284,26 @@ def _float32_matmul(precision: Precision) -> Iterator[None]:
 def check_embeddings(queries: Tensor, gallery: Tensor) -> None:
     """Raise an :class:`InputError` unless both are floating point numbers of the shape (n, d), with the same d."""
     for embeddings, role in ((queries, "query"), (gallery, "gallery")):
-        if embeddings.ndim != 2 or not embeddings.is_floating_point():
-            raise InputError(
-                f"the {role} embeddings have the shape {tuple(embeddings.shape)} and the type {embeddings.dtype}; "
-                "expected floating point numbers of the shape (n, d)"
-            )
+        check_vectors(embeddings, role)
         if not len(embeddings):
             raise InputError(f"there are no {role} embeddings; expected one row per image")
     if queries.shape[1] != gallery.shape[1]:
         raise InputError(
             f"the query embeddings have {queries.shape[1]} dimensions and the gallery embeddings {gallery.shape[1]}; "
             "embed both with the same model"
+        )
+
+
+def check_vectors(embeddings: Tensor, role: str) -> None:
+    """Raise an :class:`InputError` unless embeddings are floating point numbers of the shape (n, d), d above 0."""
+    if embeddings.ndim != 2 or not embeddings.shape[1] or not embeddings.is_floating_point():
+        raise InputError(
+            f"the {role} embeddings have the shape {tuple(embeddings.shape)} and the type {embeddings.dtype}; "
+            "expected floating point numbers of the shape (n, d)"
+        )
+    if embeddings.layout != torch.strided:
+        raise InputError(
+            f"the {role} embeddings are a tensor of the layout {embeddings.layout}; expected a dense one"
         )
 
 
@@ -299,5 +319,5 @@ def as_tensor(embeddings: Vectors) -> Tensor:
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         try:
             return torch.from_numpy(np.asarray(embeddings))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"the embeddings are not an array that torch can read: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from hgld.arrays import Booleans
 from hgld.compute.processes import Processes, current_processes
-from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor
+from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor, check_vectors
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import LevelWeights, Metric, Relevance, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
@@ -27,7 +28,7 @@ from hgld.evaluation.retrieval_task import (
     query_gallery_task,
     split_task,
 )
-from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels
+from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels, as_names
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, main_labels
 from hgld.io.text_array import Ids, TextArray
 from hgld.progress import Progress
@@ -41,6 +42,10 @@ _GRADED_SETTINGS = {
 }
 #: Columns of the nearest items of queries, beside those of metrics.
 _NEAREST = ("nearest levels", "nearest cosines", "nearest positions")
+#: Largest distance of two embeddings of one image, as a fraction of their length: batches of other sizes are rounded
+#: otherwise, most of all by models in 16 bits.
+_ROUNDING = 0.02
+log = logging.getLogger(__name__)
 #: Slice of the queries of a block, and its values by column.
 _BlockColumns = tuple[slice, dict[str, npt.NDArray[Any]]]
 #: Embeddings, labels, whether each image is a query, and ids; None for what was not given.
@@ -80,14 +85,14 @@ def evaluate_retrieval(
     gallery_embeddings: Vectors | None = None,
     gallery_labels: Labelling | Tensor | None = None,
     *,
-    metrics: Sequence[str] | None = None,
+    metrics: str | Sequence[str] | None = None,
     relevance_alpha: float = 1.0,
     relevance: Relevance | npt.ArrayLike | None = None,
     gain: Relevance | npt.ArrayLike | None = None,
     level_weights: Sequence[float] | None = None,
     several_labels: SeveralLabels = "mean",
-    query_ids: Sequence[Any] | Ids | None = None,
-    gallery_ids: Sequence[Any] | Ids | None = None,
+    query_ids: npt.ArrayLike | Tensor | None = None,
+    gallery_ids: npt.ArrayLike | Tensor | None = None,
     ignored: Sequence[Sequence[int]] | None = None,
     block_size: int | None = None,
     device: str | None = None,
@@ -116,7 +121,7 @@ def evaluate_retrieval(
         gain: Another gain of NDCG, likewise.
         level_weights: Weights of the levels in ``wAP``, coarsest first; equal by default.
         several_labels: Relevance of images with several labels, see :class:`EvaluationConfig`.
-        query_ids: Ids of the images, shape (n_query,); the index of ``per_query``.
+        query_ids: Ids of the images, texts or integers, shape (n_query,); the index of ``per_query``.
         gallery_ids: Ids of the images, shape (n_gallery,). A gallery item with the id of the query is excluded from
             its ranking; so are copies of an image that share its id.
         ignored: Positions in the gallery, for each query, to exclude from its ranking (junk).
@@ -148,7 +153,7 @@ def evaluate_retrieval(
     if device is None:
         device = str(query_embeddings.device) if isinstance(query_embeddings, Tensor) else "cpu"
     config = EvaluationConfig(
-        metrics=(metrics,) if isinstance(metrics, str) else None if metrics is None else tuple(metrics),
+        metrics=as_names(metrics),
         relevance_alpha=relevance_alpha,
         relevance=relevance,
         gain=gain,
@@ -171,12 +176,13 @@ def build_task(
     query_labels: Labelling | Tensor,
     gallery_embeddings: Vectors | None,
     gallery_labels: Labelling | Tensor | None,
-    query_ids: Sequence[Any] | Ids | None = None,
-    gallery_ids: Sequence[Any] | Ids | None = None,
+    query_ids: npt.ArrayLike | Tensor | None = None,
+    gallery_ids: npt.ArrayLike | Tensor | None = None,
     ignored: RaggedIndices | None = None,
 ) -> RetrievalTask:
     """Build the task of :func:`evaluate_retrieval`, leave-one-out where there is no gallery."""
     queries, labels = as_tensor(query_embeddings), label_array(query_labels, "query")
+    check_vectors(queries, "query")
     ids = _checked_ids(query_ids, len(labels), "query")
     if gallery_embeddings is None and gallery_labels is None and gallery_ids is None:
         if ignored is not None:
@@ -190,6 +196,7 @@ def build_task(
     if gallery_ids is not None and query_ids is None:
         raise ConfigurationError("`gallery_ids` are given without `query_ids`; expected both, or neither")
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
+    check_vectors(gallery, "gallery")
     others = label_array(gallery_labels, "gallery")
     if ignored is not None:
         ignored.check(len(labels), len(others), "`ignored`")
@@ -229,16 +236,41 @@ def label_array(labels: Labelling | Tensor, role: str) -> Labelling:
             f"the {role} labels have the shape {array.shape} and the type {array.dtype}; expected integers of the "
             "shape (n, L), finest first"
         )
+    if array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max:
+        raise InputError(
+            f"the {role} labels are uint64, such as {array.max()}; expected integers below 2**63, such as numbers of "
+            "classes from numpy.unique(labels, return_inverse=True)"
+        )
     array = array.astype(np.int64, copy=False)
     return array[:, None] if array.ndim == 1 else array
 
 
-def _checked_ids(ids: Sequence[Any] | Ids | None, n_images: int, role: str) -> Ids | None:
+def _checked_ids(ids: npt.ArrayLike | Tensor | None, n_images: int, role: str) -> Ids | None:
     if ids is None:
         return None
-    if len(ids) != n_images:
-        raise InputError(f"there are {len(ids):,} {role} ids, but labels for {n_images:,} {role} images")
-    return ids if isinstance(ids, TextArray) else np.asarray(ids)
+    array = ids if isinstance(ids, TextArray) else _id_array(ids, role)
+    if len(array) != n_images:
+        raise InputError(f"there are {len(array):,} {role} ids, but labels for {n_images:,} {role} images")
+    return array
+
+
+def _id_array(ids: Any, role: str) -> npt.NDArray[Any]:
+    """Return ids as an array of texts or integers, also those of pandas, which are arrays of objects.
+
+    Raises:
+        InputError: They are neither all texts nor all integers, or not of the shape (n,).
+    """
+    array = _array(ids)
+    if array.ndim != 1:
+        raise InputError(f"the {role} ids have the shape {array.shape}; expected one id per image, of the shape (n,)")
+    if array.dtype == object:
+        for kinds, dtype in ((str, np.str_), ((int, np.integer), np.int64)):
+            if all(isinstance(value, kinds) for value in array):
+                return array.astype(dtype)
+    elif not len(array) or array.dtype.kind in "iuU":
+        return array
+    types = sorted({type(value).__name__ for value in array})
+    raise InputError(f"the {role} ids are of the type {' and '.join(types)}; expected all texts, or all integers")
 
 
 def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | None = None) -> list[RetrievalResult]:
@@ -302,7 +334,8 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
         name=task.name,
         per_query=per_query,
         metrics=tuple(names),
-        counts=count_queries(per_query) | {"gallery": judgements.n_gallery, **task.counts, **_zero_counts(task)},
+        counts=count_queries(per_query)
+        | {"gallery": judgements.n_gallery, **task.counts, **_zero_counts(task, config)},
         settings={
             **settings,
             "ties": config.ranking.ties,
@@ -452,13 +485,14 @@ def positives_columns(n_levels: int) -> list[str]:
     return [f"positives_l{level}" for level in range(1, n_levels + 1)]
 
 
-def _zero_counts(task: RetrievalTask) -> dict[str, int]:
-    """Count the embeddings of only zeros, if there are any; distractors are not read for it."""
+def _zero_counts(task: RetrievalTask, config: EvaluationConfig) -> dict[str, int]:
+    """Count the embeddings that scores take for zeros, if there are any; distractors are not read for it."""
     judged = task.judgements.judged if isinstance(task.judgements, WithDistractors) else task.judgements
+    dtype = torch.float64 if config.ranking.precision == "float64" else torch.float32
     counts = {}
     for role, embeddings, n in (("queries", task.queries, None), ("gallery", task.gallery, judged.n_gallery)):
-        candidates = (embeddings[:n, 0] == 0).nonzero()[:, 0]
-        if n_zeros := int((embeddings[candidates] == 0).all(dim=1).sum()):
+        candidates = (embeddings[:n, 0].to(dtype) == 0).nonzero()[:, 0]
+        if n_zeros := int((embeddings[candidates].to(dtype) == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros
     return counts
 
@@ -473,7 +507,8 @@ class RetrievalMetric:
     the work and all get the result; every process has to call it.
 
     Embeddings are kept in the memory of the CPU. Samplers for several processes, such as ``DistributedSampler``, may
-    repeat images to give each process as many. **Pass ids then**: an image that comes again is not counted again.
+    repeat images to give each process as many. **Pass ids then**: an image that comes again is counted once, and the
+    log says how many do. An id names one image of all batches and processes, such as its row in the whole data set.
 
     Args:
         metrics: Names such as ``H-AP``; by default :func:`~hgld.evaluation.metrics.default_metrics`.
@@ -488,17 +523,17 @@ class RetrievalMetric:
     >>> metric.reset()
     """
 
-    def __init__(self, metrics: Sequence[str] | None = None, **settings: Any) -> None:
-        self._config = EvaluationConfig(None if metrics is None else tuple(metrics), **settings)
+    def __init__(self, metrics: str | Sequence[str] | None = None, **settings: Any) -> None:
+        self._config = EvaluationConfig(as_names(metrics), **settings)
         self._batches: list[_Batch] = []
 
     def update(
         self,
-        embeddings: Tensor,
+        embeddings: Vectors,
         labels: Tensor | LabelMatrix,
         *,
         is_query: Tensor | npt.ArrayLike | None = None,
-        ids: Sequence[Any] | Tensor | npt.NDArray[Any] | None = None,
+        ids: npt.ArrayLike | Tensor | None = None,
     ) -> None:
         """Add a batch of images.
 
@@ -512,25 +547,33 @@ class RetrievalMetric:
                 results do not depend on batches and processes, and count once.
 
         Raises:
-            InputError: The arguments are not of as many images, or labels are not integers.
+            InputError: The arguments are not of as many images, embeddings are not of the shape (B, d), labels are
+                not integers, or ids neither texts nor integers.
         """
+        vectors = as_tensor(embeddings)
+        check_vectors(vectors, "query")
         matrix = label_array(labels, "query")
         if isinstance(matrix, LabelSets):
             raise InputError("batches have one label per image and level; found label sets")
         mask = None if is_query is None else _array(is_query).astype(bool)
-        names = None if ids is None else _array(ids)
-        lengths = [len(part) for part in (embeddings, matrix, mask, names) if part is not None]
+        if mask is not None and mask.ndim != 1:
+            raise InputError(
+                f"`is_query` has the shape {mask.shape}; expected one value per image, of the shape (B,)"
+            )
+        names = None if ids is None else _id_array(ids, "query")
+        lengths = [len(part) for part in (vectors, matrix, mask, names) if part is not None]
         if len(set(lengths)) > 1:
             raise InputError(
                 f"the arguments of a batch have {', '.join(map(str, lengths))} rows; expected the same number"
             )
-        self._batches.append((embeddings.detach().to("cpu", copy=True), matrix.copy(), mask, names))
+        self._batches.append((vectors.to("cpu", copy=True), matrix.copy(), mask, names))
 
     def compute(self) -> dict[str, float]:
         """Return the mean of each metric over the queries of all batches and processes.
 
         Raises:
-            InputError: There are no images, only some batches have ids or queries, or see :func:`evaluate_retrieval`.
+            InputError: There are no images, only some batches have ids or queries, batches differ in the number of
+                levels or dimensions, an id belongs to different images, or see :func:`evaluate_retrieval`.
             ConfigurationError: See :func:`evaluate_retrieval`.
         """
         processes = current_processes()
@@ -541,13 +584,16 @@ class RetrievalMetric:
         for parts, name in ((masks, "is_query"), (names, "ids")):
             if len({part is None for part in parts}) > 1:
                 raise InputError(f"only some batches have `{name}`; give it with all batches, or none")
+        _require_one_value("dimensions of embeddings", [part.shape[1] for part in vectors])
+        _require_one_value("levels of labels", [part.shape[1] for part in matrices])
         embeddings, labels = torch.cat(vectors), np.concatenate(matrices)
         is_query = None if masks[0] is None else np.concatenate(masks)
-        ids = None if names[0] is None else np.concatenate(names)
-        if ids is not None:  # an image may be a query and in the gallery
-            role = np.zeros(len(ids), bool) if is_query is None else is_query
-            keys = np.stack([np.unique(ids, return_inverse=True)[1], role])
-            rows = np.unique(keys, axis=1, return_index=True)[1]
+        ids = None
+        if names[0] is not None:
+            kinds = ["texts" if part.dtype.kind == "U" else "integers" for part in names if len(part)]
+            _require_one_value("ids", kinds)
+            ids = np.concatenate([part for part in names if len(part)] or names[:1])
+            rows = _distinct_images(ids, is_query, labels, embeddings)
             embeddings, labels, ids = embeddings[torch.from_numpy(rows)], labels[rows], ids[rows]
             is_query = None if is_query is None else is_query[rows]
         task = split_task(embeddings, labels, is_query, ids=ids)
@@ -557,6 +603,46 @@ class RetrievalMetric:
     def reset(self) -> None:
         """Forget all images."""
         self._batches = []
+
+
+def _require_one_value(name: str, values: Sequence[object]) -> None:
+    """Raise an InputError unless all batches have the same."""
+    distinct = list(dict.fromkeys(values))
+    if len(distinct) > 1:
+        raise InputError(f"batches differ in their {name}: {' and '.join(map(str, distinct))}; expected the same")
+
+
+def _distinct_images(
+    ids: npt.NDArray[Any], is_query: Booleans | None, labels: LabelMatrix, embeddings: Tensor
+) -> npt.NDArray[np.intp]:
+    """Return the first row of each image, in the order of ids; an image may be a query and in the gallery.
+
+    Raises:
+        InputError: Rows of one id have other labels, or as queries or in the gallery other embeddings.
+    """
+    rows: npt.NDArray[np.intp]
+    codes = np.unique(ids, return_inverse=True)[1].reshape(-1)
+    role = np.zeros(len(ids), np.intp) if is_query is None else is_query.astype(np.intp)
+    _, rows, copies = np.unique(2 * codes + role, return_index=True, return_inverse=True)
+    first_of_image = np.unique(codes, return_index=True)[1][codes]
+    first_of_role = rows[copies.reshape(-1)]
+    repeated = np.flatnonzero(first_of_role != np.arange(len(ids)))
+    pairs = [embeddings[torch.from_numpy(of)].double() for of in (repeated, first_of_role[repeated])]
+    apart = torch.linalg.vector_norm(pairs[0] - pairs[1], dim=1)
+    lengths = torch.linalg.vector_norm(pairs[1], dim=1)
+    has_other_labels = np.flatnonzero((labels != labels[first_of_image]).any(axis=1))
+    has_other_embedding = repeated[(apart > _ROUNDING * lengths).numpy()]
+    for conflicting, what in ((has_other_labels, "labels"), (has_other_embedding, "embeddings")):
+        if len(conflicting):
+            row = conflicting[0]
+            shown = f": {labels[first_of_image[row]].tolist()} and {labels[row].tolist()}" * (what == "labels")
+            raise InputError(
+                f"{len(np.unique(codes[conflicting])):,} ids have different {what}, such as {ids[row]}{shown}; an id "
+                "names one image of all batches and processes, so number the images of the whole data set"
+            )
+    if len(repeated):
+        log.warning("%s of %s images were added again, and are counted once", f"{len(repeated):,}", f"{len(ids):,}")
+    return rows
 
 
 def _array(values: Any) -> npt.NDArray[Any]:

@@ -31,7 +31,7 @@ from torch import Tensor
 from hgld.arrays import AnyFloats, Booleans, Integers
 from hgld.compute.machine import parallel_map
 from hgld.compute.nearest_neighbours import nearest_neighbours, search_block
-from hgld.compute.scoring import Scorer, ScoringConfig
+from hgld.compute.scoring import Scorer, ScoringConfig, vector_lengths
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
 from hgld.io.text_array import Ids
@@ -64,7 +64,9 @@ def pair_scores(scorer: PairScorer | None, query_ids: Ids | None, gallery_ids: I
 
 def unit(vectors: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu") -> Tensor:
     """Return vectors of length 1; those of zeros stay as they are."""
-    return torch.nn.functional.normalize(vectors.to(device, dtype), dim=-1)
+    vectors = vectors.to(device, dtype)
+    lengths = vector_lengths(vectors, dtype)
+    return vectors / torch.where(lengths > 0, lengths, 1)[..., None]
 
 
 def expand(

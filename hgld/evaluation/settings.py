@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
@@ -40,6 +41,13 @@ _CANDIDATES: dict[str | None, int] = {
     "superglobal": 400,
     "local-features": 100,
 }
+
+
+def as_names(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return names as a tuple; a text is one name."""
+    if isinstance(names, str):
+        return (names,)
+    return None if names is None else tuple(names)
 
 
 @dataclass(frozen=True)

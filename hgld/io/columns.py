@@ -10,6 +10,7 @@ import csv
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +31,8 @@ _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 #: Text that a spreadsheet runs as a formula, after any escapes; with East Asian settings full-width signs count, too.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
-_WHOLE_NUMBER = r"^-?[0-9]+\.0+$"
+#: A whole number as a number with decimals is written, such as 20.0 or 2e+16.
+_WHOLE_NUMBER = r"^-?[0-9]+(\.0+|(\.[0-9]+)?e\+[0-9]{2})$"
 
 
 def column_names(path: Path) -> list[str]:
@@ -61,6 +63,9 @@ def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataT
     try:
         if path.suffix == ".parquet":
             table = pq.read_table(path, columns=present)
+            for position, name in enumerate(present):  # Arrow would write 2e16 with an exponent
+                if types.get(name) == pa.string() and pa.types.is_floating(table[name].type):
+                    table = table.set_column(position, name, as_texts(table[name], name))
             return table.cast(pa.schema([(name, types.get(name, table.field(name).type)) for name in present]))
         table = pa_csv.read_csv(
             path,
@@ -155,16 +160,15 @@ def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     A column of whole numbers that are stored with decimals, as pandas does where values are missing, loses them. The
     column may have strings, numbers, booleans or dates, or a dictionary of them; ``name`` is for messages.
 
-    >>> as_texts(pa.chunked_array([[1.0, 20.0, None]]), "group").to_pylist()
-    ['1', '20', None]
+    >>> as_texts(pa.chunked_array([[1.0, 2e16, None]]), "group").to_pylist()
+    ['1', '20000000000000000', None]
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), None, column)
-        texts = pa.chunked_array(
-            [[None if value is None else repr(value) for value in column.to_pylist()]], pa.string()
-        )
+        values = column.cast(pa.float64()).to_pylist()
+        texts = pa.chunked_array([[None if value is None else repr(value) for value in values]], pa.string())
     else:
         try:
             texts = column.cast(pa.string())
@@ -173,8 +177,16 @@ def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     texts = pc.utf8_trim_whitespace(texts)
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
     if pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py():
-        texts = pc.replace_substring_regex(texts, r"\.0+$", "")
+        whole = [text and _whole_number(text) for text in texts.to_pylist()]
+        if not any(text and "." in text for text in whole):
+            texts = pa.chunked_array([whole], pa.string())
     return texts if isinstance(texts, pa.ChunkedArray) else pa.chunked_array([texts])
+
+
+def _whole_number(text: str) -> str:
+    """Return a number without an exponent and, if it is whole, without decimals."""
+    number = f"{Decimal(text):f}" if "e" in text else text
+    return re.sub(r"\.0+$", "", number)
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ from hgld.evaluation.metrics import exponential_gain, hierarchical_relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import LabelJudgements, ListJudgements, items_sharing_ids, leave_one_out_task
 from hgld.hierarchy.label_matrix import LabelSets
+from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
 from tests.child_processes import run_in_two_processes
 from tests.evaluation import oracles
@@ -433,6 +434,22 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
         ),
         ({"query_embeddings": EMBEDDINGS[::-1]}, "the embeddings are not an array that torch can read: .*copy"),
         ({"query_embeddings": [["a"]]}, "the embeddings are not an array that torch can read"),
+        ({"query_embeddings": [torch.ones(2, requires_grad=True)]}, "the embeddings are not an array"),
+        ({"query_embeddings": 1.0}, r"query embeddings have the shape \(\)"),
+        ({"query_embeddings": EMBEDDINGS[:, :0]}, r"query embeddings have the shape \(6, 0\)"),
+        (
+            {"query_embeddings": torch.eye(6).to_sparse()},
+            "query embeddings are a tensor of the layout torch.sparse_coo",
+        ),
+        (GALLERY | {"gallery_embeddings": EMBEDDINGS[0]}, "gallery embeddings have the shape"),
+        (
+            {"query_labels": np.full(6, 2**63, np.uint64)},
+            r"query labels are uint64, such as 9223372036854775808; expected integers below 2\*\*63",
+        ),
+        ({"query_ids": np.arange(6) / 2}, "query ids are of the type float64; expected all texts, or all integers"),
+        ({"query_ids": ["a", "b", None, "d", "e", "f"]}, "query ids are of the type NoneType and str; expected all"),
+        ({"query_ids": pd.Series([1, 2, 3, 4, 5, None])}, "query ids are of the type float64"),
+        ({"query_ids": [["a", "b"]] * 6}, r"query ids have the shape \(6, 2\); expected one id per image"),
         (
             {"query_embeddings": EMBEDDINGS * np.nan},
             "6 of 6 query embeddings have NaN, infinite or huge values: rows 0, 1",
@@ -460,6 +477,63 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
 def test_inconsistent_input_is_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         evaluate_retrieval(**{"query_embeddings": EMBEDDINGS, "query_labels": LABELS, **options})
+
+
+IDS = [f"image {row}" for row in (0, 1, 2, 3, 4, 4)]
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pd.Series(IDS, index=range(5, -1, -1)),
+        pd.Series(IDS, dtype=object),
+        pd.Series(IDS, dtype="string"),
+        pd.Series(IDS, dtype="category"),
+        pd.Index(IDS),
+        np.array(IDS, object),
+        tuple(IDS),
+        TextArray(IDS),
+        pd.Series([0, 1, 2, 3, 4, 4]),
+        pd.Series([0, 1, 2, 3, 4, 4], dtype="Int64"),
+        pd.Index([0, 1, 2, 3, 4, 4]),
+        torch.tensor([0, 1, 2, 3, 4, 4]),
+        np.array([0, 1, 2, 3, 4, 4], object),
+        np.array([0, 1, 2, 3, 4, 4], np.uint8),
+    ],
+    ids=lambda ids: f"{type(ids).__name__} of {getattr(ids, 'dtype', 'str')}",
+)
+def test_ids_in_any_form(ids: Any) -> None:
+    embeddings, labels = data(6, seed=3, n_leaves=3)
+    for gallery in ({}, {"gallery_embeddings": embeddings, "gallery_labels": labels, "gallery_ids": ids}):
+        result = evaluate_retrieval(embeddings, labels, query_ids=ids, metrics=["mAP@R"], **gallery)
+        excluded = [[0], [1], [2], [3], [4, 5], [4, 5]]  # the last two images are one
+        by_position = evaluate_retrieval(embeddings, labels, embeddings, labels, ignored=excluded, metrics=["mAP@R"])
+        assert result.means == by_position.means
+        assert [str(each) for each in result.per_query.index] == [str(each) for each in list(np.asarray(ids))]
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("length", [1e-12, 1e-20, 1e-25, 1e-35])
+def test_short_embeddings_are_compared_as_others(length: float, precision: Precision) -> None:
+    embeddings, labels = data(30)
+    embeddings = embeddings.astype(np.float64)
+    expected = evaluate_retrieval(embeddings, labels, precision=precision)
+    some = np.where(np.arange(30) % 2, 1, length)[:, None]
+    for scaled in (embeddings * length, embeddings * some, (embeddings * length).astype(np.float32)):
+        for gallery in ((), (scaled, labels)):
+            ids: dict[str, Any] = {"query_ids": range(30), "gallery_ids": range(30)} if gallery else {}
+            result = evaluate_retrieval(scaled, labels, *gallery, precision=precision, **ids)
+            assert result.means == pytest.approx(expected.means, abs=1e-12, nan_ok=True)
+            assert "queries_with_zero_embeddings" not in result.counts
+
+
+def test_embeddings_that_float32_cannot_hold_are_counted_as_zeros() -> None:
+    embeddings, labels = data(30)
+    scaled = embeddings.astype(np.float64) * np.where(np.arange(30) < 4, 1e-60, 1)[:, None]
+    assert evaluate_retrieval(scaled, labels).counts["queries_with_zero_embeddings"] == 4
+    exact = evaluate_retrieval(scaled, labels, precision="float64")
+    assert "queries_with_zero_embeddings" not in exact.counts
+    assert exact.means == pytest.approx(evaluate_retrieval(embeddings, labels).means, nan_ok=True)
 
 
 def test_ids_are_checked_before_ranking() -> None:
@@ -564,6 +638,9 @@ def test_batches_of_queries_and_a_gallery() -> None:
     [
         ({"labels": torch.zeros(5, 3).long()}, "the arguments of a batch have 6, 5 rows; expected the same number"),
         ({"is_query": [True]}, "the arguments of a batch have 6, 6, 1 rows"),
+        ({"is_query": True}, r"`is_query` has the shape \(\); expected one value per image"),
+        ({"ids": 7}, r"the query ids have the shape \(\); expected one id per image"),
+        ({"embeddings": torch.tensor(1.0)}, r"the query embeddings have the shape \(\)"),
         ({"labels": torch.zeros(6, 3)}, "the query labels have .* the type float32; expected integers"),
         ({"labels": LabelSets.from_lists([np.zeros((1, 3), int)] * 6)}, "one label per image and level"),
     ],
@@ -572,6 +649,62 @@ def test_inconsistent_batches_are_refused(options: dict[str, Any], message: str)
     embeddings, labels = batches_data(6)
     with pytest.raises(InputError, match=message):
         hgld.RetrievalMetric().update(**{"embeddings": embeddings, "labels": labels, **options})
+
+
+def test_images_that_share_an_id_are_refused() -> None:
+    embeddings, labels = batches_data(21)
+    metric = hgld.RetrievalMetric(METRICS)
+    for rank in range(2):  # ids are counted within the share of each process
+        own = torch.arange(21)[rank::2]
+        metric.update(embeddings[own], labels[own], ids=torch.arange(len(own)))
+    with pytest.raises(
+        InputError, match=r"\d+ ids have different labels, such as \d+: \[.+\] and \[.+\]; an id names"
+    ):
+        metric.compute()
+    metric.reset()
+    same_labels = labels[:1].repeat(21, 1)
+    metric.update(embeddings, same_labels, ids=[str(row % 20) for row in range(21)])
+    with pytest.raises(InputError, match="1 ids have different embeddings, such as 0; an id names one image"):
+        metric.compute()
+    metric.reset()
+    # A query and the gallery item with its id are one image, possibly embedded otherwise.
+    metric.update(embeddings[:9], labels[:9], is_query=torch.ones(9, dtype=torch.bool), ids=torch.arange(9))
+    metric.update(embeddings[9:], labels[9:], is_query=torch.zeros(12, dtype=torch.bool), ids=torch.arange(12))
+    with pytest.raises(InputError, match="ids have different labels"):
+        metric.compute()
+
+
+def test_repeated_images_are_counted_once_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    embeddings, labels = batches_data(21)
+    metric = hgld.RetrievalMetric(METRICS)
+    metric.update(embeddings, labels, ids=range(21))
+    assert metric.compute() == evaluate_retrieval(embeddings, labels, metrics=METRICS).means
+    assert not caplog.messages
+    metric.update(embeddings[:3] * (1 + 1e-3), labels[:3], ids=range(3))  # batches are rounded otherwise
+    assert metric.compute() == evaluate_retrieval(embeddings, labels, metrics=METRICS).means
+    assert caplog.messages == ["3 of 24 images were added again, and are counted once"]
+
+
+def test_batches_that_do_not_fit_each_other_are_refused() -> None:
+    embeddings, labels = batches_data(6)
+    for options, message in (
+        ({"labels": labels[:, :2]}, "batches differ in their levels of labels: 3 and 2"),
+        ({"embeddings": embeddings[:, :5]}, "batches differ in their dimensions of embeddings: 8 and 5"),
+        ({"ids": list("abcdef")}, "batches differ in their ids: integers and texts"),
+    ):
+        metric = hgld.RetrievalMetric()
+        batch: dict[str, Any] = {"embeddings": embeddings, "labels": labels, "ids": range(6)}
+        metric.update(**batch)
+        metric.update(**{**batch, **options})
+        with pytest.raises(InputError, match=message):
+            metric.compute()
+
+
+def test_a_metric_takes_arrays_and_one_name() -> None:
+    embeddings, labels = batches_data()
+    metric = hgld.RetrievalMetric("H-AP")
+    metric.update(embeddings.numpy(), labels.numpy(), ids=pd.Series([f"image {row}" for row in range(60)]))
+    assert metric.compute() == evaluate_retrieval(embeddings, labels, metrics="H-AP").means
 
 
 @pytest.mark.parametrize("name", ["is_query", "ids"])

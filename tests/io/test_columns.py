@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import InputError
 from hgld.io.columns import (
+    as_texts,
     column_names,
     escape_formula,
     parse_whole_number,
@@ -149,6 +151,43 @@ def test_header_and_rows_can_share_the_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("text", "number"), [("0", 0), (" 42 ", 42), ("0" * 17 + "1", 1)])
 def test_whole_numbers(text: str, number: int) -> None:
     assert parse_whole_number("n", text) == number
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([1.0, 20.0, None], pa.float64(), ["1", "20", None]),
+        ([1.0, 2e16, 1.2345678901234568e16], pa.float64(), ["1", "20000000000000000", "12345678901234568"]),
+        ([2e16, -1e22], pa.float64(), ["20000000000000000", "-10000000000000000000000"]),
+        ([7.0, float("nan")], pa.float32(), ["7", None]),
+        ([7.0, 8.0], pa.float16(), ["7", "8"]),
+        ([1.5, 2e16], pa.float64(), ["1.5", "2e+16"]),
+        ([float("inf"), 1.0], pa.float64(), ["inf", "1.0"]),
+        # CSV files that pandas wrote.
+        (["1.0", "2e+16", "", " 3.0"], pa.string(), ["1", "20000000000000000", None, "3"]),
+        (["12345678901234567.0"], pa.string(), ["12345678901234567"]),
+        (["007.0", "1.50e+01"], pa.string(), ["007", "15"]),
+        (["1.0", "a"], pa.string(), ["1.0", "a"]),
+        (["1.0", "1"], pa.string(), ["1.0", "1"]),
+        (["1.5e+00"], pa.string(), ["1.5e+00"]),
+        (["3e5", "2e9"], pa.string(), ["3e5", "2e9"]),  # hashes
+        ([], pa.float64(), []),
+        ([None], pa.string(), [None]),
+        ([2**60, 1], pa.int64(), [str(2**60), "1"]),
+    ],
+)
+def test_whole_numbers_are_texts_without_decimals(
+    values: list[float | str | None], kind: pa.DataType, expected: list[str | None]
+) -> None:
+    if kind == pa.float16():
+        values = [np.float16(value) for value in values]
+    assert as_texts(pa.chunked_array([pa.array(values, kind)]), "id").to_pylist() == expected
+
+
+def test_ids_stored_as_numbers_with_decimals_are_texts_without(tmp_path: Path) -> None:
+    path = tmp_path / "images.parquet"
+    pq.write_table(pa.table({"landmark_id": [7, 3], "id": [1.0, 123456789012.0]}), path)
+    assert read_columns(path, ["id"], {"id": pa.string()}).to_pydict() == {"id": ["1", "123456789012"]}
 
 
 @pytest.mark.parametrize("text", ["", "-1", "+7", "1.0", "1_000", "١", "1" * 19])
