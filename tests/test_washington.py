@@ -17,11 +17,11 @@ from openpyxl import load_workbook
 from hgld import evaluate_retrieval, load_hierarchy
 from hgld.gldv2.tar_images import ImageReader
 from hgld.labels.encoders import LoadEncoder, load_encoder
-from hgld.labels.suggest import find_suggestion_files
-from hgld.labels.suggestion_quality import evaluate_suggestions
+from hgld.labels.suggest import find_suggestion_files, read_suggestion_inputs
 from hgld.resources import annotation_file
 from hgld.tables import CLEAN, CLUSTERS, IMAGES, REMOVED, read_table
 from hgld.tables.embeddings import read_embeddings, write_embeddings
+from hgld.taxonomy.decisions import read_decisions
 from tests.commands import run_hgld
 
 pytestmark = pytest.mark.slow
@@ -148,18 +148,22 @@ def load_cached() -> LoadEncoder:
 
 @pytest.mark.parametrize("source", ["api", "html"])
 def test_suggestions_without_decisions_are_accurate_and_calibrated(
-    folders: dict[str, Path], load_cached: LoadEncoder, tmp_path: Path, source: str
+    folders: dict[str, Path], load_cached: LoadEncoder, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "benchmarks")
+    quality = pytest.importorskip("suggestion_quality")
     files = find_suggestion_files(folders[source] / "clusters.parquet", folders[source] / "embeddings.parquet")
-    decisions = annotation_file("decisions/final.csv")
-    runs = evaluate_suggestions(files, decisions, tmp_path / "reliability.png", load=load_cached)
-    for run in runs:
-        assert run.accuracy()["landmarks"][0] >= 0.95
-        assert run.outcomes.calibration_error() < 0.1
+    inputs = read_suggestion_inputs(files, load=load_cached)
+    decisions = read_decisions(annotation_file("decisions/final.csv"), None)
+    truth = quality.decided(inputs, decisions)
+    alone = quality.measure_agreement(inputs, quality.score_labels(inputs), truth)
+    others = quality.measure_agreement(inputs, quality.score_from_other_decisions(inputs, decisions, truth), truth)
+    for run in (alone, others):
+        assert run.accuracy_of_landmarks() >= 0.95
+        assert run.calibration_error() < 0.1
     # Labels that no group fits have low scores, but for one.
-    outcomes = runs[0].outcomes
-    *dropped, highest = np.sort(outcomes.score[outcomes.dropped])
-    assert dropped[-1] < 0.6 < np.median(outcomes.score[outcomes.right])
+    *dropped, highest = np.sort(alone.score[alone.dropped])
+    assert dropped[-1] < 0.6 < np.median(alone.score[alone.right])
     assert highest < 0.8
 
 

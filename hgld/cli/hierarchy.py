@@ -32,7 +32,7 @@ from hgld.cli.base import (
     writable_folder,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import aligned, format_sets, lines
+from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress, byte_size
 
@@ -399,7 +399,6 @@ def _format_completion_quality(quality: CompletionQuality) -> str:
     return lines(
         f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time",
         format_accepted(quality),
-        format_sets(quality.sets),
         bool(misses) and f"most frequent mistakes: {', '.join(misses)}",
     )
 

@@ -25,7 +25,7 @@ from hgld.cli.base import (
     writable_file,
 )
 from hgld.cli.options import options_of
-from hgld.cli.render import aligned, format_sets, lines, listed
+from hgld.cli.render import aligned, lines, listed
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress
 
@@ -37,11 +37,10 @@ if TYPE_CHECKING:
     from hgld.labels.plain_labels import PlainSummary
     from hgld.labels.spellings import Variant
     from hgld.labels.suggest import SuggestSummary
-    from hgld.labels.suggestion_quality import SuggestionAgreement
     from hgld.labels.taxonomy_check import TaxonomyReport
 
 
-_MOST_MISSES, _MOST_LABELS = 10, 10
+_MOST_LABELS = 10
 
 
 @app.command(rich_help_panel="Labels")
@@ -204,8 +203,6 @@ def suggest(
     taxonomy: Taxonomy = None,
     classes: ClassesBeside = None,
     no_vocabulary: bool = False,
-    evaluate: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    formats: FigureFormat = None,
 ) -> None:
     """Suggest groups for every label, with a score and the reason.
 
@@ -216,30 +213,14 @@ def suggest(
 
     Args:
         no_vocabulary: Use no vocabulary.
-        evaluate: Only print and plot (.reliability.png beside the output) the agreement of suggestions with these
-            decisions.
     """
-    from hgld.labels.suggest import find_suggestion_files
-    from hgld.labels.suggestion_quality import evaluate_suggestions
-
-    given = suggest_file.keywords
-    vocabulary: Sequence[Path] | None = given.get("vocabulary")
+    vocabulary: Sequence[Path] | None = suggest_file.keywords.get("vocabulary")
     if no_vocabulary and vocabulary:
         raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
-    if evaluate is not None and (given.get("decisions") or given.get("answers")):
-        raise ConfigurationError(
-            "--evaluate uses its own decisions as evidence, and no answers; omit --decisions and --from"
-        )
-    vocabulary = () if no_vocabulary else vocabulary
+    if no_vocabulary:
+        vocabulary = ()
     with TerminalProgress("suggest", "texts") as progress:
-        if evaluate is None:
-            run_stage(suggest_file, format_suggestions, vocabulary=vocabulary, progress=progress)
-            return
-        picture = given["out"].with_suffix(".reliability.png")
-        files = find_suggestion_files(given["clusters"], given.get("embeddings"), classes, taxonomy, vocabulary)
-        runs = evaluate_suggestions(files, evaluate, picture, coverage=given.get("coverage"), progress=progress)
-    typer.echo(format_suggestion_quality(runs))
-    print_figure(picture)
+        run_stage(suggest_file, format_suggestions, vocabulary=vocabulary, progress=progress)
 
 
 def format_clean(summary: CleanSummary) -> str:
@@ -295,46 +276,6 @@ def format_suggestions(summary: SuggestSummary) -> str:
         f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
         + "".join(f"\n{path}: answers on {n:,} labels, for hgld agreement" for path, n in summary.answers.items())
     )
-
-
-def format_suggestion_quality(runs: Sequence[SuggestionAgreement]) -> str:
-    """Return the numbers of decided labels, and the agreement of each run."""
-    run = runs[0]
-    in_group, dropped = (
-        f"{int(labels.sum()):,} labels of {int(run.landmarks[labels].sum()):,} landmarks"
-        for labels in (~run.outcomes.dropped, run.outcomes.dropped)
-    )
-    head = f"{in_group} assigned to a group, {dropped} dropped"
-    return "\n\n".join([head, *map(_format_agreement, runs)])
-
-
-def _format_agreement(agreement: SuggestionAgreement) -> str:
-    import numpy as np
-
-    outcomes = agreement.outcomes
-    lines = [f"{outcomes.title}:", "  accuracy    top-1        top-3"]
-    lines += [f"  {name:<9}{top_1:>8.1%}{top_3:>13.1%}" for name, (top_1, top_3) in agreement.accuracy().items()]
-    lines += [
-        f"  expected calibration error {outcomes.calibration_error():.3f}",
-        "  top-1 score         lower quartile  median  upper quartile  highest",
-    ]
-    for name, labels in (("label in a group", ~outcomes.dropped), ("dropped label", outcomes.dropped)):
-        if labels.any():
-            low, median, high, highest = np.quantile(outcomes.score[labels], [0.25, 0.5, 0.75, 1])
-            lines.append(f"  {name:<18}{low:>16.2f}{median:>8.2f}{high:>16.2f}{highest:>9.2f}")
-    lines.append("  evidence            labels    right  mean score")
-    lines += [
-        f"  {row.kind.replace('_', ' '):<18}{row.labels:>8,}{row.precision:>9.1%}{row.mean_score:>12.2f}"
-        for row in agreement.quality_by_kind()
-    ]
-    lines += format_sets(agreement.sets, indent="  ")
-    if agreement.misses:
-        lines.append(f"  {len(agreement.misses):,} labels were assigned to another group, most landmarks first:")
-        lines += [
-            f"  {miss.landmarks:>6,}  {miss.label}: {miss.decided}, not {miss.suggested} ({miss.score:.2f})"
-            for miss in agreement.misses[:_MOST_MISSES]
-        ]
-    return "\n".join(lines)
 
 
 taxonomy = App(no_args_is_help=True, rich_markup_mode="markdown")

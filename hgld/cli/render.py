@@ -6,16 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from hgld.compute.conformal import SetQuality
 
 _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?%?|-?inf|nan")
 #: Characters of a line of sentences, and of tables that go on below.
@@ -52,18 +48,6 @@ def percent(value: float) -> str:
     ('12.35', '–')
     """
     return "–" if math.isnan(value) else f"{100 * value:.2f}"
-
-
-def format_sets(sets: Sequence[SetQuality], indent: str = "") -> list[str]:
-    """Return a table of how many sets hold the right name, by level; no lines if none were measured.
-
-    >>> from hgld.compute.conformal import SetQuality
-    >>> print(*format_sets([SetQuality("group", 0.9512, 1.5)]), sep=chr(10))
-    sets   hold the right one  mean size
-    group               95.1%        1.5
-    """
-    rows = [(each.level, f"{each.held:.1%}", f"{each.size:.1f}") for each in sets]
-    return aligned(["sets", "hold the right one", "mean size"], rows, indent=indent) if rows else []
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> list[str]:

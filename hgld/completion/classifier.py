@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from hgld.arrays import Booleans, Floats, Integers
 from hgld.completion.inputs import CompleteConfig, CompletionInputs, Method, Vectors
-from hgld.compute.conformal import Items
 from hgld.compute.nearest_neighbours import merge_top_k
 from hgld.errors import InputError
 from hgld.labels.embed import EmbedConfig, embed_labels
@@ -72,18 +71,6 @@ class GroupVotes:
         """
         return np.asarray(self.votes.max(axis=1) / (self.photographs + 1))
 
-    def probabilities(self, counts: Integers) -> Floats:
-        """Return a probability of each group: float64, shape (n, n_groups).
-
-        One vote more is divided like the labelled landmarks, which orders the groups that no photograph votes for.
-
-        Args:
-            counts: int64, shape (n_groups,) or (n, n_groups); number of labelled landmarks in each group.
-        """
-        prior = counts / counts.sum(axis=-1, keepdims=True)
-        votes = self.votes + prior
-        return np.asarray(votes / votes.sum(axis=1, keepdims=True))
-
     def quantities(self) -> Floats:
         """Return what scores depend on: float64, shape (n, 2), the shares and the similarities."""
         return np.stack([self.shares(), self.similarity], axis=1)
@@ -103,7 +90,6 @@ class LandmarkClassifier:
     ) -> None:
         visible = np.ones(inputs.n_labelled, bool) if visible is None else visible
         self._inputs, self._config, self._progress = inputs, config, progress or NoProgress()
-        self._counts = np.bincount(inputs.groups[visible], minlength=len(inputs.group_names))
         if config.method == "zero-shot":
             self.references = _text_references(inputs, visible, config, load)
         else:
@@ -136,18 +122,11 @@ class LandmarkClassifier:
         groups = self._inputs.groups[votes.landmark]
         right = np.asarray(votes.choices()[:, 0] == groups)
         self._calibration = fit_calibration(votes, right)
-        # Among the others, its group has one landmark less.
-        others = self._counts - np.eye(len(self._counts), dtype=np.int64)[groups]
-        self.calibrated_on = Items(votes.probabilities(others), groups)
         return right
 
     def scores(self, votes: GroupVotes) -> Floats:
         """Return the probability that the first choice of each landmark is right, once calibrated."""
         return self._calibration(votes)
-
-    def probabilities(self, votes: GroupVotes) -> Floats:
-        """Return the probability of each group for landmarks without one, see :meth:`GroupVotes.probabilities`."""
-        return votes.probabilities(self._counts)
 
 
 def _photograph_references(inputs: CompletionInputs, visible: Booleans) -> References:

@@ -24,10 +24,9 @@ from hgld import tables
 from hgld.arrays import Booleans, Floats, Integers
 from hgld.completion.classifier import GroupVotes, LandmarkClassifier, References
 from hgld.completion.inputs import CompleteConfig, CompletionFiles, CompletionInputs, read_completion_inputs
-from hgld.compute.conformal import Items, SetQuality, measure_sets, sets_by_level
 from hgld.compute.resampling import wilson
 from hgld.errors import InputError
-from hgld.figures.coverage import CoverageCurve, SuggestionOutcomes, draw_coverage
+from hgld.figures.coverage import CoverageCurve, draw_coverage
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder, local_checkpoint
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
@@ -41,6 +40,8 @@ STAGE = Stage(
 _THRESHOLDS = (0.9, 0.8, 0.7, 0.6, 0.5)
 
 N_FOLDS = 10
+#: Number of bins of the calibration error.
+_N_BINS = 10
 #: Scores from which proposals are taken, in tables and pictures.
 THRESHOLDS = (0.0, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
@@ -119,15 +120,6 @@ def propose(
     votes = classifier.vote(classified) if len(classified) else None
     scores = classifier.scores(votes) if votes is not None else np.zeros(0)
     table = _completed_table(inputs, classifier.references, votes, scores)
-    if config.coverage is not None:
-        sets: list[list[dict[str, Any]]] = [[] for _ in unknown]
-        if votes is not None:
-            found = sets_by_level(
-                classifier.probabilities(votes), classifier.calibrated_on, config.coverage, inputs.levels
-            )
-            for landmark, row in zip(votes.landmark.tolist(), found, strict=True):
-                sets[landmark - inputs.n_labelled] = row
-        table = table.append_column("prediction_sets", pa.array(sets, tables.PREDICTION_SETS))
     return table, CompleteSummary(
         landmarks=len(unknown),
         proposed=len(scores),
@@ -216,12 +208,10 @@ class CompletionQuality:
     root_right: Booleans
     baseline: tuple[float, float]
     misses: Sequence[tuple[str, str, int]]
-    sets: Sequence[SetQuality] = ()
 
     def calibration_error(self) -> float:
-        """Return the expected calibration error of the scores, as for suggestions."""
-        nothing = np.zeros(len(self.score), bool)
-        return SuggestionOutcomes("", self.score, self.group_right, dropped=nothing).calibration_error()
+        """Return the expected calibration error of the scores."""
+        return calibration_error(self.score, self.group_right)
 
     def accepted(self, threshold: float) -> AcceptedProposals:
         """Return the accuracy of the proposals of at least this score."""
@@ -274,7 +264,7 @@ def hide_and_propose(
     """
     labelled = inputs.labelled_with_photographs()
     roots = np.unique(np.array(inputs.roots), return_inverse=True)[1]
-    landmarks, choices, scores, frequent, folds = [], [], [], [], []
+    landmarks, choices, scores, frequent = [], [], [], []
     samples = [config.sample(np.setdiff1d(labelled, hidden)) for hidden in parts]
     progress, load = progress or NoProgress(), cache(load)
     progress.start(sum(map(inputs.count_photographs, [*parts, *samples])))
@@ -287,8 +277,6 @@ def hide_and_propose(
         landmarks.append(votes.landmark)
         choices.append(votes.choices()[:, 0])
         scores.append(classifier.scores(votes))
-        truth = inputs.groups[votes.landmark]
-        folds.append((Items(classifier.probabilities(votes), truth), classifier.calibrated_on))
         groups = inputs.groups[np.setdiff1d(labelled, hidden)]
         common = np.bincount(groups).argmax(), np.bincount(roots[groups]).argmax()
         frequent.append(np.tile(common, (len(hidden), 1)))
@@ -305,8 +293,26 @@ def hide_and_propose(
         root_right=roots[choice] == roots[truth],
         baseline=tuple((np.concatenate(frequent) == np.stack([truth, roots[truth]], axis=1)).mean(axis=0).tolist()),
         misses=[(*pair, count) for pair, count in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))],
-        sets=[] if config.coverage is None else measure_sets(folds, config.coverage, inputs.levels),
     )
+
+
+def calibration_error(score: Floats, right: Booleans) -> float:
+    """Return the expected calibration error: the gap between mean score and accuracy, averaged over bins of scores.
+
+    The bins have equal width, and count as often as they have scores.
+
+    Args:
+        score: float64, shape (n,); 0 to 1.
+        right: bool, shape (n,); whether the answer with the score is right.
+
+    >>> calibration_error(np.array([1.0, 1.0]), np.array([True, False]))
+    0.5
+    """
+    bins = np.minimum((score * _N_BINS).astype(np.int64), _N_BINS - 1)
+    score_sums, right_sums = np.zeros(_N_BINS), np.zeros(_N_BINS)
+    np.add.at(score_sums, bins, score)
+    np.add.at(right_sums, bins, right)
+    return float(np.abs(score_sums - right_sums).sum() / len(bins))
 
 
 def _share_and_interval(right: Booleans) -> tuple[float, float, float]:

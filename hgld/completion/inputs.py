@@ -14,7 +14,6 @@ import torch
 
 from hgld import tables
 from hgld.arrays import Booleans, Integers
-from hgld.compute.conformal import check_coverage
 from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, require_at_least, require_choice
 from hgld.io.columns import preview
@@ -44,8 +43,6 @@ class CompleteConfig:
         calibration_landmarks: Maximum number of labelled landmarks to calibrate scores on, or to evaluate.
         seed: Seed of the choice of these landmarks.
         device: Torch device: cpu, cuda or cuda:N.
-        coverage: Add, or measure, sets of groups and of roots that hold the right one with this probability, such as
-            0.95; calibrated like the scores. Default: no sets.
     """
 
     method: Method = "neighbours"
@@ -55,7 +52,6 @@ class CompleteConfig:
     calibration_landmarks: int = 5000
     seed: int = 0
     device: str = "cpu"
-    coverage: float | None = None
 
     def __post_init__(self) -> None:
         require_choice(Method, method=self.method)
@@ -66,7 +62,6 @@ class CompleteConfig:
                 f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "
                 f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
             )
-        check_coverage(self.coverage)
         usable_device(self.device)
 
     def sample(self, labelled: Integers) -> Integers:
@@ -85,8 +80,9 @@ class CompleteConfig:
             "seed": self.seed,
             "device": self.device.partition(":")[0],  # the last bits depend on it
         }
-        values |= {"encoder": self.encoder} if self.method == "zero-shot" else {}
-        return values | ({} if self.coverage is None else {"coverage": self.coverage})
+        if self.method == "zero-shot":
+            values["encoder"] = self.encoder
+        return values
 
 
 @dataclass(frozen=True)
@@ -196,11 +192,6 @@ class CompletionInputs:
     def n_labelled(self) -> int:
         """Number of labelled landmarks."""
         return len(self.groups)
-
-    @property
-    def levels(self) -> dict[str, Sequence[str]]:
-        """Name and root of each group."""
-        return {"group": self.group_names, "root": self.roots}
 
     def names(self) -> list[str]:
         """Return the name of each labelled landmark, such as ``train/161``."""

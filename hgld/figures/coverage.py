@@ -1,6 +1,6 @@
-"""Figures of scores by which answers are accepted: risk and accuracy over coverage, calibration, detection.
+"""Figures of scores by which answers are accepted: risk and accuracy over coverage, detection.
 
-Rejection scores accept answers to queries; scores of suggestions, groups of labels and of landmarks.
+Rejection scores accept answers to queries; scores of proposals, groups of landmarks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.resampling import wilson
-from hgld.figures.style import FAINT, INK, LIGHT, LINES, legend_below, make_axes, make_figure, open_axes, save
+from hgld.figures.style import FAINT, INK, LINES, legend_below, make_axes, make_figure, open_axes, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -164,97 +164,6 @@ def _area_text(curve: RiskCoverageCurve) -> str:
         return f"{curve.area:.3f}"
     low, high = curve.interval
     return f"{curve.area:.3f} [{low:.3f}, {high:.3f}]"
-
-
-N_BINS = 10
-_RIGHT, _WRONG, _DROPPED = LIGHT[4], LIGHT[2], "#c4cad0"
-
-
-@dataclass(frozen=True)
-class SuggestionOutcomes:
-    """First suggestions compared with the decisions on n labels.
-
-    Args:
-        title: Name of these suggestions.
-        score: float64, shape (n,); score of the first suggestion.
-        right: bool, shape (n,); whether annotators chose this group.
-        dropped: bool, shape (n,); whether annotators dropped the label.
-    """
-
-    title: str
-    score: NDArray[np.float64]
-    right: NDArray[np.bool_]
-    dropped: NDArray[np.bool_]
-
-    def bins(self) -> NDArray[np.int64]:
-        """Return the bin of each score, of ``N_BINS`` bins of equal width."""
-        return np.minimum((self.score * N_BINS).astype(np.int64), N_BINS - 1)
-
-    def calibration_error(self) -> float:
-        """Return the expected calibration error: the gap between mean score and accuracy, averaged over the bins."""
-        bins = self.bins()
-        sums = np.zeros((2, N_BINS))
-        for row, values in zip(sums, (self.score, self.right), strict=True):
-            np.add.at(row, bins, values)
-        return float(np.abs(sums[0] - sums[1]).sum() / len(bins))
-
-
-def draw_reliability(path: Path, runs: Sequence[SuggestionOutcomes]) -> None:
-    """Draw reliability diagrams and histograms of scores side by side.
-
-    Calibrated scores lie on the diagonal; bars are 95 % Wilson intervals.
-    """
-    figure = make_figure(4.6 * len(runs), 6, layout="constrained")
-    axes = figure.subplots(2, len(runs), sharex=True, sharey="row", squeeze=False, height_ratios=(5, 3))
-    for (upper, lower), run in zip(axes.T, runs, strict=True):
-        upper.set_title(f"{run.title}: calibration error {run.calibration_error():.3f}", fontsize=10, color=INK)
-        _draw_accuracy(upper, run)
-        _draw_counts(lower, run)
-    axes[0, 0].set_ylabel("chosen by annotators")
-    axes[1, 0].set_ylabel("labels")
-    axes[1, 0].legend(frameon=False, fontsize=9, loc="upper center")
-    for lower in axes[1]:
-        lower.set_xlabel("score of the top suggestion")
-    for panel in axes.flat:
-        open_axes(panel)
-    save(figure, path)
-
-
-def _draw_accuracy(axes: Axes, run: SuggestionOutcomes) -> None:
-    bins = run.bins()
-    filled = np.unique(bins)
-    count = np.array([np.sum(bins == number) for number in filled])
-    accuracy = np.array([run.right[bins == number].mean() for number in filled])
-    score = np.array([run.score[bins == number].mean() for number in filled])
-    low, high = wilson(accuracy, count)
-    axes.plot([0, 1], [0, 1], color=FAINT, linewidth=1, linestyle="--")
-    axes.errorbar(
-        score,
-        accuracy,
-        yerr=np.stack([accuracy - low, high - accuracy]),
-        fmt="o",
-        color=LIGHT[0],
-        markersize=5,
-        capsize=2,
-    )
-    for x, y, labels in zip(score, accuracy, count, strict=True):
-        offset = (6, 4) if y < 0.5 else (6, -11)
-        axes.annotate(f"{labels:,}", (x, y), offset, textcoords="offset points", fontsize=8, color=FAINT)
-    axes.set_xlim(0, 1.06)
-    axes.set_ylim(-0.03, 1.03)
-
-
-def _draw_counts(axes: Axes, run: SuggestionOutcomes) -> None:
-    wrong = ~run.right & ~run.dropped
-    outcomes = {"right": (run.right, _RIGHT), "wrong": (wrong, _WRONG), "dropped": (run.dropped, _DROPPED)}
-    axes.hist(
-        [run.score[selected] for selected, _ in outcomes.values()],
-        bins=np.linspace(0, 1, N_BINS + 1).tolist(),
-        stacked=True,
-        color=[colour for _, colour in outcomes.values()],
-        label=list(outcomes),
-        rwidth=0.9,
-    )
 
 
 #: Accuracies of fewer proposals are not drawn.

@@ -8,4 +8,3 @@ from .encoders import TextEncoder as TextEncoder
 from .encoders import load_encoder as load_encoder
 from .suggest import find_suggestion_files as find_suggestion_files
 from .suggest import suggest_file as suggest_file
-from .suggestion_quality import evaluate_suggestions as evaluate_suggestions

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +33,6 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.arrays import Floats, Integers
-from hgld.compute.conformal import Items, check_coverage, sets_by_level
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, vectors_of_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
@@ -42,7 +41,7 @@ from hgld.labels.machine_answers import Answer, answer_files, read_answers
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage
-from hgld.taxonomy.decisions import DROP, Decision, DecisionIndex, read_surviving_decisions, write_decisions
+from hgld.taxonomy.decisions import Decision, read_surviving_decisions, write_decisions
 from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
 
 STAGE = Stage(
@@ -144,11 +143,6 @@ class SuggestionInputs:
             compare_names=not has_vocabulary(self.groups),
         )
 
-    def decided(self, decisions: Iterable[Decision]) -> list[Decision | None]:
-        """Return the decision on each label; None for undecided ones and those that are ``unsure``."""
-        index = DecisionIndex(row for row in decisions if row.decision != "unsure")
-        return [index.find(*label) for label in zip(self.labels.ids, self.labels.texts, strict=True)]
-
 
 @dataclass(frozen=True)
 class SuggestSummary:
@@ -171,7 +165,6 @@ def suggest_file(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
     decisions: Sequence[Path] = (),
-    coverage: float | None = None,
     answers: Path | None = None,
     force: bool = False,
     progress: Progress | None = None,
@@ -188,8 +181,6 @@ def suggest_file(
         vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated. Default:
             annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
         decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last decision counts.
-        coverage: Add sets of groups, and of the names above them, that hold the right one with this probability,
-            such as 0.95; calibrated on ``decisions``. Default: no sets.
         answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too;
             each model's are written to MODEL.machine.csv beside the output, for hgld agreement. Default: none.
         force: Run although the output is up to date.
@@ -200,16 +191,12 @@ def suggest_file(
         The numbers of labels and suggestions, or None if ``out`` was up to date.
 
     Raises:
-        InputError: A file is missing or invalid, a label has no embedding, or too few labels are decided for sets.
-        ConfigurationError: The encoder of the label embeddings needs a package that is not installed, or the coverage
-            is not between 0 and 1 or given without decisions.
+        InputError: A file is missing or invalid, or a label has no embedding.
+        ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
     """
-    check_coverage(coverage)
-    if coverage is not None and not decisions:
-        raise ConfigurationError("`coverage` is calibrated on decided labels; give them as `decisions`")
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
     bare = tables.read_table(clusters, tables.CLUSTERS)
-    bare = bare.select([name for name in bare.column_names if name not in (*_SUGGESTION_COLUMNS, "prediction_sets")])
+    bare = bare.select([name for name in bare.column_names if name not in _SUGGESTION_COLUMNS])
     previous = tables.read_provenance(clusters)
     ids, texts = (bare[name].to_pylist() for name in ("label_id", "label"))
     answered = [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
@@ -222,9 +209,6 @@ def suggest_file(
         latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
         suggestions = add_answers(suggest_groups(inputs, latest.values()), answered)
         table = _with_suggestions(bare, suggestions)
-        if coverage is not None:
-            sets = suggest_sets(inputs, latest.values(), coverage)
-            table = table.append_column("prediction_sets", pa.array(sets, tables.PREDICTION_SETS))
         for path, rows in answered_by_file.items():
             write_decisions(path, rows)
         return [table], _summarise(inputs.landmarks, suggestions, latest.values(), answered_by_file)
@@ -242,7 +226,6 @@ def suggest_file(
         },
         # Of the values alone, since the table may be replaced by the same one with suggestions.
         digests={"clusters": hashlib.sha256(json.dumps(bare.to_pydict()).encode()).hexdigest()},
-        parameters={} if coverage is None else {"coverage": coverage},
         further_files=[*answered_by_file],
         before=previous.before if previous.command == STAGE.name else previous,
         force=force,
@@ -380,43 +363,6 @@ def add_answers(suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[A
         kept = list(answered_first.values())[: max(MAX_SUGGESTIONS, len(best))]
         merged.append(sorted(kept, key=lambda each: -each.score))
     return merged
-
-
-def suggest_sets(
-    inputs: SuggestionInputs, decisions: Collection[Decision], coverage: float
-) -> list[list[dict[str, Any]]]:
-    """Return sets of groups for every label, and of the names above them, that hold what is decided.
-
-    They are calibrated on the decided labels, whose scores come from the decisions on the other labels, as those of
-    undecided labels come from the decisions on all others. A dropped label is in the group ``(drop)``.
-
-    Args:
-        decisions: Decisions, which should be on labels that are as likely to be difficult as the others.
-        coverage: Probability that a set holds the group or name that is decided.
-    """
-    scores = scores_with_drop(score_groups(inputs.evidence(decisions)))
-    truth = inputs.decided(decisions)
-    return sets_by_level(scores, decided_items(inputs, scores, truth), coverage, level_names(inputs.groups))
-
-
-def scores_with_drop(scores: Floats) -> Floats:
-    """Return the scores of the groups with that of no group in one column more, so that they add up to 1."""
-    return np.concatenate([scores, 1 - scores.sum(axis=1, keepdims=True)], axis=1)
-
-
-def decided_items(inputs: SuggestionInputs, scores: Floats, truth: Sequence[Decision | None]) -> Items:
-    """Return the scores of the decided labels and the columns of their groups, given the decision on each label."""
-    columns = {group.key: number for number, group in enumerate(inputs.groups)}
-    decided = {row: decision.group for row, decision in enumerate(truth) if decision is not None}
-    classes = [len(columns) if group is None else columns[group] for group in decided.values()]
-    return Items(scores[list(decided)], np.array(classes, np.int64))
-
-
-def level_names(groups: Sequence[Group]) -> dict[str, list[str]]:
-    """Return by level the key of each group, or the name above it, and ``(drop)``."""
-    group, *above = groups[0].levels
-    names = {level: [each.path[number] for each in groups] for number, level in enumerate(above, 1)}
-    return {level: [*row, DROP] for level, row in {group: [each.key for each in groups], **names}.items()}
 
 
 def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]]) -> pa.Table:

@@ -61,15 +61,6 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionSet:
-    """Names of a level, of groups the keys, one of which is decided with the probability ``coverage``; best first."""
-
-    level: str
-    coverage: float
-    members: Sequence[str]
-
-
-@dataclass(frozen=True, slots=True)
 class ReviewLabel:
     """A label to decide on, as an annotator sees it.
 
@@ -79,7 +70,6 @@ class ReviewLabel:
         landmarks: Number of landmarks with the label, both splits together.
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
-        prediction_sets: Sets with a promise, for each level from the groups to the root; empty if there are none.
         opinions: Decisions of other annotators, one of each, if these are to be adjudicated.
     """
 
@@ -93,7 +83,6 @@ class ReviewLabel:
     examples: tuple[str, ...]
     suggested_group: str
     suggestions: tuple[Candidate, ...] = ()
-    prediction_sets: tuple[PredictionSet, ...] = ()
     opinions: tuple[Candidate, ...] = ()
 
 
@@ -119,7 +108,6 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
             examples=tuple(examples.get(row["label_id"], ())),
             suggested_group=row["suggested_group"] or "",
             suggestions=_suggestions(row),
-            prediction_sets=tuple(PredictionSet(**each) for each in row.get("prediction_sets", ())),
         )
         for row in clusters.to_pylist()
     ]

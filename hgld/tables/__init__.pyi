@@ -27,7 +27,6 @@ from .schemas import LABEL_SOURCES as LABEL_SOURCES
 from .schemas import MANIFEST as MANIFEST
 from .schemas import NEAREST as NEAREST
 from .schemas import PHOTOGRAPHS as PHOTOGRAPHS
-from .schemas import PREDICTION_SETS as PREDICTION_SETS
 from .schemas import REMOVED as REMOVED
 from .schemas import SCRAPED as SCRAPED
 from .schemas import SPLITS as SPLITS

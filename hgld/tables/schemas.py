@@ -68,9 +68,6 @@ SUGGESTIONS = _structs(group=_TEXT, score=pa.float32(), reason=_TEXT)
 #: Labelled landmarks, as in ``train/161``, or labels that are most similar to a landmark's photographs, best first:
 #: the name, its group and the highest cosine similarity of a photograph.
 NEAREST = _structs(name=_TEXT, group=_TEXT, similarity=pa.float32())
-#: Sets of names, best first, that hold the true one with the probability ``coverage`` (0 to 1); one for each level,
-#: finest first.
-PREDICTION_SETS = _structs(level=_TEXT, coverage=_REAL, members=TEXTS)
 #: Fixed-size list of any length: the encoder decides it.
 _EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
 
@@ -381,14 +378,6 @@ CLUSTERS = TableSpec(
         ),
     ],
     key=("label_id",),
-    optional_columns=[
-        column(
-            "prediction_sets",
-            PREDICTION_SETS,
-            "Sets that hold the group decided, and the names above it, with a probability, best first: level, "
-            "coverage, members (of groups the keys; ``(drop)`` for dropped). From ``hgld suggest --coverage``.",
-        ),
-    ],
 )
 
 HIERARCHY = TableSpec(
@@ -457,14 +446,6 @@ COMPLETED = TableSpec(
         ),
     ],
     key=("split", "landmark_id"),
-    optional_columns=[
-        column(
-            "prediction_sets",
-            PREDICTION_SETS,
-            "Sets that hold the right group and root with a probability, best first: level, coverage, members; none "
-            "for a landmark without photographs. From ``hgld complete --coverage``.",
-        ),
-    ],
 )
 
 IMAGES = TableSpec(

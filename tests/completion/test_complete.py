@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
@@ -16,7 +15,13 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.completion import classifier
 from hgld.completion.classifier import GroupVotes, References, fit_calibration, vote
-from hgld.completion.complete import CompleteSummary, complete_file, evaluate_completion, hide_and_propose
+from hgld.completion.complete import (
+    CompleteSummary,
+    calibration_error,
+    complete_file,
+    evaluate_completion,
+    hide_and_propose,
+)
 from hgld.completion.inputs import (
     CompleteConfig,
     CompletionFiles,
@@ -245,7 +250,6 @@ def test_one_group_gives_the_score_of_the_rule_of_succession(tmp_path: Path) -> 
         ({"reasons": ["unlabelled", "dropped"]}, "`reasons` is dropped"),
         ({"method": "guess"}, '`method` is "guess"'),
         ({"calibration_landmarks": 5}, "`calibration_landmarks` is 5"),
-        ({"coverage": 1.0}, "`coverage` is 1.0"),
         ({"device": "cuda:99"}, 'device "cuda:99" cannot be used'),
     ],
 )
@@ -256,13 +260,13 @@ def test_settings_out_of_range_are_refused(values: dict[str, object], message: s
 
 def test_hidden_groups_do_not_reach_their_proposals(tmp_path: Path) -> None:
     landmarks = labelled_landmarks(40, noise=0.8)
-    config = CompleteConfig(coverage=0.9)
+    config = CompleteConfig()
 
     def hidden_half(groups: list[str | None]) -> tuple[list[bool], list[float]]:
         changed = [replace(landmark, group=group) for landmark, group in zip(landmarks, groups, strict=True)]
         files = write_landmarks(tmp_path, changed)
         quality = hide_and_propose(read_completion_inputs(files, config.reasons), config, [hidden])
-        return quality.group_right.tolist(), [*quality.score, *(each.size for each in quality.sets)]
+        return quality.group_right.tolist(), quality.score.tolist()
 
     hidden = np.arange(0, 40, 2)
     truth = [landmark.group for landmark in landmarks]
@@ -291,6 +295,19 @@ def test_quality_counts_what_is_accepted(tmp_path: Path) -> None:
     assert sum(count for _, _, count in quality.misses) == 90 - quality.group_right.sum()
 
 
+@pytest.mark.parametrize(
+    ("score", "right", "error"),
+    [
+        ([1.0, 0.0], [True, False], 0.0),
+        ([1.0, 1.0], [True, False], 0.5),
+        ([0.75, 0.75, 0.75, 0.75], [True, True, True, False], 0.0),
+        ([0.95, 0.25], [True, True], (0.05 + 0.75) / 2),
+    ],
+)
+def test_calibration_error_of_small_examples(score: list[float], right: list[bool], error: float) -> None:
+    assert calibration_error(np.array(score), np.array(right)) == pytest.approx(error)
+
+
 def test_the_command_proposes_and_evaluates(files: CompletionFiles, tmp_path: Path) -> None:
     def run(*options: object) -> str:
         images = [item for path in files.images for item in ("--images", path)]
@@ -303,19 +320,7 @@ def test_the_command_proposes_and_evaluates(files: CompletionFiles, tmp_path: Pa
         "3 of 4 landmarks without a group have a proposal, from 6 photographs; 1 have no photographs\n"
     )
     assert run("-o", out) == f"{out}: up to date\n"
-    assert run("-o", out, "--coverage", 0.9) == printed
-    sets = {
-        key: {each["level"]: each["members"] for each in row["prediction_sets"]}
-        for key, row in proposals(out).items()
-    }
-    assert sets == {
-        ("index", 100): {"group": ["bridge"], "root": ["human-made"]},
-        ("train", 100): {"group": ["lake"], "root": ["natural"]},
-        ("train", 101): {},
-        ("train", 102): {"group": ["church"], "root": ["human-made"]},
-    }
-    printed = run("-o", tmp_path / "quality.parquet", "--evaluate", "--coverage", 0.9)
-    assert "sets   hold the right one  mean size\ngroup              " in printed
+    printed = run("-o", tmp_path / "quality.parquet", "--evaluate")
     assert printed.startswith("45 labelled landmarks with photographs, a 10th of them hidden at a time\n")
     assert (tmp_path / "quality.coverage.png").is_file()
     assert not (tmp_path / "quality.parquet").exists()
@@ -406,16 +411,6 @@ def votes_by_hand(
             similarities[item] = max(similarities.get(item, -1.0), -score)
     order = {landmark: sorted(items, key=lambda item: (-items[item], item))[:5] for landmark, items in best.items()}
     return votes, order
-
-
-def test_groups_without_votes_are_as_likely_as_they_are_frequent() -> None:
-    votes = np.array([[2.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
-    result = GroupVotes(np.arange(2), np.array([3, 1]), votes, np.zeros(2), pd.DataFrame())
-    expected = [[2.5 / 4, 1.2 / 4, 0.3 / 4, 0], [0.5, 0.2, 0.3, 0]]
-    np.testing.assert_allclose(result.probabilities(np.array([5, 2, 3, 0])), expected)
-    np.testing.assert_allclose(
-        result.probabilities(np.array([[5, 2, 3, 0], [4, 2, 3, 0]]))[1], [4 / 9, 2 / 9, 3 / 9, 0]
-    )
 
 
 @pytest.mark.parametrize("are_landmarks", [True, False])

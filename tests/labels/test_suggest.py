@@ -1,4 +1,3 @@
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from hgld.labels.suggest import (
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
-    level_names,
     score_groups,
     suggest_file,
     suggest_groups,
@@ -321,39 +319,6 @@ def test_suggestions_are_added_to_the_clusters_in_place(run: Run, clusters: Path
     assert "pond" in run.encoder.asked  # type: ignore[attr-defined]
 
 
-def test_every_level_of_a_tree_has_names() -> None:
-    levels = ("genus", "family", "order")
-    groups = [
-        Group("Larus", "Charadriiformes", "", key="gull", between=("Laridae",), levels=levels),
-        Group("Corvus", "Passeriformes", "", between=("Corvidae",), levels=levels),
-    ]
-    assert level_names(groups) == {
-        "genus": ["gull", "Corvus", "(drop)"],
-        "family": ["Laridae", "Corvidae", "(drop)"],
-        "order": ["Charadriiformes", "Passeriformes", "(drop)"],
-    }
-
-
-def test_sets_are_calibrated_on_decided_labels(run: Run, clusters: Path, tmp_path: Path) -> None:
-    decisions = tmp_path / "ada.csv"
-    # A viaduct that is dropped although a bridge is suggested; decisions that are unsure do not count.
-    rows = [decision("Q23397", "lake", "lake"), decision("Q1", "stone viaduct", None)]
-    write_decisions(decisions, [*rows, replace(decision("Q4", "rain shed", "lake"), decision="unsure")])
-    run(decisions=[decisions], coverage=0.6)
-    result = read(clusters)
-    for row in result.values():
-        group, root = row["prediction_sets"]
-        assert (group["level"], group["coverage"], root["level"]) == ("group", 0.6, "root")
-        assert group["members"][0] in (row["suggested_group"], "(drop)"), "the best comes first"
-    # Both decided labels count for so few: the set of the viaduct holds what was decided against its suggestion.
-    assert result["stone viaduct"]["prediction_sets"][0]["members"] == ["bridge", "(drop)"]
-    assert result["stone viaduct"]["prediction_sets"][1]["members"] == ["human-made", "(drop)"]
-    assert run(decisions=[decisions], coverage=0.6) is None
-    assert run(decisions=[decisions], coverage=0.5) is not None
-    assert run(decisions=[decisions]) is not None
-    assert "prediction_sets" not in tables.read_table(clusters, tables.CLUSTERS).column_names
-
-
 @pytest.mark.parametrize("in_place", [True, False])
 def test_suggest_reruns_only_after_a_change(run: Run, clusters: Path, tmp_path: Path, in_place: bool) -> None:
     out = clusters if in_place else tmp_path / "suggested.parquet"
@@ -420,21 +385,3 @@ def test_suggest_command(clusters: Path, tmp_path: Path) -> None:
     assert run_hgld(*command, "--decisions", decisions).stdout.endswith(f"{clusters}\n")
     assert run_hgld(*command, "--decisions", decisions).stdout == f"{clusters}: up to date\n"
     assert read(clusters)["stone viaduct"]["suggested_group"] == "bridge"
-
-    before = clusters.read_bytes()
-    evaluated = run_hgld(*command, "--evaluate", decisions)
-    assert "1 labels of 2 landmarks assigned to a group, 1 labels of 1 landmarks dropped" in evaluated.stdout
-    assert evaluated.stdout.endswith(f"\n{tmp_path / 'clusters.reliability.png'}\n")
-    assert (tmp_path / "clusters.reliability.png").is_file()
-    assert clusters.read_bytes() == before
-
-    assert "omit --decisions" in run_hgld(*command, "--evaluate", decisions, "--decisions", decisions, code=1).stderr
-
-    sets = run_hgld(*command, "--evaluate", decisions, "--coverage", "0.4")
-    assert re.search(r"  sets   hold the right one  mean size\n  group +[0-9.]+% ", sets.stdout), sets.stdout
-    for options, problem in (
-        (["--coverage", "0.95"], "--coverage is calibrated on decided labels; give them as --decisions"),
-        (["--coverage", "95", "--decisions", str(decisions)], "--coverage is 95.0; expected between 0 and 1"),
-        (["--coverage", "0.95", "--decisions", str(decisions)], "19 known groups or more, and there are 2; decide"),
-    ):
-        assert problem in run_hgld(*command, *options, code=1).stderr

@@ -15,13 +15,10 @@ from hgld.review.labels import Candidate, ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import ReviewSession, candidates_digest
 from hgld.review.state import Event
-from hgld.taxonomy.decisions import DROP
 from hgld.taxonomy.groups import Group
 
 #: Number of photographs beside the card.
 N_PHOTOGRAPHS = 6
-#: Largest number of names in a set that the card shows.
-_MAX_NAMES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +65,7 @@ def label_view(
 
     ``seen`` is what a form sends back of the label, see :class:`SeenLabel`. ``certainties`` has ``sure``, ``likely``
     or ``unlikely`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the query of an
-    address; in the list of the label's cluster it is empty, and ``cluster`` is None. ``prediction_set`` has names,
-    one of which is right with the probability behind them; it is empty where there are many.
+    address; in the list of the label's cluster it is empty, and ``cluster`` is None.
     """
     label_id, version, candidates = label.label_id, session.version(label.label_id), session.candidates(label, groups)
     query = view.query if view is not None and view.cluster is None else ""
@@ -90,7 +86,6 @@ def label_view(
         "parents": label.parents,
         "examples": [example_link(title) for title in label.examples],
         "candidates": _candidate_views(candidates, label, groups),
-        "prediction_set": "" if session.blind or label.opinions else _prediction_set(session, label, groups),
         "has_opinions": bool(label.opinions),
         "cluster": cluster,
         "cluster_name": "" if cluster is None else session.cluster_name(cluster),
@@ -119,18 +114,6 @@ def _candidate_views(
     by_annotator = {view.annotator: view for view in views}
     annotators = [opinion.annotator for opinion in label.opinions]
     return [by_annotator.get(annotator, DecisionView(None, annotator=annotator)) for annotator in annotators]
-
-
-def _prediction_set(session: ReviewSession, label: ReviewLabel, groups: Mapping[str, Group]) -> str:
-    """Return the set of the finest level that has few names, and leaves some of the level out; empty if none does."""
-    for number, each in enumerate(label.prediction_sets):
-        keys = map(session.survivor, each.members) if number == 0 else each.members
-        names = [*dict.fromkeys(groups[key].name if number == 0 and key in groups else key for key in keys)]
-        level = {name for group in groups.values() for name in group.path[number : number + 1]}
-        if len(names) <= _MAX_NAMES and not level <= {*names}:
-            names = ["drop" if name == DROP else name for name in names]
-            return f"{' or '.join(filter(None, [', '.join(names[:-1]), names[-1]]))} ({100 * each.coverage:g} %)"
-    return ""
 
 
 def _percent(score: float | None) -> str:
