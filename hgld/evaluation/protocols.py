@@ -1,7 +1,7 @@
 """Retrieval protocols, from the contents of input files to tasks; GLDv2's two have modules of their own.
 
-By labels alone: leave-one-out, and retrieval with queries against a gallery of their own; texts, templates of faces,
-DyML, ROxford and RParis, ILIAS. A protocol is an
+By labels alone: leave-one-out, and retrieval with queries against a gallery of their own; texts, DyML, ROxford
+and RParis, ILIAS. A protocol is an
 :class:`~hgld.evaluation.evaluation_files.EvaluationProtocol`, and a line in
 :data:`hgld.evaluation.settings.PROTOCOLS`.
 """
@@ -9,7 +9,7 @@ DyML, ROxford and RParis, ILIAS. A protocol is an
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hgld.arrays import Floats, Integers
+from hgld.arrays import Integers
 from hgld.datasets.image_labels import ImageLabels
 from hgld.datasets.readers.fine_grained import read_test_set
 from hgld.datasets.readers.landmarks import (
@@ -163,103 +163,6 @@ TEXTS = EvaluationProtocol(
     inputs=(InputSet(("query_embeddings", "gallery_embeddings", "labels"), ("label_separator", "split")),),
     build_tasks=lambda inputs: text_tasks(inputs.queries, inputs.gallery, inputs.gallery_labels()),
     descriptions={"query_embeddings": "the texts, see hgld embed-texts"},
-)
-
-
-#: Embeddings read at once: 64 MB as float64 where vectors have 2,048 numbers.
-_BLOCK = 4096
-
-
-def sum_directions(vectors: Tensor, groups: Integers, n_groups: int) -> Floats:
-    """Return the sum of the L2-normalised vectors of each group; vectors are read in blocks.
-
-    Args:
-        vectors: float, shape (n, d); may be memory-mapped.
-        groups: int64, shape (n,); position of the group of each vector, -1 for vectors of none, which are not read.
-
-    Returns:
-        float64, shape (n_groups, d).
-
-    >>> vectors = torch.tensor([[2.0, 0.0], [0.0, 3.0], [0.0, 0.0], [9.0, 9.0]])
-    >>> sum_directions(vectors, np.array([0, 0, 0, -1]), 1)  # zeros have no direction
-    array([[1., 1.]])
-    """
-    sums = np.zeros((n_groups, vectors.shape[1]))
-    selected = np.flatnonzero(groups >= 0)
-    for start in range(0, len(selected), _BLOCK):
-        rows = selected[start : start + _BLOCK]
-        np.add.at(sums, groups[rows], normalised(vectors[torch.from_numpy(rows)].double().numpy()))
-    return sums
-
-
-def normalised(vectors: Floats) -> Floats:
-    """Return vectors divided by their length; those of zeros stay as they are."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(vectors / np.where(lengths == 0, 1, lengths))
-
-
-def average_labels(images: Embeddings, labels: ImageLabels) -> tuple[Embeddings, ImageLabels]:
-    """Average embeddings by the labels of all levels but the coarsest, level by level, as for faces.
-
-    All levels but the coarsest say what is averaged: embeddings of the same medium, then of the same template. The
-    coarsest, the subject, says what is relevant. Every embedding and every average is L2-normalised before it is
-    averaged further, as in the published evaluation of templates (``standard_evaluation/ijb_evaluation.py`` of
-    github.com/ox-vgg/vgg_face2). With the levels medium and subject, each medium is ranked against all others: the
-    protocol of Smooth-AP for IJB-C (Brown et al., ECCV 2020, Sec. 5.1), in which the frames of a video are one
-    instance.
-
-    Args:
-        images: Embeddings; those without labels are left out.
-        labels: Labels of at least two levels.
-
-    Returns:
-        The averages, of length 1, and their labels at the coarsest level. Their ids are the names of their labels at
-        the level below.
-
-    Raises:
-        ConfigurationError: There is only one level.
-    """
-    if len(labels.level_names) < 2:
-        raise ConfigurationError(
-            f"the labels have the level {labels.level_names[0]} alone; expected at least two, such as medium and "
-            "subject, or choose another `protocol`"
-        )
-    rows = np.flatnonzero(labels.labelled)
-    vectors, matrix = images.vectors, labels.labels
-    names: list[str] = []
-    for column in range(len(labels.level_names) - 1):
-        classes, first, groups = np.unique(matrix[rows, column], return_index=True, return_inverse=True)
-        positions = np.full(len(matrix), -1)
-        positions[rows] = groups
-        vectors = torch.from_numpy(normalised(sum_directions(vectors, positions, len(classes))).astype(np.float32))
-        matrix = matrix[rows[first]]
-        rows = np.arange(len(classes))
-        known: Mapping[int, str] = labels.names[column] if labels.names else {}
-        names = [known.get(label, str(label)) for label in classes.tolist()]
-    averages = Embeddings(vectors, TextArray(names), None, images.path)
-    coarsest = ImageLabels(matrix[:, -1:], labels.level_names[-1:], np.ones(len(matrix), np.bool_), labels.names[-1:])
-    return averages, coarsest
-
-
-def _template_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
-    if inputs.queries is inputs.gallery:
-        task = labelled_leave_one_out(*average_labels(inputs.gallery, inputs.gallery_labels()))
-    else:
-        both = zip((inputs.queries, inputs.gallery), inputs.labels(), strict=True)
-        queries, gallery = (average_labels(images, labels) for images, labels in both)
-        task = labelled_retrieval(*queries, *gallery)
-    counts = {**task.counts, "images": len(inputs.gallery)}
-    return [replace(task, name="templates", metrics=("AP", "R@1"), counts=counts)]
-
-
-TEMPLATES = EvaluationProtocol(
-    name="templates",
-    inputs=(
-        InputSet(("embeddings", "labels")),
-        InputSet(("query_embeddings", "gallery_embeddings", "labels"), ("query_labels",)),
-    ),
-    build_tasks=_template_tasks,
-    descriptions={"labels": "medium and subject, or medium, template and subject, such as a manifest"},
 )
 
 

@@ -15,7 +15,6 @@ PROTOCOLS = {
     "retrieval": "protocols:RETRIEVAL",
     "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
     "gldv2-recognition": "recognition:GLDV2_RECOGNITION",
-    "templates": "protocols:TEMPLATES",
     "texts": "protocols:TEXTS",
     "dyml": "protocols:DYML",
     "roxford": "protocols:ROXFORD",

@@ -151,8 +151,6 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "resnet34-pretrained": {**_RESNET50, "backbone": "resnet34.tv_in1k", "layer_norm": True},
     # CIFAR-10 and -100: resnet34 with the first layer of heat/ebm/create_backbone.py of heatood, from scratch
     "resnet34-small": {**_RESNET34, "small_images": True},
-    # faces: SE-ResNet-50 with 256 dimensions, senet50_256 of VGGFace2, here with the weights of ImageNet
-    "seresnet50-face": {"backbone": "legacy_seresnet50.in1k", "dim": 256},
     # H-GLDv2: resnet_101_LM.yaml of SupRank
     "resnet50-gem-pca": {"backbone": "resnet50.tv_in1k", **_GEM_PCA},
     "resnet101-gem-pca": {"backbone": "resnet101.tv_in1k", **_GEM_PCA},

@@ -123,18 +123,6 @@ def write_sfm120k() -> None:
     write_revisited()
 
 
-def write_faces() -> None:
-    """Write eight identities of VGGFace2 with four photographs each for training, and four for testing."""
-    root = Path("VGGFace2")
-    for split, identities in (("train", range(8)), ("test", range(8, 12))):
-        paths = [f"n{identity:06}/{number:04}_01.jpg" for identity in identities for number in range(1, 5)]
-        save_pictures(root, *(f"{split}/{path}" for path in paths))
-        (root / f"{split}_list.txt").write_text("".join(f"{path}\n" for path in paths))
-        boxes = [f'"{path.removesuffix(".jpg")}",4,2,12,10\n' for path in paths]
-        (root / "bb_landmark").mkdir(exist_ok=True)
-        (root / "bb_landmark" / f"loose_bb_{split}.csv").write_text("NAME_ID,X,Y,W,H\n" + "".join(boxes))
-
-
 def write_gldv1() -> None:
     root = Path("gldv1")
     images = [(f"{landmark:08x}{n:08x}", landmark) for landmark, n in images_of_classes(0, N_TRAIN + N_TEST)]
@@ -241,7 +229,6 @@ DATASETS: Mapping[str, Callable[[], None]] = {
     "dyml_animal": lambda: write_dyml(Path("dyml_animal")),
     "dyml_product": lambda: write_dyml(Path("dyml_product"), product=True),
     "dyml_vehicle": lambda: write_dyml(Path("dyml_vehicle")),
-    "faces": write_faces,
     "grocery": lambda: write_products(Path("data/grocery/images.csv"), Path("data/grocery")),
     "h-gldv2": write_h_gldv2,
     "in_shop": write_in_shop,

@@ -6,6 +6,7 @@ import re
 import signal
 import warnings
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -13,6 +14,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from pydantic import ValidationError
 
@@ -26,7 +29,8 @@ from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images
-from hgld.io.images import open_image
+from hgld.inspection.photos import images_of_manifest
+from hgld.io.images import box_inside, open_image
 from hgld.tables import Provenance
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.figures.test_thumbnails import encoded, png_header
@@ -102,6 +106,37 @@ def test_evaluation_transform_resizes_crops_and_normalises(tmp_path: Path) -> No
     image = input_of(dataset, 0)
     middle = [(value - mean) / std for value, mean, std in zip((0, 1, 0), settings.mean, settings.std, strict=True)]
     assert torch.allclose(image, torch.tensor(middle)[:, None, None].expand(3, 10, 10))
+
+
+@given(
+    box=st.tuples(st.floats(-20, 60), st.floats(-20, 40)),
+    width=st.floats(0, 80),
+    height=st.floats(0, 80),
+)
+def test_crops_are_the_pixels_of_the_box_inside_the_image(
+    box: tuple[float, float], width: float, height: float
+) -> None:
+    left, top = box
+    image = Image.fromarray(np.arange(40 * 60, dtype=np.int32).reshape(40, 60).astype(np.uint8))
+    columns = [n for n in range(60) if round(left) <= n < round(left + width)]
+    rows = [n for n in range(40) if round(top) <= n < round(top + height)]
+    edges = (left, top, left + width, top + height)
+    if not columns or not rows:
+        with pytest.raises(InputError, match="box outside the image"):
+            box_inside(edges, image)
+        return
+    expected = np.asarray(image)[np.ix_(rows, columns)]
+    np.testing.assert_array_equal(np.asarray(image.crop(box_inside(edges, image))), expected)
+
+
+def test_a_box_outside_the_image_is_reported(tmp_path: Path) -> None:
+    save_pictures(tmp_path, "a.png")
+    manifest = manifest_of(["a.png"], {"class": ["1"]})
+    outside = replace(manifest, boxes=np.array([[70.0, 0.0, 79.0, 9.0]]))
+    example = ImageDataset(outside, tmp_path, IN_ORDER)[0]
+    assert isinstance(example, SkippedImage)
+    assert "box outside the image" in example.reason
+    assert images_of_manifest(outside, tmp_path)("a.png") is None
 
 
 def test_training_transform_crops_and_flips_at_random(tmp_path: Path) -> None:

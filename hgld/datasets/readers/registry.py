@@ -80,14 +80,5 @@ READERS: Mapping[str, ReaderEntry] = {
         "ILIAS: image_ids/ and taxonomy.json; queries and positives with object, fine, middle and coarse.",
         {"taxonomy": "misc/taxonomy.json"},
     ),
-    "vggface2": ReaderEntry(
-        "faces:VggFace2",
-        "VGGFace2: train_list.txt, test_list.txt and bb_landmark/loose_bb_….csv; identities alone.",
-    ),
-    "ijb-c": ReaderEntry(
-        "faces:IjbC",
-        "IJB-C: protocols/ijbc_metadata.csv, or the lists of 1:N search; medium, template and subject.",
-        {"lists": "media"},
-    ),
     "sfm120k": ReaderEntry("landmarks:Sfm120k", "SfM-120k: retrieval-SfM-120k.pkl; clusters alone."),
 }
