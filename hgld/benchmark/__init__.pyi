@@ -9,7 +9,5 @@ from .model_comparison_settings import ModelComparisonConfig as ModelComparisonC
 from .model_comparison_settings import ModelEntry as ModelEntry
 from .model_reports import ModelFacts as ModelFacts
 from .model_reports import ModelResults as ModelResults
-from .mteb_task import as_mteb_model as as_mteb_model
-from .mteb_task import retrieval_task as retrieval_task
 from .runs import BenchmarkSettings as BenchmarkSettings
 from .statistics import compare as compare

@@ -1,4 +1,4 @@
-"""Presets and models: presets, train, embed-images, embed-texts, push-model, tune."""
+"""Presets and models: presets, train, embed-images, push-model, tune."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ from hgld.cli.base import (
     app,
     friendly_errors,
     option,
-    out_file,
     parse_numbers,
     print_summary,
-    run_stage,
     writable,
 )
 from hgld.cli.options import options_of
@@ -374,24 +372,6 @@ def embed_images(
         typer.echo(f"{out}: up to date" if embedded is None else _format_embed_part(embedded))
     elif processes.rank == 0:
         print_summary(out, summary, format_embed_images)
-
-
-@app.command(rich_help_panel="Retrieval")
-@options_of(
-    "hgld.models.text_embedding:embed_texts",
-    "embed",
-    out=out_file(),
-    encoder="NAME",
-    templates="--template",
-    progress=None,
-)
-def embed_texts(*, embed: partial[int]) -> None:
-    """Embed the names of labels with the text tower of a model, to evaluate them as queries.
-
-    Example: hgld embed-texts manifest.parquet -o texts.parquet --encoder open_clip:ViT-B-32/laion2b_s34b_b79k
-    """
-    with TerminalProgress("embed", "texts") as progress:
-        run_stage(embed, lambda n_texts: f"{counted(n_texts, 'text')} embedded", progress=progress)
 
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import lru_cache, reduce
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,49 +13,6 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from hgld.arrays import Integers
-from hgld.compute.machine import usable_cores
-
-
-class StoredRows:
-    """Rows of a file that cannot be memory-mapped, such as a compressed one: a part of a :class:`PartedTensor`.
-
-    A block of rows is read when one of them is taken. As many blocks as there are usable cores are kept, of all files
-    together, as threads take one small slice after another.
-
-    Args:
-        read: Function that returns the ``block_size`` rows from one on, or fewer at the end; shape (n, d).
-        block_size: Number of rows that are read at once.
-        rows: Which rows of the file these are.
-        dim: Dimension d.
-        dtype: Type of the numbers.
-    """
-
-    def __init__(
-        self, read: Callable[[int], torch.Tensor], block_size: int, rows: range, dim: int, dtype: torch.dtype
-    ) -> None:
-        self._read, self._block_size, self._rows = read, block_size, rows
-        self.shape, self.dtype = (len(rows), dim), dtype
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return a slice of rows without reading it; read those at some positions, or columns of all rows."""
-        if isinstance(index, slice):
-            return StoredRows(self._read, self._block_size, self._rows[index], self.shape[1], self.dtype)
-        whole = isinstance(index, tuple)
-        rows = np.arange(self._rows.start, self._rows.stop) if whole else np.asarray(index) + self._rows.start
-        taken = torch.empty(len(rows), self.shape[1], dtype=self.dtype)
-        starts = rows // self._block_size * self._block_size
-        for start in np.unique(starts).tolist():
-            places = np.flatnonzero(starts == start)
-            taken[torch.from_numpy(places)] = _read_block(self._read, start)[torch.from_numpy(rows[places] - start)]
-        return taken[index] if whole else taken
-
-
-@lru_cache(maxsize=usable_cores())
-def _read_block(read: Callable[[int], torch.Tensor], start: int) -> torch.Tensor:
-    return read(start)
 
 
 class PartedTensor(Tensor):
@@ -65,19 +22,18 @@ class PartedTensor(Tensor):
     Any other operation copies all rows into memory.
 
     Args:
-        parts: Tensors of the shape (n, d), on a CPU, or :class:`StoredRows`; those of several types are converted to
-            the widest when taken.
+        parts: Tensors of the shape (n, d), on a CPU; those of several types are converted to the widest when taken.
 
     >>> tensor = PartedTensor([torch.zeros(2, 3), torch.ones(2, 3)])
     >>> tensor.shape, tensor[1:3, 0], tensor[torch.tensor([3, 0])][:, 0], tensor.sum()
     (torch.Size([4, 3]), tensor([0., 1.]), tensor([1., 0.]), tensor(6.))
     """
 
-    _parts: list[Any]
+    _parts: list[Tensor]
     _starts: Integers
 
     @staticmethod
-    def __new__(cls, parts: Sequence[Tensor | StoredRows]) -> PartedTensor:
+    def __new__(cls, parts: Sequence[Tensor]) -> PartedTensor:
         """Return the tensor of the parts; parted ones are taken apart."""
         single = [piece for part in parts for piece in (part._parts if isinstance(part, PartedTensor) else [part])]
         starts = np.cumsum([0, *map(len, single)])
@@ -122,7 +78,7 @@ class PartedTensor(Tensor):
             taken[torch.from_numpy(places)] = self._parts[number][torch.from_numpy(rows)].to(self.dtype)
         return taken.reshape(*positions.shape, *self.shape[1:])
 
-    def _pieces(self, start: int, stop: int) -> list[Any]:
+    def _pieces(self, start: int, stop: int) -> list[Tensor]:
         """Return the slices of the parts that make up some rows; an empty one for no rows."""
         first, last = np.searchsorted(self._starts[1:-1], [start, max(start, stop - 1)], side="right").tolist()
         bounds = zip(self._parts[first : last + 1], self._starts[first:].tolist(), strict=False)

@@ -1,7 +1,7 @@
 """Retrieval protocols, from the contents of input files to tasks; GLDv2's two have modules of their own.
 
-By labels alone: leave-one-out, and retrieval with queries against a gallery of their own; texts, DyML, ROxford
-and RParis, ILIAS. A protocol is an
+By labels alone: leave-one-out, and retrieval with queries against a gallery of their own; DyML, ROxford and RParis.
+A protocol is an
 :class:`~hgld.evaluation.evaluation_files.EvaluationProtocol`, and a line in
 :data:`hgld.evaluation.settings.PROTOCOLS`.
 """
@@ -21,15 +21,8 @@ from torch import Tensor
 from hgld.arrays import Integers
 from hgld.datasets.image_labels import ImageLabels
 from hgld.datasets.readers.fine_grained import read_test_set
-from hgld.datasets.readers.landmarks import (
-    SETTINGS,
-    IliasIds,
-    RevisitedGroundTruth,
-    object_of,
-    read_ground_truth,
-    read_ids,
-)
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.datasets.readers.landmarks import SETTINGS, RevisitedGroundTruth, read_ground_truth
+from hgld.errors import InputError
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.metrics import Metric, MetricSpec
 from hgld.evaluation.ranking_statistics import RankingStatistics
@@ -41,7 +34,6 @@ from hgld.evaluation.retrieval_task import (
     query_gallery_task,
     with_distractors,
 )
-from hgld.io.columns import preview
 from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, rows_of
@@ -95,74 +87,6 @@ RETRIEVAL = EvaluationProtocol(
         ),
     ),
     build_tasks=_retrieval_tasks,
-)
-
-
-def text_tasks(texts: Embeddings, images: Embeddings, labels: ImageLabels) -> list[RetrievalTask]:
-    """Build the two tasks of each level whose labels all have a text; other levels are left out with a warning.
-
-    In the first, the text of each label ranks all labelled images, of which those with the label are relevant, and
-    less so those with its parents. In the second, each image ranks the texts of the level; R@1 is then the accuracy
-    of zero-shot classification (Radford et al., Learning Transferable Visual Models From Natural Language
-    Supervision, ICML 2021, Sec. 3.1).
-
-    Args:
-        texts: Embeddings whose ids are names of labels.
-        images: Embeddings of images, in the space of those of the texts.
-        labels: Their labels, one for each image, with names.
-
-    Raises:
-        ConfigurationError: Texts have no ids, or labels no names.
-        InputError: No level has a text for each of its labels, or images have several labels.
-    """
-    if texts.ids is None or not labels.names:
-        found = f"{texts.path} comes without ids" if texts.ids is None else "`labels` are numbers without names"
-        raise ConfigurationError(
-            f"{found}; expected texts whose ids are the names of labels, and a manifest of these"
-        )
-    row_of = {name: row for row, name in enumerate(texts.ids.tolist())}
-    labelled = labels.labels[labels.labelled]
-    tasks = []
-    for column, level in enumerate(labels.level_names):
-        values, first = np.unique(labelled[:, column], return_index=True)
-        names = [labels.names[column][value] for value in values.tolist()]
-        if missing := [name for name in names if name not in row_of]:
-            log.warning(
-                "%s: no text for %s of the %s labels of the level %s, which is left out: %s",
-                texts.path,
-                f"{len(missing):,}",
-                f"{len(names):,}",
-                level,
-                preview(missing, 3),
-            )
-            continue
-        levels = labels.level_names[column:]
-        image_labels = ImageLabels(labels.labels[:, column:], levels, labels.labelled, labels.names[column:])
-        text_labels = replace(
-            image_labels, labelling=labelled[first, column:], labelled=np.ones(len(names), np.bool_)
-        )
-        vectors = texts.vectors[torch.tensor([row_of[name] for name in names])]
-        # An image whose id is the name of a label is not the same item, and is ranked for it.
-        level_texts = replace(texts, vectors=vectors, ids=TextArray([f"text: {name}" for name in names]))
-        find_images = labelled_retrieval(level_texts, text_labels, images, image_labels)
-        find_texts = labelled_retrieval(images, image_labels, level_texts, text_labels)
-        tasks += [
-            replace(find_images, name=f"{level} to images"),
-            replace(find_texts, name=f"images to {level}", metrics=("R@1",)),
-        ]
-    if not tasks:
-        raise InputError(
-            f"{texts.path}: no level has a text for each of its labels, and its ids look like "
-            f"{preview(texts.ids.tolist(), 3)}"
-        )
-    return tasks
-
-
-TEXTS = EvaluationProtocol(
-    name="texts",
-    inputs=(InputSet(("query_embeddings", "gallery_embeddings", "labels"), ("label_separator", "split")),),
-    build_tasks=lambda inputs: text_tasks(inputs.queries, inputs.gallery, inputs.gallery_labels()),
-    descriptions={"query_embeddings": "the texts, see hgld embed-texts"},
 )
 
 
@@ -259,16 +183,8 @@ def revisited_tasks(
         InputError: Images are not embedded, two ids mean the same image, or distractors have another number of
             dimensions.
     """
-    named_queries, named_gallery = (
-        _with_short_ids(
-            images,
-            lambda image: PurePosixPath(image).stem,
-            "folder and suffix alone; the ground truth names images without them",
-        )
-        for images in (queries, gallery)
-    )
-    query_rows = rows_of(named_queries, truth.query_names, "queries of the ground truth")
-    gallery_rows = rows_of(named_gallery, truth.gallery_names, "gallery images of the ground truth")
+    query_rows = rows_of(_with_short_ids(queries), truth.query_names, "queries of the ground truth")
+    gallery_rows = rows_of(_with_short_ids(gallery), truth.gallery_names, "gallery images of the ground truth")
     vectors = queries.vectors[torch.from_numpy(query_rows)]
     gallery_vectors = gallery.vectors[torch.from_numpy(gallery_rows)]
     tasks = [
@@ -348,13 +264,17 @@ _METRICS = (
 )
 
 
-def _with_short_ids(images: Embeddings, shorten: Callable[[str], str], difference: str) -> Embeddings:
-    """Return embeddings with shorter ids, which have to differ in more than what is cut off."""
+def _with_short_ids(images: Embeddings) -> Embeddings:
+    """Return embeddings whose ids have neither folders nor suffixes; without these, ids have to differ as well."""
     if images.ids is None:
         return images
-    ids = [shorten(image) for image in images.ids.tolist()]
-    if n_repeated := len(ids) - len(set(ids)):
-        raise InputError(f"{images.path}: {n_repeated:,} ids differ from others in {difference}")
+    ids = [PurePosixPath(image).stem for image in images.ids.tolist()]
+    n_repeated = len(ids) - len(set(ids))
+    if n_repeated:
+        raise InputError(
+            f"{images.path}: {n_repeated:,} ids differ from others in folder and suffix alone; the ground truth "
+            "names images without them"
+        )
     return replace(images, ids=TextArray(ids))
 
 
@@ -371,74 +291,4 @@ ROXFORD, RPARIS = (
         {"ground_truth": file},
     )
     for name, file in (("roxford", "gnd_roxford5k.pkl"), ("rparis", "gnd_rparis6k.pkl"))
-)
-
-
-def ilias_tasks(
-    queries: Embeddings, gallery: Embeddings, ids: IliasIds, distractors: Embeddings | None = None
-) -> list[RetrievalTask]:
-    """Build ILIAS's tasks "image queries" and "text queries", or the one whose queries are embedded (CVPR 2025).
-
-    mAP@1k as in the published evaluation (``evaluation/src/dataset.py`` of github.com/ilias-vrg/ilias, commit
-    e81029e): the sum of the precisions at the positives among the first 1,000 items, divided by min(R, 1,000), where
-    R positives show the query's object; the mean is over all queries. ``TR@1000`` is what the best re-ranking of
-    these items would reach, there called oracle (for R up to 1,000, as in ILIAS). The published code counts items of
-    equal scores as one step of the precision; here, ``ties`` orders them.
-
-    Args:
-        queries: Embeddings of the queries; suffixes of ids and folders above ``ilias_core`` do not matter.
-        gallery: The same for the positives; those of queries among them are left out.
-        distractors: Further images of the gallery, all of which are negatives: those of YFCC100M, or of mini-ILIAS.
-
-    Raises:
-        InputError: Images are not embedded, two ids mean the same image, the gallery has unknown images, or
-            distractors have another number of dimensions.
-    """
-    queries, gallery = (
-        _with_short_ids(images, _short_id, "suffix or outer folders alone") for images in (queries, gallery)
-    )
-    image_queries, text_queries, positives = (
-        [_short_id(image) for image in some] for some in (ids.image_queries, ids.text_queries, ids.positives)
-    )
-    rows = rows_of(gallery, positives, "positives of ILIAS")
-    known = {*positives, *image_queries, *text_queries}
-    assert gallery.ids is not None
-    if others := [image for image in gallery.ids.tolist() if image not in known]:
-        raise InputError(
-            f"{gallery.path}: {len(others):,} embeddings are of other images than the positives; give distractors as "
-            f"`distractor_embeddings`:\n{indented_list(others)}"
-        )
-    embedded = set() if queries.ids is None else {*queries.ids.tolist()}
-    kinds = {"image queries": image_queries, "text queries": text_queries}
-    chosen = {name: each for name, each in kinds.items() if embedded & {*each}}
-    positions: dict[str, list[int]] = {}
-    for position, image in enumerate(positives):
-        positions.setdefault(object_of(image), []).append(position)
-    tasks = [
-        RetrievalTask(
-            name=name,
-            queries=queries.vectors[torch.from_numpy(rows_of(queries, each, f"{name} of ILIAS"))],
-            gallery=gallery.vectors[torch.from_numpy(rows)],
-            judgements=ListJudgements(
-                RaggedIndices.from_lists([positions.get(object_of(query), []) for query in each]), len(positives)
-            ),
-            query_ids=np.array(each),
-            gallery_ids=np.array(positives),
-            metrics=("mAP@1000", "TR@1000"),
-        )
-        for name, each in (chosen or {"image queries": image_queries}).items()
-    ]
-    return tasks if distractors is None else [with_distractors(task, distractors) for task in tasks]
-
-
-def _short_id(image: str) -> str:
-    """Return an id as object, folder and name without its suffix, as the tar files on Hugging Face have it."""
-    return "/".join(PurePosixPath(image).with_suffix("").parts[-3:])
-
-
-ILIAS = EvaluationProtocol(
-    "ilias",
-    _WITH_DISTRACTORS,
-    lambda inputs: ilias_tasks(inputs.queries, inputs.gallery, read_ids(inputs.ground_truth), inputs.distractors),
-    {"ground_truth": "the folder image_ids"},
 )

@@ -15,11 +15,9 @@ PROTOCOLS = {
     "retrieval": "protocols:RETRIEVAL",
     "gldv2-retrieval": "gldv2_retrieval:GLDV2_RETRIEVAL",
     "gldv2-recognition": "recognition:GLDV2_RECOGNITION",
-    "texts": "protocols:TEXTS",
     "dyml": "protocols:DYML",
     "roxford": "protocols:ROXFORD",
     "rparis": "protocols:RPARIS",
-    "ilias": "protocols:ILIAS",
 }
 SeveralLabels = Literal["mean", "best"]
 RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal", "local-features"]
@@ -54,14 +52,14 @@ class EvaluationFiles:
     """Input files of an evaluation.
 
     Args:
-        embeddings: Embeddings of all images: .npy, .safetensors, .parquet or .hdf5, or a folder of such parts.
+        embeddings: Embeddings of all images: .npy, .safetensors or .parquet, or a folder of such parts.
         query_embeddings: Embeddings of the queries; requires those of the gallery.
         gallery_embeddings: Embeddings of the gallery, in separate files from the queries.
         predictions: Predictions to score instead of embeddings, in the form of the public landmark challenges;
             requires the ground truth. For retrieval: .csv with id and images, ids separated by spaces; for
             gldv2-recognition: with id and landmarks, a landmark and its score separated by a space.
         distractor_embeddings: Embeddings of images to add to the gallery that are relevant to no query, such as those
-            of R1M or ILIAS; a file, or a folder of parts. For retrieval, roxford, rparis and ilias.
+            of R1M; a file, or a folder of parts. For retrieval, roxford and rparis.
         labels: Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and a
             column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, row by
             row. Default: landmark_id of the embeddings.
@@ -71,8 +69,8 @@ class EvaluationFiles:
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
         split: Split of the landmark ids, if the hierarchy has several; or of a manifest of ``labels``, of which other
             images are not used.
-        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl,
-            ILIAS's image_ids, or recognition_solution_v2.1.csv.
+        ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl, or
+            recognition_solution_v2.1.csv.
 
     Raises:
         ConfigurationError: It is not one of ``embeddings``, ``query_embeddings`` with ``gallery_embeddings``, and

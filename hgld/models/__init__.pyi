@@ -17,4 +17,3 @@ from .model_loading import save_checkpoint as save_checkpoint
 from .model_settings import PRESETS as PRESETS
 from .model_settings import ModelSettings as ModelSettings
 from .pca_projection import initialise_projection as initialise_projection
-from .text_embedding import embed_texts as embed_texts

@@ -20,7 +20,7 @@ from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.external_networks import PYTHON
 from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, report_unreadable
 from hgld.models.model_loading import load_model
-from hgld.models.text_embedding import text_encoder_of
+from hgld.models.model_settings import OPEN_CLIP, ModelSource
 from hgld.progress import Progress
 
 
@@ -52,7 +52,7 @@ class QueryModel:
         """Embed texts with the text tower of the model as float32, shape (n, d), of length 1.
 
         Raises:
-            ConfigurationError: The model has no text tower; see :func:`hgld.models.text_embedding.text_encoder_of`.
+            ConfigurationError: The model has no text tower; see :func:`text_encoder_of`.
         """
         encoder = load_encoder(text_encoder_of(self.embedder.source), str(self.embedder.network.device))
         return self._centred(torch.from_numpy(embed_labels(texts, encoder, templates=("{}",))))
@@ -150,3 +150,11 @@ def _load(
         raise ConfigurationError(
             f"{embeddings}: made by {source.model}, which cannot be loaded: {error}; give its place now as `model`"
         ) from error
+
+
+def text_encoder_of(source: ModelSource | None) -> str:
+    """Return the name of the text encoder that belongs to the model of images."""
+    name = "a model of unknown origin" if source is None else source.model
+    if source is None or not name.startswith(OPEN_CLIP) or source.pretrained == "none":
+        raise ConfigurationError(f"{name} has no text tower; texts are for images embedded by {OPEN_CLIP}MODEL/TAG")
+    return name if source.pretrained is None else f"{name.partition('/')[0]}/{source.pretrained}"

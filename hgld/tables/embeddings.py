@@ -8,8 +8,6 @@ suffix            embeddings                                  ids
                   one of two dimensions; also bfloat16        ``landmark_ids``, which may be absent
 ``.parquet``      column ``embedding``, lists of float16,     columns ``id`` and ``landmark_id``, which
                   float32 or float64                          may be absent
-``.hdf5``         dataset ``features``, float16, float32 or   dataset ``index``, texts
-                  float64
 ================  ==========================================  ==========================================
 
 The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8.
@@ -17,16 +15,9 @@ The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8.
 The first two formats are memory-mapped: pages are read on use, and the system may drop them again. Parquet is decoded
 into an array as large as the embeddings, so it does not suit galleries of hundreds of thousands.
 
-HDF5 is for the features that ILIAS publishes, and is not written. As its code has it (``store_features`` in
-``feature_extraction/extract.py`` of github.com/ilias-vrg/ilias, commit e81029e), ``features`` are float16 (float32
-for texts) and compressed in chunks, of which those of some rows are read on use. A query or a positive is called by
-its path below ``ilias_core``, a distractor by its tar file and its name in that. All are in one folder:
-``features_image_queries.hdf5``, ``features_text_queries.hdf5``, ``features_positives.hdf5``, and
-``features_distractors_00000.hdf5`` and so on, each of ten tar files with 100,000 images.
-
 A folder of such files is read as one: its parts follow one another in the order of their names, ``01.npy`` with
 ``01.ids.txt`` and so on, and stay where they are. So embeddings of a hundred million images need neither be joined
-nor fit into memory. Of HDF5 files only those are parts whose names end in numbers, such as ILIAS's distractors.
+nor fit into memory.
 
 ``hgld embed-images --with-std`` writes the standard deviations of feature maps beside embeddings: those of ``q.npy``
 are in ``q.deviations.npy``, a file in the format of embeddings with the same ids in the same order.
@@ -36,11 +27,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -52,17 +42,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from hgld.arrays import Integers
-from hgld.compute.parted import PartedTensor, StoredRows
+from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.text_array import TextArray, Texts
-from hgld.resources import import_extra
 
-T = TypeVar("T")
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
-_WRITTEN = (".npy", ".safetensors", ".parquet")
 _NAMES = {"id": pa.string(), "landmark_id": pa.int64()}
 #: Rows of a Parquet file decoded at once: at most 64 MB where vectors have 2,048 numbers of 8 bytes.
 _BATCH = 4096
@@ -130,7 +117,7 @@ def part_files(path: Path) -> list[Path]:
 
     Raises:
         InputError: There is no such file or folder, or the folder has no embeddings in it, or not all parts of those
-            that ``embed-images`` or ILIAS's code wrote.
+            that ``embed-images`` wrote.
     """
     if not path.is_dir():
         if not path.is_file():
@@ -140,17 +127,8 @@ def part_files(path: Path) -> list[Path]:
     files = [
         file for file in sorted(path.iterdir()) if file.suffix in EMBEDDING_READERS and not file.stem.endswith(others)
     ]
-    files = [file for file in files if file.suffix != ".hdf5" or _number(file) is not None]
     if not files:
-        raise InputError(
-            f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt, or numbered "
-            "HDF5 files"
-        )
-    for file, following in pairwise(files):
-        if following.suffix == ".hdf5" and _number(following) != (_number(file) or 0) + 1:
-            raise InputError(
-                f"{path}: {following.name} comes after {file.name}; expected one set of files, numbered without gaps"
-            )
+        raise InputError(f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt")
     counts = {int(match[1]) for file in files if (match := re.fullmatch(r"\d+-of-(\d+)", file.stem))}
     if counts and counts != {len(files)}:
         expected = " or ".join(map(str, sorted(counts)))
@@ -158,12 +136,6 @@ def part_files(path: Path) -> list[Path]:
             f"{path}: {len(files):,} parts of {expected}; write the others, or remove those of another run"
         )
     return files
-
-
-def _number(file: Path) -> int | None:
-    """Return the number at the end of a name such as ``features_distractors_00007.hdf5``; None if there is none."""
-    match = re.search(r"\d+$", file.stem)
-    return int(match[0]) if match else None
 
 
 def embeddings_sha256(path: Path) -> str:
@@ -247,10 +219,11 @@ def write_embeddings(
             path.unlink(missing_ok=True)
 
 
-def check_suffix(path: Path, suffixes: Iterable[str] = _WRITTEN) -> None:
-    """Raise an :class:`InputError` unless the suffix is that of a format, by default of one that is written."""
-    if path.suffix not in suffixes:
-        raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {", ".join(suffixes)} files')
+def check_suffix(path: Path) -> None:
+    """Raise an :class:`InputError` unless the suffix is that of a format of embeddings."""
+    if path.suffix not in EMBEDDING_READERS:
+        suffixes = ", ".join(EMBEDDING_READERS)
+        raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {suffixes} files')
 
 
 def _read_parts(folder: Path, files: Sequence[Path]) -> Embeddings:
@@ -266,16 +239,16 @@ def _read_parts(folder: Path, files: Sequence[Path]) -> Embeddings:
 def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     """Read the vectors of a file, and the ids and landmark ids of the images."""
     vectors, names = _read_vectors(path)
-    ids = path if path.suffix == ".hdf5" else find_ids_file(path)
+    ids = find_ids_file(path)
     if "id" not in names and ids is not None:
-        names["id"] = _read_hdf5_ids(ids) if ids == path else _read_lines(ids)
+        names["id"] = _read_lines(ids)
         _check_names(ids, names, len(vectors))
     return vectors, names
 
 
 def _read_vectors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     """Read the vectors of a file, and what it holds itself of ids and landmark ids."""
-    check_suffix(path, EMBEDDING_READERS)
+    check_suffix(path)
     vectors, names = EMBEDDING_READERS[path.suffix](path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
     _check_names(path, names, len(vectors))
@@ -419,39 +392,6 @@ def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Ar
             writer.write_table(pa.table([*rows.columns, lists], schema=schema))
 
 
-# HDF5
-
-
-def _read_hdf5(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
-    shape, dtype, chunks = _in_hdf5(path, "features", lambda dataset: (dataset.shape, dataset.dtype, dataset.chunks))
-    _check_vectors(path, str(dtype), shape or (), known=dtype in _NUMPY_DTYPES)  # empty datasets have no shape
-    rows_per_chunk = chunks[0] if chunks else 1
-    # Whole chunks, each of which is then decompressed once in a pass through the file.
-    size = -(-_BATCH // rows_per_chunk) * rows_per_chunk
-
-    def read(start: int) -> torch.Tensor:
-        return torch.from_numpy(_in_hdf5(path, "features", lambda dataset: dataset[start : start + size]))
-
-    rows = StoredRows(read, size, range(shape[0]), shape[1], torch.from_numpy(np.empty(0, dtype)).dtype)
-    return PartedTensor([rows]), {}
-
-
-def _read_hdf5_ids(path: Path) -> pa.Array:
-    return _in_hdf5(path, "index", lambda dataset: pa.array(dataset[:], pa.string()))
-
-
-def _in_hdf5(path: Path, name: str, take: Callable[[Any], T]) -> T:
-    """Return what a function takes from a dataset of a file, which is open for as long."""
-    h5py = import_extra("h5py", "hdf5", name=f"{path}: h5py")
-    try:
-        with h5py.File(path) as file:
-            return take(file[name])
-    except (OSError, LookupError, TypeError, AttributeError, ValueError) as error:
-        raise InputError(
-            f"{path}: cannot be read; expected the datasets features and index of ILIAS's HDF5 files: {error}"
-        ) from error
-
-
 # Names
 
 
@@ -492,7 +432,6 @@ EMBEDDING_READERS: Mapping[str, Callable[[Path], tuple[torch.Tensor, dict[str, p
     ".npy": _read_npy,
     ".safetensors": _read_safetensors,
     ".parquet": _read_parquet,
-    ".hdf5": _read_hdf5,
 }
 
 

@@ -76,7 +76,7 @@ def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
             files |= {f"{role}.{n}": path for n, path in enumerate(paths or ())}
         elif paths.is_dir():
             patterns: tuple[str, ...] = ("*.csv", "*.parquet", "data/*.parquet")  # the last one is that of a release
-            patterns += ("*.npy", "*.safetensors", "*.hdf5") if role.endswith("embeddings") else ()
+            patterns += ("*.npy", "*.safetensors") if role.endswith("embeddings") else ()
             tables = sorted(path for pattern in patterns for path in paths.glob(pattern))
             files |= {"/".join((role, *path.relative_to(paths).parts)): path for path in tables}
         else:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.compute.parted import PartedTensor, StoredRows
+from hgld.compute.parted import PartedTensor
 
 
 def parts(lengths: list[int], seed: int = 0) -> list[torch.Tensor]:
@@ -15,22 +15,10 @@ def parts(lengths: list[int], seed: int = 0) -> list[torch.Tensor]:
     return [torch.randn(length, 4, generator=generator) for length in lengths]
 
 
-def stored(tensor: torch.Tensor, block_size: int) -> StoredRows:
-    """Return a tensor as rows that are read in blocks."""
-    n, dim = tensor.shape
-    return StoredRows(lambda start: tensor[start : start + block_size], block_size, range(n), dim, tensor.dtype)
-
-
-@given(
-    lengths=st.lists(st.integers(1, 4), min_size=1, max_size=5),
-    block_size=st.sampled_from([None, 1, 2, 3]),
-    data=st.data(),
-)
-def test_rows_and_columns_are_those_of_the_joined_tensor(
-    lengths: list[int], block_size: int | None, data: st.DataObject
-) -> None:
+@given(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=5), data=st.data())
+def test_rows_and_columns_are_those_of_the_joined_tensor(lengths: list[int], data: st.DataObject) -> None:
     joined = torch.cat(parts(lengths))
-    parted = PartedTensor([stored(part, block_size) if block_size else part for part in parts(lengths)])
+    parted = PartedTensor(parts(lengths))
     assert (parted.shape, parted.dtype, len(parted), parted.nbytes) == (
         joined.shape,
         joined.dtype,

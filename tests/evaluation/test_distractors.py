@@ -121,7 +121,7 @@ def test_large_galleries(several_labels: bool) -> None:
         sets = [[row, labels[i % 7]] if row[0] < 1000 else [row] for i, row in enumerate([*own, *all_labels])]
         own, judged, all_labels = map(LabelSets.from_lists, (sets[:n], sets[n : n + n_gallery], sets[n:]))
     task = with_distractors(
-        build_task(queries, own, gallery, judged), Embeddings(distractors, None, None, Path("ilias"))
+        build_task(queries, own, gallery, judged), Embeddings(distractors, None, None, Path("r1m"))
     )
     whole = build_task(queries, own, torch.cat([gallery, distractors]), all_labels)
     config = EvaluationConfig(ranking=RankingConfig(block_size=4))

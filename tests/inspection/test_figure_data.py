@@ -191,7 +191,7 @@ def test_means_of_parts_in_blocks_equal_a_slow_loop(seed: int, max_classes: int)
     labels = np.stack([fine, np.where(fine < 0, -1, fine // 2)], axis=1)
     parts = [(torch.from_numpy(vectors[rows]), labels[rows]) for rows in (slice(0, 25), slice(25, None))]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hgld.evaluation.protocols._BLOCK", 4)
+        patch.setattr("hgld.inspection.figure_data._VECTORS_PER_BLOCK", 4)
         result = class_means(parts, max_classes=max_classes)
     present = sorted(set(fine[fine >= 0].tolist()))
     assert result.n_classes == len(present)

@@ -21,15 +21,13 @@ from hgld.datasets import transforms
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.datasets.transforms import ImageSettings, Picture, evaluation_transform
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.labels.embed import EmbedConfig
-from hgld.models import EmbedImagesConfig, backbones, embed_images, embed_texts
+from hgld.models import EmbedImagesConfig, backbones, embed_images
 from hgld.models.backbones import image_settings_for
 from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_settings import ModelSettings, ModelSource
-from hgld.models.text_embedding import text_encoder_of
+from hgld.search.query_model import text_encoder_of
 from hgld.tables import Provenance
-from hgld.tables.embeddings import read_embeddings
 from hgld.training.publish_model import push_model
 from tests.commands import run_hgld
 
@@ -419,28 +417,6 @@ def encode(weights: Path, *texts: str) -> np.ndarray:
         return np.asarray(theirs.encode_text(open_clip.get_tokenizer("tiny-tower")(texts), normalize=True))
 
 
-def test_names_of_labels_are_embedded_as_open_clip_does(folder: Path, weights: Path) -> None:
-    options = ("--encoder", f"open_clip:tiny-tower/{weights}", "--template", "a photo of {}")
-    result = run_hgld("embed-texts", folder / "manifest.parquet", "-o", folder / "texts.parquet", *options)
-    assert result.stdout == f"5 texts embedded\n{folder / 'texts.parquet'}\n"
-    texts = read_embeddings(folder / "texts.parquet")
-    assert texts.ids is not None
-    assert texts.ids.tolist() == ["Lemon", "Milk", "Red_Apple", "Carton", "Fruit"], "numbers say nothing"
-    np.testing.assert_allclose(texts.vectors[2], encode(weights, "a photo of Red Apple")[0], atol=1e-5)
-
-    (folder / "names.csv").write_text("id,text\n7,carton of oat milk\nMilk,carton of milk\n")
-    assert embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig(options[1], ("{}",))) == 2
-    expected = encode(weights, "carton of oat milk", "carton of milk")
-    np.testing.assert_allclose(np.load(folder / "texts.npy"), expected, atol=1e-5)
-
-    (folder / "core" / "milk_000" / "query").mkdir(parents=True)
-    for name, text in (("T000.txt", "carton of oat milk\n"), ("Q000_00_url.txt", "http://a/b")):
-        (folder / "core" / "milk_000" / "query" / name).write_text(text)
-    assert embed_texts(folder / "core", folder / "texts.npy", EmbedConfig(options[1], ("{}",))) == 1, "as of ILIAS"
-    np.testing.assert_allclose(np.load(folder / "texts.npy"), expected[:1], atol=1e-5)
-    assert (folder / "texts.ids.txt").read_text() == "milk_000/query/T000.txt\n"
-
-
 def test_texts_search_images_that_were_centred(folder: Path, weights: Path) -> None:
     record = folder / "images.made.json"
     mean = json.loads(record.read_text())["mean"]
@@ -457,15 +433,6 @@ def test_texts_search_images_that_were_centred(folder: Path, weights: Path) -> N
 
 
 def test_texts_that_cannot_be_embedded_are_explained(folder: Path) -> None:
-    (folder / "names.csv").write_text("id,text\n7,milk\n7,cream\n")
-    with pytest.raises(InputError, match="names.csv: 1 ids are repeated; give each label one text"):
-        embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig("ngrams"))
-    (folder / "names.csv").write_text("path,split,kind\n0.png,test,7\n")
-    with pytest.raises(InputError, match="has no names of labels that are words; give a table with"):
-        embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig("ngrams"))
-    (folder / "names.csv").write_text("a,b\n")
-    with pytest.raises(InputError, match="the columns are a, b; expected a manifest, or id and text"):
-        embed_texts(folder / "names.csv", folder / "texts.npy", EmbedConfig("ngrams"))
     for source, name in ((None, "a model of unknown origin"), (ModelSource("open_clip:x", "none"), "open_clip:x")):
         with pytest.raises(ConfigurationError, match=f"{name} has no text tower; texts are for images embedded by"):
             text_encoder_of(source)

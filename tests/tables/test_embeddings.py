@@ -1,9 +1,7 @@
-import sys
 import time
 from pathlib import Path
 from typing import Literal
 
-import h5py
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import Embeddings, part_files, read_embeddings, read_vectors, write_embeddings
 from tests.child_processes import run_script
-from tests.hdf5_features import write_features
 
 SUFFIXES = (".npy", ".safetensors", ".parquet")
 VECTORS = torch.arange(12, dtype=torch.float32).reshape(3, 4)
@@ -195,135 +191,6 @@ def test_a_million_ids_are_read_in_seconds(tmp_path: Path) -> None:
     assert embeddings.ids[-1] == ids[-1]
 
 
-# HDF5
-
-
-def write_numbered(folder: Path, lengths: list[int], dim: int = 8) -> torch.Tensor:
-    """Write parts of random vectors in float16, as ILIAS's distractors are, and return all of them."""
-    vectors = torch.randn(sum(lengths), dim, generator=torch.Generator().manual_seed(0)).half()
-    for number, part in enumerate(torch.split(vectors, lengths)):
-        ids = [f"{number:03}.tar/{row}" for row in range(len(part))]
-        write_features(folder / f"features_distractors_{number:05}.hdf5", part.numpy(), ids)
-    return vectors
-
-
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_published_features_are_read(tmp_path: Path, dtype: type[np.floating]) -> None:
-    path = tmp_path / "features_positives.hdf5"
-    write_features(
-        path, VECTORS.numpy().astype(dtype), ["a/pos/P000_00.jpg", "a/pos/P000_01.jpg", "b/pos/#U00e9.jpg"]
-    )
-    embeddings = read(path)
-    assert embeddings.vectors.dtype == torch.from_numpy(np.empty(0, dtype)).dtype
-    assert embeddings.vectors[:].tolist() == VECTORS.tolist()
-    assert embeddings.ids is not None
-    assert embeddings.ids.tolist() == ["a/pos/P000_00.jpg", "a/pos/P000_01.jpg", "b/pos/#U00e9.jpg"]
-    with pytest.raises(
-        InputError, match=r'the suffix is "\.hdf5"; embeddings are in \.npy, \.safetensors, \.parquet files'
-    ):
-        write_embeddings(path, VECTORS, IDS)
-
-
-def test_numbered_hdf5_files_are_the_parts_of_a_folder(tmp_path: Path) -> None:
-    joined = write_numbered(tmp_path, [9000, 3, 5000])
-    for name in ("image_queries", "text_queries", "positives"):  # lie in the same folder, and are no distractors
-        write_features(tmp_path / f"features_{name}.hdf5", VECTORS.numpy(), IDS)
-    embeddings = read(tmp_path)
-    assert embeddings.ids is not None
-    assert embeddings.ids[[0, 9002, -1]].tolist() == ["000.tar/0", "001.tar/2", "002.tar/4999"]
-    for vectors in (embeddings.vectors, read_vectors(tmp_path)):
-        for rows in (slice(None), slice(4990, 9004), slice(3, 3), slice(None, None, 3000), [14_002, 0, 8999, 0]):
-            assert torch.equal(vectors[torch.tensor(rows) if isinstance(rows, list) else rows], joined[rows])
-        assert torch.equal(vectors[2000:9001, 2:5], joined[2000:9001, 2:5])
-        assert torch.equal(vectors[-1], joined[-1])
-        assert torch.equal(vectors @ joined[0], joined @ joined[0])
-        assert isinstance(vectors, PartedTensor)
-
-
-def test_chunks_are_read_once_in_a_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    joined = write_numbered(tmp_path, [30_000, 30_000])
-    taken: list[slice] = []
-    take = h5py.Dataset.__getitem__
-
-    def note(dataset: h5py.Dataset, index: slice) -> object:
-        taken.append(index)
-        return take(dataset, index)
-
-    monkeypatch.setattr(h5py.Dataset, "__getitem__", note)
-    vectors = read_vectors(tmp_path)
-    assert not taken
-    lengths = [vectors[start : start + 500].float().norm(dim=1) for start in range(0, 60_000, 500)]
-    assert torch.equal(torch.cat(lengths), joined.float().norm(dim=1))
-    assert len(set(map(str, taken))) * 2 == len(taken) <= 2 * -(-30_000 // 4096)
-    with h5py.File(tmp_path / "features_distractors_00000.hdf5") as file:
-        rows_per_chunk = file["features"].chunks[0]
-    assert 1 < rows_per_chunk < 30_000
-    assert all(index.start % rows_per_chunk == 0 for index in taken)
-
-
-@pytest.mark.parametrize(
-    ("numbers", "message"),
-    [
-        (
-            [0, 1, 3],
-            "features_00003.hdf5 comes after features_00001.hdf5; expected one set of files, numbered without",
-        ),
-        ([], "no embeddings in this folder; expected parts, .* or numbered HDF5 files"),
-    ],
-)
-def test_folders_that_lack_features_are_refused(tmp_path: Path, numbers: list[int], message: str) -> None:
-    write_features(tmp_path / "features_positives.hdf5", VECTORS.numpy(), IDS)
-    for number in numbers:
-        write_features(tmp_path / f"features_{number:05}.hdf5", VECTORS.numpy(), IDS)
-    with pytest.raises(InputError, match=message):
-        read_vectors(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("datasets", "message"),
-    [
-        ({"index": IDS}, "expected the datasets features and index of ILIAS's.*features"),
-        ({"features": VECTORS.numpy()}, "expected the datasets features and index of ILIAS's.*index"),
-        ({"features": VECTORS.numpy(), "index": [1, 2, 3]}, "expected the datasets features and index of ILIAS's"),
-        ({"features": VECTORS.numpy(), "index": ["a", "b"]}, "2 values of id for 3 embeddings"),
-        ({"features": VECTORS.numpy(), "index": ["a", "b", "a"]}, "1 ids are repeated: a"),
-        ({"features": VECTORS.numpy().astype(int), "index": IDS}, r"int64 of shape \(3, 4\)"),
-        ({"features": VECTORS.numpy()[0], "index": IDS}, r"float32 of shape \(4,\)"),
-        ({"features": h5py.Empty("f4"), "index": IDS}, r"float32 of shape \(\)"),
-        ({"features": VECTORS.numpy().astype(">f4"), "index": IDS}, r">f4 of shape"),
-        ({"features/nested": VECTORS.numpy(), "index": IDS}, "expected the datasets features and index of ILIAS's"),
-    ],
-)
-def test_hdf5_files_that_hold_no_features_are_refused(
-    tmp_path: Path, datasets: dict[str, object], message: str
-) -> None:
-    with h5py.File(tmp_path / "q.hdf5", "w") as file:
-        for name, values in datasets.items():
-            file[name] = values
-    with pytest.raises(InputError, match=rf"q\.hdf5: .*{message}"):
-        read_embeddings(tmp_path / "q.hdf5")
-
-
-def test_truncated_or_damaged_features_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "q.hdf5"
-    write_features(path, np.ones((3000, 8), np.float32), [str(n) for n in range(3000)])
-    content = path.read_bytes()
-    for kept in (0, 10, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:kept])
-        with pytest.raises(InputError, match=r"q\.hdf5: cannot be read"):
-            read_embeddings(path)
-    path.write_bytes(content.replace(np.ones(100, np.float32).tobytes(), bytes(400), 1))
-    with pytest.raises(InputError, match=r"q\.hdf5: cannot be read"):
-        read_vectors(path)[:]
-
-
-def test_hdf5_files_need_h5py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_features(tmp_path / "q.hdf5", VECTORS.numpy(), IDS)
-    monkeypatch.setitem(sys.modules, "h5py", None)
-    with pytest.raises(ConfigurationError, match=r"q\.hdf5: h5py is not installed; type pip install '\.\[hdf5\]'"):
-        read_embeddings(tmp_path / "q.hdf5")
-
-
 # Ids
 
 
@@ -371,7 +238,7 @@ def test_unknown_formats_and_missing_files_are_refused(tmp_path: Path) -> None:
         read_embeddings(tmp_path / "q.pt")
     with pytest.raises(InputError, match=r'the suffix is "\.pt"'):
         write_embeddings(tmp_path / "q.pt", VECTORS, IDS)
-    for suffix in (*SUFFIXES, ".hdf5", ""):
+    for suffix in (*SUFFIXES, ""):
         for read_file in (read_embeddings, read_vectors, part_files):
             with pytest.raises(InputError, match="no such file; expected the embeddings"):
                 read_file(tmp_path / f"q{suffix}")

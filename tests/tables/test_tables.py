@@ -239,7 +239,7 @@ def test_tables_in_a_folder_are_digested_one_by_one(tmp_path: Path) -> None:
     digests = input_digests(truth=tmp_path / "folder", labels=tmp_path / "file.csv")
     assert list(digests) == ["truth/a.csv", "truth/b.parquet", "truth/data/c.parquet", "labels"]
     assert digests["truth/data/c.parquet"] == sha256_of(tmp_path / "folder" / "data" / "c.parquet")
-    parts = ["g0.hdf5", "g1.npy", "g2.safetensors"]
+    parts = ["g1.npy", "g2.safetensors"]
     for name in parts:
         (tmp_path / "folder" / name).touch()
     embeddings = input_digests(gallery_embeddings=tmp_path / "folder", truth=tmp_path / "folder")

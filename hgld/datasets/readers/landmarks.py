@@ -1,11 +1,9 @@
-"""Readers of datasets of landmarks and instances: Google's, ROxford5k, RParis6k, ILIAS and SfM-120k."""
+"""Readers of datasets of landmarks and instances: Google's, ROxford5k, RParis6k and SfM-120k."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import or_
@@ -22,9 +20,9 @@ from hgld.arrays import Integers
 from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.label_columns import label_columns
 from hgld.datasets.manifest import LANDMARK_LEVEL
-from hgld.datasets.readers.base import ReaderResult, build_manifest, disambiguate
+from hgld.datasets.readers.base import ReaderResult, build_manifest
 from hgld.datasets.splits import check_test_share, first_labels, open_set_split
-from hgld.errors import ConfigurationError, InputError, bad_rows, indented_list, require_at_least
+from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.io.columns import parse_whole_number, read_rows
@@ -36,9 +34,6 @@ from hgld.tables.image_landmarks import read_image_landmarks
 
 #: Landmark of GLDv1's images that were withdrawn after the publication of the list.
 _WITHDRAWN = "None"
-_LISTS = {"image_query_ids.txt": "query", "text_query_ids.txt": "query", "positive_ids.txt": "pos"}
-#: Names of the levels above objects, finest first.
-LEVELS = ("fine", "middle", "coarse")
 #: Which images are positives in each setting; those of ``_IGNORED`` are excluded from the ranking, all others are
 #: negatives.
 _POSITIVES = {"easy": ("easy",), "medium": ("easy", "hard"), "hard": ("hard",)}
@@ -268,38 +263,6 @@ class Revisited:
 
 
 @dataclass(frozen=True)
-class Ilias:
-    """Reader of ILIAS (Kordopatis-Zilos et al., CVPR 2025).
-
-    The images are in ``ilias_core``; their ids are the published ones. The splits are query and gallery, of which the
-    latter are the positives: the distractors of YFCC100M have no labels. Queries are whole images, as published. A
-    category whose name is in several others, such as other, is named with its parent.
-
-    Args:
-        taxonomy: Categories of the objects: misc/taxonomy.json of the published code. By default, taxonomy.json in
-            the folder.
-    """
-
-    taxonomy: Path | None = None
-
-    def files(self, root: Path) -> Mapping[str, Path]:
-        lists = {path.stem: path for path in list_files(root)}
-        return {**lists, "taxonomy": self.taxonomy or root / "taxonomy.json"}
-
-    def read(self, root: Path) -> ReaderResult:
-        ids = read_ids(root)
-        images = [*ids.image_queries, *ids.positives]
-        objects = [object_of(image) for image in images]
-        categories = read_taxonomy(self.files(root)["taxonomy"], objects)
-        columns = {
-            "id": images,
-            "path": [f"ilias_core/{image}" for image in images],
-            "split": ["query"] * len(ids.image_queries) + ["gallery"] * len(ids.positives),
-        }
-        return ReaderResult(build_manifest(root, columns, {"object": objects, **disambiguate(categories)}))
-
-
-@dataclass(frozen=True)
 class Sfm120k:
     """Reader of SfM-120k (Radenovic et al., TPAMI 2018): ``retrieval-SfM-120k.pkl``.
 
@@ -332,75 +295,6 @@ class Sfm120k:
 def _as_list(values: Any) -> list[Any]:
     array = as_array(values)
     return list(values) if array is None else list(array.tolist())
-
-
-@dataclass(frozen=True)
-class IliasIds:
-    """Ids of the image queries, of the text queries and of the positives."""
-
-    image_queries: tuple[str, ...]
-    text_queries: tuple[str, ...]
-    positives: tuple[str, ...]
-
-
-def list_files(root: Path) -> list[Path]:
-    """Return the lists of ids in the folder of the dataset, or in its folder ``image_ids`` itself."""
-    folder = root / "image_ids"
-    return [(folder if folder.is_dir() else root) / name for name in _LISTS]
-
-
-def read_ids(root: Path) -> IliasIds:
-    """Read the lists of ids.
-
-    As in the code of the authors (``download`` and ``evaluation`` of github.com/ilias-vrg/ilias, commit e81029e),
-    ``image_ids/image_query_ids.txt``, ``text_query_ids.txt`` and ``positive_ids.txt`` have an id per line, perhaps
-    with further values after a comma. An id is a path below ``ilias_core``: ``bold_bimp_000/query/Q000_00.jpg`` is an
-    image of the object ``bold_bimp_000``, ``bold_bimp_000/query/T000.txt`` its description,
-    ``bold_bimp_000/pos/P000_00.jpg`` a positive of both.
-    """
-    return IliasIds(*(_read_ids(path, _LISTS[path.name]) for path in list_files(root)))
-
-
-def _read_ids(path: Path, folder: str) -> tuple[str, ...]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"{path}: cannot be read ({error}); expected ids of ILIAS, as its download has them"
-        ) from error
-    ids = {number: line.split(",")[0].strip() for number, line in enumerate(lines, 1) if line.strip()}
-    problems = [
-        f"line {number}: {image}; expected an id such as bold_bimp_000/{folder}/..."
-        for number, image in ids.items()
-        if not re.fullmatch(rf"[^/]+/{folder}/[^/]+", image)
-    ]
-    if problems or not ids:
-        raise InputError(f"{path}: {bad_rows(problems) if problems else 'no ids'}")
-    return tuple(ids.values())
-
-
-def object_of(image: str) -> str:
-    """Return the object of an id."""
-    return image.split("/")[0]
-
-
-def read_taxonomy(path: Path, objects: Sequence[str]) -> dict[str, list[str]]:
-    """Read the categories of objects, by level, finest first; ``misc/taxonomy.json`` nests them, coarsest first."""
-    try:
-        nested = json.loads(path.read_text(encoding="utf-8"))
-        categories_of = {
-            name: (fine, middle, coarse)
-            for coarse, children in nested.items()
-            for middle, grandchildren in children.items()
-            for fine, names in grandchildren.items()
-            for name in names
-        }
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: not the taxonomy.json of ILIAS, objects in three levels of categories") from error
-    if missing := [name for name in dict.fromkeys(objects) if name not in categories_of]:
-        raise InputError(f"{path}: lacks {len(missing):,} of the objects, such as {missing[0]}")
-    columns = zip(*(categories_of[name] for name in objects), strict=True)
-    return dict(zip(LEVELS, map(list, columns), strict=True))
 
 
 @dataclass(frozen=True)

@@ -75,10 +75,5 @@ READERS: Mapping[str, ReaderEntry] = {
         "landmarks:Revisited",
         "ROxford5k or RParis6k: gnd_roxford5k.pkl or gnd_rparis6k.pkl; queries with their boxes, and gallery.",
     ),
-    "ilias": ReaderEntry(
-        "landmarks:Ilias",
-        "ILIAS: image_ids/ and taxonomy.json; queries and positives with object, fine, middle and coarse.",
-        {"taxonomy": "misc/taxonomy.json"},
-    ),
     "sfm120k": ReaderEntry("landmarks:Sfm120k", "SfM-120k: retrieval-SfM-120k.pkl; clusters alone."),
 }
