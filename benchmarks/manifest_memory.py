@@ -32,7 +32,6 @@ COMMANDS = {
     "help of embed-images": "embed-images --help",
     "manifest gldv2": "manifest gldv2 . --labels train.csv --hierarchy hierarchy.parquet -o written.parquet --force",
     "manifest leave-out": "manifest leave-out files.parquet out.csv -o kept.parquet --force",
-    "reject split": "reject split files.parquet -o split.parquet --force",
     "stats": "stats hierarchy.parquet --images train.csv",
     "embed-images": f"embed-images --images files.parquet {MODEL} --size 64 --part 1/4037 --workers 0 -o part.npy",
     "evaluate": f"evaluate {QUERIES} --labels files.parquet --metric mAP@R",

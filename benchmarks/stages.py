@@ -41,7 +41,6 @@ STEPS = (
     Step("`suggest --force`", f"{_SUGGEST} --force"),
     Step("`suggest`, up to date", _SUGGEST, 5),
     Step("`hgld --help`", "--help", 5),
-    Step("`hgld reject --help`", "reject --help", 5),
 )
 
 

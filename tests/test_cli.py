@@ -187,7 +187,6 @@ def test_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
         ("evaluate --embeddings a.npy --embeddings b.npy", "--embeddings"),
         ("evaluate --device cpu --embeddings a.npy --device=cuda", "--device"),
         ("manifest folder images -o a.parquet --out b.parquet", "--out"),
-        ("reject score d --embeddings a.npy --embeddings a.npy", "--embeddings"),
     ],
 )
 def test_repeated_option_of_a_single_value_is_refused(line: str, option: str) -> None:
@@ -225,7 +224,6 @@ def test_options_of_several_values_and_flags_may_be_repeated() -> None:
         ("adjudicate -o {}.parquet", ".csv"),
         ("agreement -o {}.csv", ".json"),
         ("search -o {}.txt", ".csv or .parquet or .json"),
-        ("reject score -o {}.json", ".csv or .parquet"),
     ],
 )
 def test_file_of_another_format_than_its_suffix_says_is_not_written(line: str, suffixes: str, tmp_path: Path) -> None:

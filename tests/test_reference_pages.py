@@ -57,7 +57,8 @@ def test_examples_in_the_extension(pages_of: Callable[[str], dict[str, str]]) ->
 def test_every_command_and_option_is_explained(pages_of: Callable[[str], dict[str, str]]) -> None:
     (page,) = pages_of("command").values()
     sections = re.split(r"^### ", page, flags=re.MULTILINE)[1:]
-    assert {"hgld scrape", "hgld manifest table", "hgld reject fit"} <= {s.partition("\n")[0] for s in sections}
+    names = {section.partition("\n")[0] for section in sections}
+    assert {"hgld scrape", "hgld manifest table", "hgld compare-rejection"} <= names
     assert [row for row in rows(page) if not row[1].strip()] == []
     assert "## Other" not in page, "commands without a panel"
 

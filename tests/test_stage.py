@@ -17,7 +17,7 @@ import pytest
 from hgld import tables
 from hgld.completion import complete_file
 from hgld.completion.inputs import CompletionFiles
-from hgld.datasets.manifest_files import leave_out_images, make_manifest, split_manifest
+from hgld.datasets.manifest_files import leave_out_images, make_manifest
 from hgld.datasets.readers.own_images import LabelTable
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError
 from hgld.gldv2.tar_images import index_images
@@ -119,7 +119,6 @@ CASES = {
         ["completed.parquet"],
     ),
     "manifest": Case(run_manifest, ["labels.csv"], ["manifest.parquet"]),
-    "reject split": Case(split_manifest, ["manifest.parquet"], ["split.parquet"]),
     "manifest leave-out": Case(leave_out_images, ["manifest.parquet", "copies.csv"], ["kept.parquet"]),
     "index-images": Case(index_images, ["."], ["images.parquet"]),
 }

@@ -7,7 +7,6 @@ import shutil
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.child_processes import run_child, single_thread_environment
@@ -38,8 +37,6 @@ WITH_OUT = [
     "manifest gldv2",
     "manifest table",
     "push-model",
-    "reject fit",
-    "reject score",
     "release",
     "repack",
     "scrape",
@@ -162,17 +159,11 @@ print(json.dumps(outcomes))
 
 @pytest.mark.slow
 def test_full_disk_under_own_images(tmp_path: Path) -> None:
-    """From embeddings to an index, a page, a published model and a detector; ``test_stage.py`` has tables."""
-    from hgld.rejection import DetectorRecord, build_detector, save_detector
-
+    """From embeddings to a page and a published model; ``test_stage.py`` has tables."""
     disk = tmp_path / "disk"
     own_images(tmp_path)
-    detector = build_detector("top1_cosine").fit(np.load(tmp_path / "all.npy"))
-    save_detector(tmp_path / "detector", detector, DetectorRecord(n_images=6))
     commands = [
         f"push-model test_resnet --pretrained none -o {disk}/model",
-        f"reject fit top1_cosine --embeddings all.npy -o {disk}/detector",
-        *(f"reject score detector --embeddings all.npy -o {disk}/x.{suffix}" for suffix in ("csv", "parquet")),
         *(f"search images/0.jpg --embeddings all.npy --{place}" for place in (
             f"out {disk}/x.csv", f"out {disk}/x.json", f"out {disk}/x.parquet", f"page {disk}/x.html"
         )),
@@ -244,12 +235,8 @@ print(number)
             "push-model test_resnet --pretrained none --license mit -o out/model",
             "push-model test_resnet --pretrained none --license bsd -o out/model",
         ),
-        (
-            "reject fit top1_cosine --embeddings all.npy -o out/detector",
-            "reject fit top1_cosine --embeddings few.npy -o out/detector",
-        ),
     ],
-    ids=["search", "push-model", "reject fit"],
+    ids=["search", "push-model"],
 )
 def test_killed_commands_leave_old_or_new_files(before: str, command: str, tmp_path: Path) -> None:
     own_images(tmp_path)

@@ -42,9 +42,6 @@ TRAIN = "train settings.yaml -o out"
 EMBED = "embed-images --workers 0 --images images --model run -o out.parquet"
 EVALUATE = "evaluate --embeddings run.parquet --labels labels.csv"
 SEARCH = "search {} --embeddings run.parquet --page out.html"
-FIT = "reject fit top1_cosine --embeddings run.parquet --labels labels.csv -o out"
-FIT_THRESHOLDS = f"{FIT} --queries run.parquet --query-labels"
-SCORE = "reject score detector --embeddings"
 FETCH = "fetch gldv2 -o out --ids"
 GLDV2_ID = "1272ef793ebba7a2"
 NO_CONTACT = {"HGLD_CONTACT": ""}
@@ -109,16 +106,6 @@ def embeddings(ids: list[str], dim: int = 8) -> Callable[[], None]:
         Path("other.ids.txt").write_text("".join(f"{name}\n" for name in ids))
 
     return file
-
-
-def few_images(landmarks: list[int]) -> Callable[[], None]:
-    """Return a function that writes embeddings of a few images, and their landmarks."""
-
-    def files() -> None:
-        np.save("few.npy", np.eye(len(landmarks), 3, dtype=np.float32))
-        np.save("one.npy", np.array(landmarks))
-
-    return files
 
 
 def nothing() -> None:
@@ -319,78 +306,6 @@ CASES = {
         embeddings(["x"]),
     ),
     "unknown format of answers": Case(SEARCH.format("images/c0/0.jpg") + " -o out.txt", r"out.txt: .*\.csv"),
-    # rejection
-    "misspelt score": Case(FIT.replace("top1_cosine", "top1"), "there is no score top1; choose one of .*top1_cosine"),
-    "option that a score lacks": Case(f"{FIT} --option k=3", "option k of the score top1_cosine: "),
-    "option without a value": Case(f"{FIT} --option k", '--option is "k"; expected NAME=VALUE'),
-    "folder of something else as a detector": Case(
-        FIT.replace("-o out", "-o images"), "images: contains files that are not those of a detector; name another"
-    ),
-    "embeddings with NaN": Case(
-        FIT.replace("run.parquet --labels labels.csv", "nan.npy"),
-        "nan.npy: the embeddings have NaN or infinite values, first in row 1; embed this image again",
-        lambda: np.save("nan.npy", np.array([[1, 0], [0, np.nan]], np.float32)),
-    ),
-    "one class": Case(
-        "reject fit msp --embeddings few.npy --labels one.npy -o out",
-        "few.npy: all labelled images have the same label; a classifier needs two or more classes",
-        few_images([7, 7, 7, 7]),
-    ),
-    "single images, and so a singular covariance": Case(
-        "reject fit mahalanobis --embeddings few.npy --labels one.npy -o out",
-        "few.npy: the images of each of 4 classes are identical, or single ones, so there is no covariance",
-        few_images([1, 2, 3, 4]),
-    ),
-    "logits that a score does not use": Case(
-        f"{FIT} --logits run.parquet", "the score top1_cosine does not use logits; leave out --logits"
-    ),
-    "thresholds without unknown images": Case(
-        f"{FIT_THRESHOLDS} labels.csv",
-        "run.parquet: all 24 images show landmarks of the index, .* add images that show none as --unknown",
-    ),
-    "thresholds without known images": Case(
-        f"{FIT_THRESHOLDS} wrong.csv",
-        "no image shows a landmark of the index",
-        labels(*((f",c{c},", f",d{c},") for c in range(6))),
-    ),
-    "thresholds without labels": Case(
-        f"{FIT.replace('--labels labels.csv', '')} --queries run.parquet --unknown far=run.parquet".replace(
-            "run.parquet", "other.npy"
-        ),
-        "other.npy does not say which landmark an image shows; give --labels",
-        embeddings(["x.jpg", "y.jpg"]),
-    ),
-    "queries of other levels": Case(
-        f"{FIT_THRESHOLDS} wrong.csv",
-        "the queries have the levels class, sort, and the index class, kind; give --query-labels with",
-        labels(("class,kind", "class,sort")),
-    ),
-    "unknown images without queries": Case(
-        f"{FIT} --unknown far=run.parquet", "--unknown and --query-labels are for thresholds; add --queries"
-    ),
-    "unknown images without a name": Case(
-        f"{FIT_THRESHOLDS} labels.csv --unknown run.parquet", '--unknown is "run.parquet"; expected NAME=VALUE'
-    ),
-    "precision in percent": Case(
-        f"{FIT_THRESHOLDS} labels.csv --unknown far=run.parquet --precision 90", "--precision is 90"
-    ),
-    "no detector": Case(
-        "reject score images --embeddings run.parquet", "images: not a detector of hgld reject fit, as it has no"
-    ),
-    "images of another dimension": Case(
-        f"{SCORE} other.npy",
-        "other.npy: the embeddings have 5 dimensions, and the score top1_cosine was fitted on 8; embed both with",
-        embeddings(["x.jpg", "y.jpg"], dim=5),
-    ),
-    "logits for a detector without": Case(
-        f"{SCORE} run.parquet --logits run.parquet", "detector: was fitted without logits; leave out --logits"
-    ),
-    "unknown format of scores": Case(
-        f"{SCORE} run.parquet -o out.json", r'the suffix is ".json"; choose .csv or .parquet'
-    ),
-    "detector without thresholds": Case(
-        SEARCH.format("images/c0/0.jpg --reject detector"), "detector: has no thresholds; fit it again with"
-    ),
     # models
     "model for nowhere": Case("push-model run", "expected OWNER/NAME, --out or both; found neither"),
     "name of a repository without owner": Case("push-model run apples", '"apples" is no name .* owner/name'),
@@ -430,7 +345,7 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with images, a table of their labels, settings, a run, its embeddings and a detector."""
+    """A folder with images, a table of their labels, settings, a run and its embeddings."""
     folder = tmp_path_factory.mktemp("workspace")
     save_pictures(folder / "images", *[f"c{c}/{n}.jpg" for c in range(6) for n in range(4)])
     (folder / "labels.csv").write_text(LABELS)
@@ -441,7 +356,6 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         commands = (
             "train settings.yaml -o run",
             EMBED.replace("out.parquet", "run.parquet"),
-            FIT.replace("-o out", "-o detector"),
         )
         for command in commands:
             result = CliRunner().invoke(HGLD, shlex.split(command))

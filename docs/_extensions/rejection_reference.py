@@ -14,21 +14,16 @@ from hgld.rejection.registry import DETECTORS
 
 def rejection_pages() -> dict[str, str]:
     """Return the page of all rejection scores."""
-    overview = [[f"[{code(name)}](#{name})", summary(score), _inputs(score)] for name, score in DETECTORS.items()]
+    overview = [[f"[{code(name)}](#{name})", summary(score)] for name, score in DETECTORS.items()]
     parts = [
         "# Rejection scores and their options",
-        "What `--score` of `hgld reject fit` and `scores` in the [settings of a comparison of rejection "
-        "scores](rejection_settings.md) name. A score is higher for images that are less like those of the index. "
-        "Options are given as `--option KEY=VALUE`, or under `options`.",
-        table(["score", "what it is", "needs besides embeddings"], overview),
+        "What `scores` in the [settings of a comparison of rejection scores](rejection_settings.md) name. A score is "
+        "higher for images that are less like those of the index. Options are given under `options`, or in Python as "
+        "arguments.",
+        table(["score", "what it is"], overview),
     ]
     parts += [_section(name, score) for name, score in DETECTORS.items()]
     return {"rejection_scores.md": "\n\n".join(parts) + "\n"}
-
-
-def _inputs(score: type[Detector]) -> str:
-    optional = [f"{name} (optional)" for name in sorted(score.uses)]
-    return ", ".join([*sorted(score.requires), *optional])
 
 
 def _section(name: str, score: type[Detector]) -> str:

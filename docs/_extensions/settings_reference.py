@@ -32,7 +32,7 @@ _PAGES: Mapping[str, tuple[str, str, type[BaseModel]]] = {
     ),
     "rejection_settings.md": (
         "Settings of a comparison of rejection scores",
-        "The YAML file that `hgld reject compare` reads. [Guide](../../how-to/reject.md).",
+        "The YAML file that `hgld compare-rejection` reads. [Guide](../../how-to/reject.md).",
         RejectionSettings,
     ),
     "release_settings.md": (

@@ -18,7 +18,6 @@ import hgld.cli.models
 import hgld.cli.benchmark
 import hgld.cli.evaluate
 import hgld.cli.search
-import hgld.cli.reject
 from hgld.cli.base import app
 
 __all__ = ["app"]

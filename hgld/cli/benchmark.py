@@ -1,4 +1,4 @@
-"""Comparisons of methods and of models: benchmark, compare-models."""
+"""Comparisons of methods, of models and of rejection scores: benchmark, compare-models, compare-rejection."""
 
 from __future__ import annotations
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from hgld.benchmark.cost_estimate import CostEstimate, Gpus
     from hgld.benchmark.model_comparison_settings import ModelComparisonConfig
     from hgld.benchmark.model_reports import ModelResults
+    from hgld.benchmark.rejection import RejectionComparison
+    from hgld.benchmark.rejection.values import RejectionValues
     from hgld.evaluation.settings import RerankSettings
 
 
@@ -249,3 +251,77 @@ def _format_model_results(outcome: ModelResults) -> str:
         rows.append((name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells}))
     failures = [f"failed: {each.name}: {each.failure}" for each in outcome.facts if each.failure]
     return lines(wrapped_table("mean in %", [f"rank by {main}", *metrics], rows), failures)
+
+
+@app.command(rich_help_panel="Retrieval")
+def compare_rejection(
+    settings: Path,
+    out: Annotated[Path, OUT_FOLDER],
+    plan: bool = False,
+    formats: FigureFormat = None,
+    force: Force = False,
+) -> None:
+    """Compare rejection scores on known, near and far queries: tables, figures, intervals, confident mistakes.
+
+    Scores that are finished are kept; an interrupted comparison is resumed.
+
+    Example: hgld compare-rejection washington -o runs/rejection
+
+    Args:
+        settings: Settings of the comparison: a YAML file, or one that comes with hgld, such as washington.
+        out: Folder of scores and results.
+        plan: Print the sets of images, missing files and what is done, then exit.
+    """
+    from hgld.benchmark import rejection
+    from hgld.io.settings import rejection_file
+
+    study = rejection.RejectionComparison(rejection.read_rejection_settings(rejection_file(settings)), out)
+    if plan:
+        typer.echo(format_rejection_plan(study))
+        return
+    with TerminalProgress("compare-rejection", "scores") as progress:
+        values, files = rejection.compare_rejection(study, force=force, progress=progress)
+    typer.echo(lines(format_rejection(study, values), [*map(str, files), str(out)]))
+
+
+def format_rejection(study: RejectionComparison, values: RejectionValues) -> str:
+    """Return the means of GAP and AUROC of each score, and what failed."""
+    from hgld.benchmark.rejection.settings import ALL_UNKNOWN
+
+    settings, unknown = study.settings, values.unknown()
+    columns = [(unknown[-1], "gap"), *((name, "auroc") for name in unknown if name != ALL_UNKNOWN)]
+    tables = []
+    for name, embedding in settings.embeddings.items():
+        rows = []
+        for score in settings.score_settings():
+            means = [values.mean((name, score, *column)) for column in columns]
+            cells = ["–" if mean is None else f"{100 * mean['value']:.1f}" for mean in means]
+            if any(mean is not None for mean in means):
+                rows.append([settings.score_title(score), *cells])
+        header = [f"{embedding.title}, %", *(f"{metric.upper()} {name}" for name, metric in columns)]
+        tables += [*aligned(header, rows), ""]
+    reasons = list(map(str, study.failed))
+    return lines(
+        tables,
+        f"{study.n_results:,} scores, {study.n_kept:,} done before",
+        len(reasons) > 0 and f"{len(reasons):,} not computed:\n{indented_list(reasons)}",
+    )
+
+
+def format_rejection_plan(study: RejectionComparison) -> str:
+    """Return the sets of images of each split, what is to do, and the files that are missing."""
+    settings, sizes, missing = study.settings, study.sizes(), study.missing()
+    names = list(next(iter(sizes.values())))
+    rows = [[str(split), *(of_split[name] for name in names)] for split, of_split in sizes.items()]
+    n_scores, n_embeddings = len(settings.score_settings()), len(settings.embeddings)
+    n_pairs = sum(size["index"] * (sum(size.values()) - size["index"]) for size in sizes.values())
+    return lines(
+        settings.title,
+        "",
+        aligned(["split", *names], rows),
+        "",
+        f"{study.n_results:,} scores ({n_scores} of {n_embeddings} embeddings on {len(sizes)} splits), "
+        f"{0 if missing else study.n_finished():,} of them done",
+        f"up to {n_pairs * n_embeddings * n_scores:,} comparisons of a query and an image of the index",
+        len(missing) > 0 and ["", "Missing files:", indented_list(missing)],
+    )

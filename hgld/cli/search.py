@@ -50,7 +50,6 @@ def search(
     device: str = "cpu",
     distance: ComparedBy = None,
     reranking: RerankSettings,
-    reject: Path | None = None,
     serve: bool = False,
     host: Host = "127.0.0.1",
     port: Port = 0,
@@ -73,19 +72,16 @@ def search(
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
         device: Device: cpu, cuda or cuda:N.
-        reject: Detector from hgld reject fit --queries: answers "no such landmark" above its threshold, with the
-            finest label that is still sure. Default: every answer is accepted.
         serve: Serve a local page where pictures are dropped or pasted, until Ctrl-C.
     """
     from hgld.evaluation.ranking import RankingConfig
     from hgld.models.embedding_files import recorded_distance
     from hgld.pages.server import ServerConfig
-    from hgld.rejection.detector_files import DESCRIPTION
     from hgld.search.answer_files import answers_to_json, write_answer_page, write_answers
     from hgld.search.gallery import gallery_photographs
     from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
-    from hgld.search.searcher import Searcher, open_rejector
+    from hgld.search.searcher import Searcher
     from hgld.search.served_page import serve_search
     from hgld.tables import Provenance, input_digests
 
@@ -94,9 +90,6 @@ def search(
         found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
         raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
     gallery = read_gallery(embeddings)
-    rejector = None if reject is None else open_rejector(reject, embeddings, gallery)
-    if rejector is not None:
-        rejector.check_votes(k)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
     compared_by, pair_scorer = distance or recorded_distance(embeddings), None
     if reranking.rerank == "local-features":
@@ -105,7 +98,7 @@ def search(
         asked = gallery_photographs(query, query)
         pair_scorer = LocalFeatures(asked, find_photographs())
     config = RankingConfig(device=device, distance=compared_by, reranking=reranking, pair_scorer=pair_scorer)
-    searcher = Searcher(gallery, rejector=rejector, config=config)
+    searcher = Searcher(gallery, config=config)
     if serve:
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
@@ -120,11 +113,10 @@ def search(
     answers = searcher.search(vectors, k, ids=ids)
     typer.echo(answers_to_json(answers) if json else format_answers(answers))
     if out is not None:
-        detector = None if reject is None else reject / DESCRIPTION
         files = dict(read_gallery.keywords)
         parameters: dict[str, Any] = {"top": k, "split": files.pop("split", None), "distance": compared_by}
         parameters |= {"rerank": method} if (method := reranking.describe()) else {}
-        inputs = input_digests(embeddings=embeddings, **files, reject=detector)
+        inputs = input_digests(embeddings=embeddings, **files)
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
@@ -137,9 +129,8 @@ def format_answers(answers: Answers) -> str:
     """Format each query: its answer with the shares of votes, coarsest level first, and its nearest images."""
     gallery, blocks = answers.gallery, []
     for row in range(len(answers)):
-        levels = ", ".join(f"{level.name} {level.share:.2f}" for level in reversed(answers.answer(row)))
-        rejection = answers.rejection(row)
-        answer = "; ".join(filter(None, [rejection, levels])) or "no labels"
+        labels = [f"{level.name} {level.share:.2f}" for level in reversed(answers.answer(row))]
+        answer = ", ".join(labels) or "no labels"
         results = [
             [rank, f"{score:.3f}", str(gallery.ids[position]), *gallery.names_of(position)]
             for rank, (position, score, _) in enumerate(answers.results(row), start=1)

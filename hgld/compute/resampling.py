@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -62,19 +62,6 @@ def resampled_counts(
     drawn = codes[rng.integers(len(codes), size=(n_resamples, len(codes)))]
     drawn += n_codes * np.arange(n_resamples)[:, None]
     return np.bincount(drawn.ravel(), minlength=n_resamples * n_codes).reshape(n_resamples, n_codes)
-
-
-def resampled_groups(
-    groups: Sequence[npt.NDArray[np.intp]], n_codes: int, n_resamples: int, seed: int
-) -> Iterator[list[Integers]]:
-    """Draw groups of items apart, and yield how often each code is drawn in each group, a block of draws at a time.
-
-    Each group has a generator of its own, so that draws do not depend on how many resamples fit into memory.
-    """
-    generators = np.random.default_rng(seed).spawn(len(groups))
-    for n_rows in resample_blocks(n_resamples, sum(map(len, groups))):
-        pairs = zip(groups, generators, strict=True)
-        yield [resampled_counts(codes, n_codes, n_rows, rng) for codes, rng in pairs]
 
 
 def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:

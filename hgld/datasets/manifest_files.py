@@ -13,14 +13,12 @@ import pyarrow.compute as pc
 from hgld.datasets.image_folders import find_images_digest, is_tar
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.readers.base import Reader, ReaderResult
-from hgld.datasets.splits import split_for_rejection
 from hgld.errors import InputError
 from hgld.io.columns import column_names, preview, read_text_columns
 from hgld.stage import Stage
 from hgld.tables import MANIFEST, Rows
 
 MANIFEST_STAGE = Stage("manifest", (MANIFEST,))
-SPLIT_STAGE = Stage("reject split", (MANIFEST,), inputs={"manifest": MANIFEST})
 LEAVE_OUT_STAGE = Stage("manifest leave-out", (MANIFEST,), inputs={"manifest": MANIFEST})
 
 
@@ -75,35 +73,6 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
         inputs={role: path for role, path in files.items() if role not in folders},
         digests={role: find_images_digest(path) for role, path in folders.items()},
         parameters={"layout": type(reader).__name__, **settings},
-        force=force,
-    )
-
-
-def split_manifest(
-    path: Path, out: Path, near_share: float = 0.5, query_share: float = 0.4, seed: int = 0, *, force: bool = False
-) -> ManifestSummary | None:
-    """Write a manifest with the splits of :func:`~hgld.datasets.splits.split_for_rejection`: index, queries, test.
-
-    Args:
-        path: Manifest of images with labels, from hgld manifest.
-        out: Manifest to write.
-        near_share: Share of the finest classes that the index lacks.
-        query_share: Share of the images of the other classes that are queries.
-        seed: Seed of the random choice.
-        force: Run although the output is up to date.
-
-    Returns:
-        Counts of the manifest; None if ``out`` was made from the same manifest with the same settings.
-
-    Raises:
-        InputError: The manifest is malformed, or its images have several labels.
-        ConfigurationError: A share is not between 0 and 1, or a split would have no images.
-    """
-    return SPLIT_STAGE.run(
-        {"out": out},
-        lambda: _with_summary(ReaderResult(split_for_rejection(read_manifest(path), near_share, query_share, seed))),
-        inputs={"manifest": path},
-        parameters={"near_share": near_share, "query_share": query_share, "seed": seed},
         force=force,
     )
 

@@ -65,31 +65,6 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
     return replace(manifest, splits=TextArray(["train", "test"], is_test))
 
 
-def split_for_rejection(manifest: Manifest, near_share: float, query_share: float, seed: int) -> Manifest:
-    """Return the manifest with the splits index, queries and test, of which the index lacks some classes.
-
-    The two sets of queries have equal shares of the known images and of the other classes; these differ between them.
-
-    Args:
-        manifest: The images, with one label each.
-        near_share: Share of the finest classes that the index lacks; the classes of each parent are divided alike.
-        query_share: Share of the images of the other classes that are queries.
-    """
-    for name, share in (("near_share", near_share), ("query_share", query_share)):
-        require(0 < share < 1, "a number between 0 and 1, such as 0.5", **{name: share})
-    labels = manifest.labels
-    is_near, is_query = near_and_query_images(labels, near_share, query_share, seed)
-    is_test = np.zeros(len(labels), dtype=bool)
-    is_test[is_near] = open_set_split(labels[is_near], 0.5, seed)
-    is_test[is_query] = closed_set_split(labels[is_query], 0.5, seed)
-    if not all((chosen & part).any() for chosen in (is_near, is_query) for part in (is_test, ~is_test)):
-        raise ConfigurationError(
-            "no images are left for one of the sets; change `near_share` or `query_share`, or choose another `seed`"
-        )
-    splits = np.where(is_test, 2, is_near | is_query)
-    return replace(manifest, splits=TextArray(["index", "queries", "test"], splits))
-
-
 def near_and_query_images(
     labels: LabelMatrix, near_share: float, query_share: float, seed: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -5,7 +5,6 @@ Rejection scores accept answers to queries; scores of proposals, groups of landm
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ class RiskCoverageCurve:
         coverage: Share of images accepted at each threshold, ascending, float64, shape (m,).
         risk: Share of wrong answers among these, float64, shape (m,).
         n_images: Number of images, accepted or not.
-        area: Area under the curve (AURC), 0 to 1, with its confidence ``interval``, if there is one.
+        area: Area under the curve (AURC), 0 to 1.
     """
 
     title: str
@@ -48,7 +47,6 @@ class RiskCoverageCurve:
     risk: NDArray[np.float64]
     n_images: int
     area: float
-    interval: _Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +89,7 @@ def draw_risk_coverage(path: Path, curves: Sequence[RiskCoverageCurve], *, title
             where="pre",  # up to the coverage of a threshold, the risk is that of the threshold
             color=colour,
             linewidth=1.4,
-            label=f"{curve.title}: {_area_text(curve)}",
+            label=f"{curve.title}: {curve.area:.3f}",
         )
     if np.ptp([curve.risk[-1] for curve in curves]) < 1e-9:
         coverage = np.linspace(0, 1, _MAX_POINTS)[1:]
@@ -157,13 +155,6 @@ def _points_to_draw(curve: RiskCoverageCurve) -> NDArray[np.intp]:
     """Return positions of points: evenly spread over coverage, of enough images, and the last."""
     wanted = np.linspace(min(_MIN_IMAGES / curve.n_images, 1), 1, _MAX_POINTS)
     return np.unique(np.minimum(np.searchsorted(curve.coverage, wanted), len(curve.coverage) - 1))
-
-
-def _area_text(curve: RiskCoverageCurve) -> str:
-    if curve.interval is None or any(map(math.isnan, curve.interval)):
-        return f"{curve.area:.3f}"
-    low, high = curve.interval
-    return f"{curve.area:.3f} [{low:.3f}, {high:.3f}]"
 
 
 #: Accuracies of fewer proposals are not drawn.

@@ -13,12 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch.nn import functional
 
 from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_picture, open_images
-from hgld.datasets.loading import Batch, Images, SkippedImage, evaluation_batches, map_images
+from hgld.datasets.loading import Batch, Images, SkippedImage, evaluation_batches
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.images import Box
@@ -28,9 +25,6 @@ from hgld.progress import NoProgress, Progress
 from hgld.tables.embeddings import Embeddings
 
 log = logging.getLogger(__name__)
-
-#: Temperature of ODIN's paper, and its step for pixels from 0 to 1.
-TEMPERATURE, STEP = 1000.0, 0.0014
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +50,6 @@ def embed_batches(
     scales: Sequence[float] = (1.0,),
     half: bool = False,
     with_deviations: bool = False,
-    perturb: Callable[[Images], Images] | None = None,
     progress: Progress | None = None,
 ) -> EmbeddingShard:
     """Embed batches of images in their order, skipping images that cannot be read.
@@ -66,7 +59,6 @@ def embed_batches(
         half: Whether the backbone computes in 16 bits: float16 on CUDA, bfloat16 elsewhere.
         with_deviations: Whether to compute standard deviations of the feature maps too, at one scale only; see
             :meth:`EmbeddingModel.embed_with_deviations`.
-        perturb: Function applied to normalised images first; see :func:`odin_perturbation`.
 
     Raises:
         InputError: A tar file cannot be read, or embeddings are not finite.
@@ -76,7 +68,6 @@ def embed_batches(
     is_scaled = tuple(scales) != (1,)
 
     def embed(images: Images) -> tuple[torch.Tensor, ...]:
-        images = images if perturb is None else perturb(images)
         if with_deviations:
             embeddings, *deviations = model.embed_with_deviations(images)
         else:
@@ -273,42 +264,3 @@ def _outputs(
             + (", or embed without `half`" if half else "")
         )
     return [output.cpu() for output in outputs]
-
-
-def odin_perturbation(model: ImageEmbedder, classifier: Path) -> Callable[[Images], Images]:
-    """Return the function from normalised images to those that ODIN perturbs (Liang et al., ICLR 2018, Eq. 2).
-
-    ``x' = x - 0.0014 sign(grad_x CE(l(x) / 1000, argmax_c l_c(x)))`` for pixels x from 0 to 1, where l are the
-    logits of a classifier of the embeddings. Each image takes a backward pass through the network.
-
-    Args:
-        model: The model, on its device.
-        classifier: File of :func:`hgld.rejection.classifiers.save_classifier`.
-
-    Raises:
-        InputError: The file is not that of a classifier of such embeddings.
-        ConfigurationError: (when called) The network has no gradients, such as one of ONNX.
-    """
-    try:
-        tensors = load_file(classifier)
-        weight, bias = tensors["weight"].float(), tensors["bias"].float()
-        functional.linear(torch.zeros(1, model.dim), weight, bias)
-    except (OSError, SafetensorError, KeyError, RuntimeError) as error:
-        raise InputError(
-            f"{classifier}: no file of `weight` (C, {model.dim}) and `bias` (C,) of a classifier: {error}"
-        ) from error
-    std = torch.tensor(model.image_settings.std)[:, None, None]
-
-    def perturb(images: Images) -> Images:
-        with torch.inference_mode(False), torch.enable_grad():
-            inputs = map_images(lambda image: image.clone().requires_grad_(), images)
-            embeddings = model.network(inputs)
-            logits = functional.linear(embeddings, weight.to(embeddings), bias.to(embeddings)) / TEMPERATURE
-            if not logits.requires_grad:
-                raise ConfigurationError("ODIN needs gradients of the pixels, which this network does not have")
-            error = functional.cross_entropy(logits, logits.argmax(dim=1), reduction="sum")
-            gradients = iter(torch.autograd.grad(error, inputs))
-            step = STEP / std.to(embeddings.device)
-            return map_images(lambda image: (image - step * next(gradients).sign()).detach(), inputs)
-
-    return perturb

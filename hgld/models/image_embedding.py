@@ -47,9 +47,9 @@ from hgld.models.embedding_files import (
     write_output,
 )
 from hgld.models.embedding_model import MEMORY_FORMAT
-from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, odin_perturbation
+from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
 from hgld.progress import NoProgress, Progress
-from hgld.tables import Provenance, input_digests
+from hgld.tables import Provenance
 from hgld.tables.embeddings import check_suffix
 
 T = TypeVar("T")
@@ -70,8 +70,6 @@ class EmbedImagesConfig:
             again; not for queries and a gallery in separate files.
         with_std: Also write the standard deviations of the feature maps before pooling, for the score heat:
             x.deviations.npy beside x.npy; at one scale only.
-        odin: Classifier of the embeddings, safetensors with weight and bias, for which ODIN perturbs the pixels
-            first; the score of such embeddings is odin with perturbation=0.
         device: Device: cpu, cuda or cuda:N.
         batch_size: Number of images embedded at once.
         shard_size: Number of images per shard.
@@ -83,7 +81,6 @@ class EmbedImagesConfig:
     half: bool = False
     center: bool = False
     with_std: bool = False
-    odin: Path | None = None
     device: str = "cpu"
     batch_size: int = 32
     shard_size: int = 1024
@@ -297,7 +294,7 @@ class _Job:
         inputs = {
             "images": images_digest(images, dataset.manifest, dataset.root),
             "weights": weights_digest(model.network),
-        } | ({} if config.odin is None else input_digests(odin=config.odin))
+        }
         self._provenance = Provenance("embed-images", _parameters(model, config), inputs)
         self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
         self._folder = out.with_name(f".{out.name}.parts")
@@ -409,7 +406,6 @@ class _Job:
                 name, images = self._model.network.settings.backbone, self._model.image_settings
                 log.info("images of %s: %s", name, images.describe())
             network = self._model.network.to(memory_format=MEMORY_FORMAT).eval()
-            perturb = None if config.odin is None else odin_perturbation(self._model, config.odin)
             started = time.perf_counter()
             with closing(BatchReader(self._dataset, config.workers)) as reader:
                 # In one go, so that images of a shard are read while the model embeds those before.
@@ -422,7 +418,6 @@ class _Job:
                         scales=config.scales,
                         half=config.half,
                         with_deviations=config.with_std,
-                        perturb=perturb,
                         progress=progress,
                     )
                     self._write(number, shard)

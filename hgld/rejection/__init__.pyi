@@ -1,9 +1,5 @@
+from .classifiers import LinearClassifier as LinearClassifier
+from .detection_metrics import detection_metrics as detection_metrics
 from .detector import Detector as Detector
-from .detector import NeighbourDetector as NeighbourDetector
-from .detector_files import DetectorModel as DetectorModel
-from .detector_files import DetectorRecord as DetectorRecord
-from .detector_files import SavedDetector as SavedDetector
-from .detector_files import load_detector as load_detector
-from .detector_files import save_detector as save_detector
 from .registry import DETECTORS as DETECTORS
 from .registry import build_detector as build_detector

@@ -1,28 +1,29 @@
-"""Scores of the logits of a classifier, and of its weights applied to changed features; and linear classifiers.
+"""Scores of the logits of a linear classifier, and of its weights applied to changed features; and the classifiers.
 
-A retrieval model has no classifier, so linear ones are read from a file, or fitted on the embeddings and labels of
-the index: by cross-entropy, or derived from Gaussians. Logits are computed in blocks of images that bound images
-times classes.
+A retrieval model has no classifier, so linear ones are given, read from a file, or fitted on the embeddings and
+labels of the index: by cross-entropy, or derived from Gaussians. Logits are computed in blocks of images that bound
+images times classes.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from hgld.arrays import Integers
 from hgld.compute.scoring import at_least_float32
-from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, fitted, option
+from hgld.errors import ConfigurationError, InputError, require
+from hgld.rejection.detector import Detector, DetectorInputs
 from hgld.rejection.gaussians import fit_gaussians, number_classes
 
 _LOGITS = 2**24  # logits computed at once
@@ -69,9 +70,9 @@ class LinearClassifier:
         """Return the logits, shape (n, C), in the type of the weights."""
         return torch.addmm(self.bias, embeddings.to(self.weight.dtype), self.weight.T)
 
-    def to(self, dtype: torch.dtype) -> LinearClassifier:
-        """Return the classifier in another type."""
-        return LinearClassifier(self.weight.to(dtype), self.bias.to(dtype))
+    def to(self, target: torch.dtype | torch.device) -> LinearClassifier:
+        """Return the classifier in another type, or on another device."""
+        return LinearClassifier(self.weight.to(target), self.bias.to(target))
 
 
 def row_blocks(n: int, n_classes: int) -> Iterator[slice]:
@@ -82,7 +83,7 @@ def row_blocks(n: int, n_classes: int) -> Iterator[slice]:
 
 
 def save_classifier(classifier: LinearClassifier, path: Path) -> None:
-    """Write a classifier for the option ``classifier`` of scores: a safetensors file of ``weight`` and ``bias``."""
+    """Write a classifier to a safetensors file with the tensors ``weight`` and ``bias``."""
     save_file({"weight": classifier.weight.contiguous(), "bias": classifier.bias.contiguous()}, path)
 
 
@@ -103,7 +104,7 @@ def load_classifier(path: Path) -> LinearClassifier:
         raise InputError(f"{path}: {error}") from error
 
 
-def fit_linear_classifier(embeddings: torch.Tensor, labels: npt.NDArray[np.int64]) -> LinearClassifier:
+def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearClassifier:
     """Fit softmax regression by scikit-learn's ``LogisticRegression`` with its default ``C = 1``.
 
     Embeddings are centred and divided by one number, so that their features have a variance of 1 on average and the
@@ -144,16 +145,19 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: npt.NDArray[np.int64
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((features / scale).numpy(), indices[labelled].numpy())
-    weight, bias = (torch.from_numpy(np.asarray(part, np.float64)) for part in (model.coef_, model.intercept_))
+    weight = torch.from_numpy(np.asarray(model.coef_, np.float64))
+    bias = torch.from_numpy(np.asarray(model.intercept_, np.float64))
     if n_classes == 2:
-        weight, bias = torch.cat([-weight, weight]) / 2, torch.cat([-bias, bias]) / 2
-    weight, bias = (weight - weight.mean(dim=0)) / scale, bias - bias.mean()
-    # Contiguous, as it is once it was saved.
-    return LinearClassifier(weight.to(features.dtype).contiguous(), (bias - weight @ origin).to(features.dtype))
+        weight = torch.cat([-weight, weight]) / 2
+        bias = torch.cat([-bias, bias]) / 2
+    weight = (weight - weight.mean(dim=0)) / scale
+    bias = bias - bias.mean() - weight @ origin
+    # Contiguous, as weights from a file are: sums of products round alike.
+    return LinearClassifier(weight.to(features.dtype).contiguous(), bias.to(features.dtype))
 
 
 def gaussian_classifier(
-    embeddings: torch.Tensor, labels: npt.NDArray[np.int64], *, shrinkage: float | None = None
+    embeddings: torch.Tensor, labels: Integers, *, shrinkage: float | None = None
 ) -> LinearClassifier:
     """Fit linear discriminant analysis: the classifier of Gaussians of the classes that share a covariance.
 
@@ -171,7 +175,7 @@ def gaussian_classifier(
     return LinearClassifier(weight - weight.mean(dim=0), bias - bias.mean())
 
 
-def _at_least_two_classes(labels: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+def _at_least_two_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
     indices, counts = number_classes(labels)
     if len(counts) < 2:
         raise InputError("all labelled images have the same label; a classifier needs two or more classes")
@@ -183,171 +187,24 @@ _MAX_PRODUCTS = 2**36
 #: Classes of which ``kl_matching`` holds the softmax: 1 GB.
 _MAX_CLASSES = 2**14
 _ENTRIES = 2**24  # features of which a quantile is computed
-AshVariant = Literal["p", "b", "s"]
-
-
-@dataclass(eq=False)
-class LogitDetector(Detector):
-    """A score of logits alone: of given ones, else of those of a classifier of the embeddings.
-
-    Args:
-        classifier: See :class:`~hgld.rejection.classifiers.ClassifierDetector`. Not used if logits are given.
-
-    Attributes:
-        head: The classifier; None for a score that was fitted with logits.
-        n_classes: Number of columns of the logits.
-    """
-
-    uses: ClassVar[frozenset[Input]] = frozenset({"labels", "logits"})
-    classifier: str = field(default="softmax", kw_only=True)
-    head: LinearClassifier | None = field(
-        init=False, repr=False, default=None, metadata=fitted(LinearClassifier, optional=True)
-    )
-    n_classes: int = field(init=False, repr=False, metadata=fitted(int))
-
-    @abstractmethod
-    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the scores of logits, float32 or float64, shape (n, C); the tensor may be overwritten."""
-
-    def _fit(self, images: DetectorInputs) -> None:
-        if images.logits is None:
-            self.head = index_classifier(self.classifier, images, self.name, "`logits`, or ")
-            self.n_classes = self.head.n_classes
-        else:
-            self.head, self.n_classes = None, images.logits.shape[1]
-
-    def _score(self, images: DetectorInputs) -> Scores:
-        if self.head is None and images.logits is None:
-            raise ConfigurationError(f"the score {self.name} was fitted with `logits`; give those of these images")
-        if self.head is not None and images.logits is not None:
-            raise ConfigurationError(
-                f"the score {self.name} was fitted without `logits`, on a classifier of the embeddings; leave them "
-                "out here, or give them in both places"
-            )
-        if images.logits is not None and images.logits.shape[1] != self.n_classes:
-            raise InputError(
-                f"the `logits` have {images.logits.shape[1]:,} classes, and the score {self.name} was fitted with "
-                f"{self.n_classes:,}; compute both with the same model"
-            )
-        return torch.cat([self._score_logits(logits) for logits in self._logits(images)]).numpy()
-
-    def _logits(self, images: DetectorInputs) -> Iterator[torch.Tensor]:
-        """Yield the logits of blocks of images."""
-        for rows in row_blocks(len(images), self.n_classes):
-            if self.head is None:
-                assert images.logits is not None
-                yield at_least_float32(images.logits[rows])
-            else:
-                yield self.head.logits(images.embeddings[rows])
-
-
-@dataclass(eq=False)
-class Msp(LogitDetector):
-    """The negative largest softmax probability (Hendrycks and Gimpel, ICLR 2017): ``- max_c softmax(l)_c``.
-
-    With many landmarks of few images each, a fitted classifier is unsure of known landmarks, too: prefer
-    ``max_logit`` or a score of neighbours.
-    """
-
-    name: ClassVar[str] = "msp"
-
-    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        return -logits.softmax(dim=1).amax(dim=1)
-
-
-@dataclass(eq=False)
-class MaxLogit(LogitDetector):
-    """The negative largest logit (Hendrycks et al., ICML 2022): ``- max_c l_c``.
-
-    Unlike the softmax it does not spread over landmarks that look alike, such as two churches of one town.
-    """
-
-    name: ClassVar[str] = "max_logit"
-
-    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        return -logits.amax(dim=1)
-
-
-@dataclass(eq=False)
-class Entropy(LogitDetector):
-    """The entropy of the softmax, in nats: ``- sum_c p_c log p_c``."""
-
-    name: ClassVar[str] = "entropy"
-
-    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        entropies: torch.Tensor = torch.special.entr(logits.softmax(dim=1)).sum(dim=1)
-        return entropies
-
-
-@dataclass(eq=False)
-class KlMatching(LogitDetector):
-    """The divergence from the nearest typical softmax, KL-Matching (Hendrycks et al., ICML 2022; thesis Table C.1).
-
-    The score is ``min_k KL(p || d_k)``. d_k is the mean softmax of those images of the index that are classified as
-    k. The paper takes images that the classifier was not fitted on, which are less sure.
-    """
-
-    name: ClassVar[str] = "kl_matching"
-    typical: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-
-    def _fit(self, images: DetectorInputs) -> None:
-        super()._fit(images)
-        if self.n_classes > _MAX_CLASSES:
-            raise InputError(
-                f"the score kl_matching holds a softmax of each of {self.n_classes:,} classes, and takes up to "
-                f"{_MAX_CLASSES:,}; choose another score"
-            )
-        sums, counts = torch.zeros(self.n_classes, self.n_classes), torch.zeros(self.n_classes)
-        for logits in self._logits(images):
-            chosen = logits.argmax(dim=1)
-            sums.index_add_(0, chosen, logits.softmax(dim=1).float())
-            counts += torch.bincount(chosen, minlength=self.n_classes)
-        self.typical = sums[counts > 0] / counts[counts > 0, None]
-
-    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        probabilities = logits.softmax(dim=1)
-        # A finite number for log 0, as 0 log 0 counts 0.
-        logs = self.typical.to(logits.dtype).log().clamp(min=torch.finfo(logits.dtype).min)
-        negative_entropy = -torch.special.entr(probabilities).sum(dim=1)
-        divergences: torch.Tensor = negative_entropy - (probabilities @ logs.T).amax(dim=1)
-        return divergences
-
-
-@dataclass(eq=False)
-class Energy(LogitDetector):
-    """The energy of the logits (Liu et al., NeurIPS 2020; the prior EL of thesis Sec. 5.2.2).
-
-    The score is ``- T log sum_c exp(l_c / T)``.
-
-    Args:
-        temperature: Temperature T. The default of 1 is that of both papers.
-    """
-
-    name: ClassVar[str] = "energy"
-    temperature: float = option(1.0, "a number above 0")
-
-    def _score_logits(self, logits: torch.Tensor) -> torch.Tensor:
-        return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
 
 
 @dataclass(eq=False)
 class ClassifierDetector(Detector):
-    """A score of the weights and bias of a classifier, applied to embeddings; given logits are not used.
+    """A score of a linear classifier of embeddings.
 
     Args:
-        classifier: Where the classifier comes from: ``softmax`` fits softmax regression on the embeddings and the
-            finest labels of the index, and refuses what would take hours; ``lda`` derives the classifier from
-            Gaussians in seconds to minutes (the choice for tens of thousands of landmarks); anything else is the path
-            of a safetensors file with the ``weight`` (C, d) and ``bias`` (C,) of a published classifier of these
-            embeddings. The weights are part of what is saved; the file is not read again.
+        classifier: Where the classifier comes from: ``softmax`` fits softmax regression on the embeddings and labels
+            of the index, and refuses what would take hours; ``lda`` derives the classifier from Gaussians in seconds
+            to minutes (the choice for tens of thousands of landmarks); any other text is the path of a safetensors
+            file with the ``weight`` (C, d) and ``bias`` (C,) of a published classifier of these embeddings. In
+            Python, it may be a :class:`LinearClassifier`.
 
     Attributes:
         head: The classifier.
     """
 
-    uses: ClassVar[frozenset[Input]] = frozenset({"labels"})
-    classifier: str = field(default="softmax", kw_only=True)
-    head: LinearClassifier = field(init=False, repr=False, metadata=fitted(LinearClassifier))
+    classifier: LinearClassifier | str = field(default="softmax", kw_only=True)
 
     @abstractmethod
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
@@ -357,15 +214,96 @@ class ClassifierDetector(Detector):
         """Fit what the score needs beyond the classifier, which may change the classifier, too."""
 
     def _fit(self, images: DetectorInputs) -> None:
-        self.head = index_classifier(self.classifier, images, self.name)
+        self.head = index_classifier(self.classifier, images.embeddings, images.labels, self.name)
         self._fit_to_index(images.embeddings)
 
-    def _score(self, images: DetectorInputs) -> Scores:
-        blocks = [
-            self._score_embeddings(images.embeddings[rows].to(self.head.weight.dtype))
-            for rows in row_blocks(len(images), self.head.n_classes)
-        ]
-        return torch.cat(blocks).numpy()
+    def _score(self, images: DetectorInputs) -> torch.Tensor:
+        dtype = self.head.weight.dtype
+        scores = []
+        for rows in row_blocks(len(images), self.head.n_classes):
+            scores.append(self._score_embeddings(images.embeddings[rows].to(dtype)))
+        return torch.cat(scores)
+
+
+@dataclass(eq=False)
+class Msp(ClassifierDetector):
+    """The negative largest softmax probability (Hendrycks and Gimpel, ICLR 2017): ``- max_c softmax(l)_c``.
+
+    With many landmarks of few images each, a fitted classifier is unsure of known landmarks, too: prefer
+    ``max_logit`` or ``knn``.
+    """
+
+    name: ClassVar[str] = "msp"
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return -self.head.logits(embeddings).softmax(dim=1).amax(dim=1)
+
+
+@dataclass(eq=False)
+class MaxLogit(ClassifierDetector):
+    """The negative largest logit (Hendrycks et al., ICML 2022): ``- max_c l_c``.
+
+    Unlike the softmax it does not spread over landmarks that look alike, such as two churches of one town.
+    """
+
+    name: ClassVar[str] = "max_logit"
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return -self.head.logits(embeddings).amax(dim=1)
+
+
+@dataclass(eq=False)
+class Energy(ClassifierDetector):
+    """The energy of the logits (Liu et al., NeurIPS 2020; the prior EL of thesis Sec. 5.2.2).
+
+    The score is ``- T log sum_c exp(l_c / T)``.
+
+    Args:
+        temperature: Temperature T. The default of 1 is that of both papers.
+    """
+
+    name: ClassVar[str] = "energy"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        require(0 < self.temperature < math.inf, "a number above 0", temperature=self.temperature)
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return -self.temperature * (self.head.logits(embeddings) / self.temperature).logsumexp(dim=1)
+
+
+@dataclass(eq=False)
+class KlMatching(ClassifierDetector):
+    """The divergence from the nearest typical softmax, KL-Matching (Hendrycks et al., ICML 2022; thesis Table C.1).
+
+    The score is ``min_k KL(p || d_k)``. d_k is the mean softmax of the images of the index that are classified as k.
+    The paper takes images that the classifier was not fitted on, which are less sure.
+    """
+
+    name: ClassVar[str] = "kl_matching"
+
+    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+        n_classes = self.head.n_classes
+        if n_classes > _MAX_CLASSES:
+            raise InputError(
+                f"the score kl_matching holds a softmax of each of {n_classes:,} classes, and takes up to "
+                f"{_MAX_CLASSES:,}; choose another score"
+            )
+        sums, counts = torch.zeros(n_classes, n_classes), torch.zeros(n_classes)
+        for rows in row_blocks(len(embeddings), n_classes):
+            logits = self.head.logits(embeddings[rows])
+            chosen = logits.argmax(dim=1)
+            sums.index_add_(0, chosen, logits.softmax(dim=1).float())
+            counts += torch.bincount(chosen, minlength=n_classes)
+        self.typical = sums[counts > 0] / counts[counts > 0, None]
+
+    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+        probabilities = self.head.logits(embeddings).softmax(dim=1)
+        # A finite number for log 0, as 0 log 0 counts 0.
+        logs = self.typical.to(probabilities.dtype).log().clamp(min=torch.finfo(probabilities.dtype).min)
+        negative_entropy = -torch.special.entr(probabilities).sum(dim=1)
+        divergences: torch.Tensor = negative_entropy - (probabilities @ logs.T).amax(dim=1)
+        return divergences
 
 
 @dataclass(eq=False)
@@ -373,8 +311,8 @@ class Odin(ClassifierDetector):
     """ODIN (Liang et al., ICLR 2018) on embeddings: ``- max_c softmax(l(z') / T)_c``, z' being the perturbed z.
 
     ``z' = z - eps sign(grad_z CE(l(z) / T, argmax_c l_c))``. The network is the linear classifier, so embeddings are
-    perturbed, with a gradient in closed form, and **not pixels** as in the papers. For these, embed images with
-    ``hgld embed-images --odin``, and score them with a perturbation of 0, which is MSP at a temperature.
+    perturbed, with a gradient in closed form, and **not pixels** as in the papers. With a perturbation of 0 it is MSP
+    at a temperature.
 
     Args:
         temperature: Temperature T, 1000 as in the paper.
@@ -382,8 +320,12 @@ class Odin(ClassifierDetector):
     """
 
     name: ClassVar[str] = "odin"
-    temperature: float = option(1000.0, "a number above 0")
-    perturbation: float = option(0.0014, "a number of 0 or more")
+    temperature: float = 1000.0
+    perturbation: float = 0.0014
+
+    def __post_init__(self) -> None:
+        require(0 < self.temperature < math.inf, "a number above 0", temperature=self.temperature)
+        require(0 <= self.perturbation < math.inf, "a number of 0 or more", perturbation=self.perturbation)
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         logits = self.head.logits(embeddings)
@@ -409,11 +351,14 @@ class Dice(ClassifierDetector):
     """
 
     name: ClassVar[str] = "dice"
-    sparsity: float = option(0.7, "a share from 0 to less than 1")
+    sparsity: float = 0.7
+
+    def __post_init__(self) -> None:
+        require(0 <= self.sparsity < 1, "a share from 0 to less than 1", sparsity=self.sparsity)
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
-        blocks = (embeddings[rows].double().sum(dim=0) for rows in row_blocks(len(embeddings), 1))
-        mean = torch.stack(list(blocks)).sum(dim=0) / len(embeddings)
+        sums = [embeddings[rows].double().sum(dim=0) for rows in row_blocks(len(embeddings), 1)]
+        mean = torch.stack(sums).sum(dim=0) / len(embeddings)
         contributions = self.head.weight.double() * mean
         threshold = float(np.quantile(contributions.numpy(), self.sparsity))
         self.head = LinearClassifier(self.head.weight * (contributions > threshold), self.head.bias)
@@ -435,11 +380,13 @@ class React(ClassifierDetector):
     """
 
     name: ClassVar[str] = "react"
-    threshold: torch.Tensor = field(init=False, repr=False, metadata=fitted())
-    quantile: float = option(0.9, "a share from 0 to less than 1")
+    quantile: float = 0.9
+
+    def __post_init__(self) -> None:
+        require(0 <= self.quantile < 1, "a share from 0 to less than 1", quantile=self.quantile)
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
-        step = -(-embeddings.numel() // _ENTRIES)
+        step = math.ceil(embeddings.numel() / _ENTRIES)
         value = float(np.quantile(embeddings[::step].to(torch.float64).numpy(), self.quantile))
         self.threshold = torch.tensor(value, dtype=self.head.weight.dtype)
 
@@ -447,65 +394,39 @@ class React(ClassifierDetector):
         return -self.head.logits(embeddings.minimum(self.threshold)).logsumexp(dim=1)
 
 
-@dataclass(eq=False)
-class Ash(ClassifierDetector):
-    """The energy of the logits of pruned features, ASH (Djurisic et al., ICLR 2023).
-
-    Of each image the ``d - round(d pruned)`` largest features are kept. It expects features after a ReLU: negative
-    ones are set to 0 first, so it says little of embeddings that are centred or projected.
+def index_classifier(
+    classifier: LinearClassifier | str, embeddings: torch.Tensor, labels: Integers | None, score: str
+) -> LinearClassifier:
+    """Return the classifier of an index, in float32, or in float64 for float64 embeddings.
 
     Args:
-        variant: What becomes of the kept features: ``p`` leaves them as they are; ``b`` sets all to the sum of the
-            features divided by the number of kept ones; ``s`` multiplies them by ``exp(sum / sum of the kept)``.
-        pruned: Share of the features that are set to 0, 0.65 as OpenOOD and pytorch-ood have it by default.
-    """
-
-    name: ClassVar[str] = "ash"
-    variant: AshVariant = choice("s", AshVariant)
-    pruned: float = option(0.65, "a share from 0 to less than 1")
-
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        features = embeddings.clamp(min=0)
-        dim = features.shape[1]
-        values, columns = features.topk(max(dim - round(dim * self.pruned), 1), dim=1)
-        sums = features.sum(dim=1, keepdim=True)
-        if self.variant == "b":
-            values = (sums / values.shape[1]).expand_as(values)
-        elif self.variant == "s":
-            kept = values.sum(dim=1, keepdim=True)
-            values = values * torch.where(kept > 0, sums / kept, 1.0).exp()
-        shaped = torch.zeros_like(features).scatter_(1, columns, values)
-        return -self.head.logits(shaped).logsumexp(dim=1)
-
-
-def index_classifier(choice: str, images: DetectorInputs, name: str, alternative: str = "") -> LinearClassifier:
-    """Return the classifier of an index, in float32, or in float64 for float64 embeddings.
+        classifier: See :class:`ClassifierDetector`.
+        embeddings: Embeddings of the index, float, shape (n, d).
+        labels: int64, shape (n,); needed where a classifier is fitted.
+        score: Name of the score, for messages.
 
     Raises:
         ConfigurationError: There are no labels.
         InputError: The file is malformed or of another dimension, or no classifier can be fitted, or only in hours.
     """
-    embeddings = images.embeddings
-    if choice not in ("softmax", "lda"):
-        head = load_classifier(Path(choice))
+    if isinstance(classifier, LinearClassifier) or classifier not in ("softmax", "lda"):
+        head = classifier if isinstance(classifier, LinearClassifier) else load_classifier(Path(classifier))
         if head.weight.shape[1] != embeddings.shape[1]:
             raise InputError(
-                f"{choice}: the classifier is one of {head.weight.shape[1]} dimensions, and the embeddings have "
+                f"the classifier is one of {head.weight.shape[1]} dimensions, and the embeddings have "
                 f"{embeddings.shape[1]}; take both from the same model"
             )
         return head.to(at_least_float32(embeddings[:0]).dtype)
-    if images.labels is None:
+    if labels is None:
         raise ConfigurationError(
-            f"the score {name} needs {alternative}`labels` to fit a classifier on, or its option `classifier`: the "
-            "file of one"
+            f"the score {score} needs `labels` to fit a classifier on, or its option `classifier`: the file of one"
         )
-    labels = np.ascontiguousarray(images.labels[:, 0])
-    if choice == "lda":
+    if classifier == "lda":
         return gaussian_classifier(embeddings, labels)
     n_classes = len(np.unique(labels[labels >= 0]))
     if embeddings.numel() * n_classes > _MAX_PRODUCTS:
         raise InputError(
             f"softmax regression of {len(embeddings):,} images and {n_classes:,} classes takes hours; set the option "
-            f"`classifier` of the score {name} to lda, or to the file of a classifier"
+            f"`classifier` of the score {score} to lda, or to the file of a classifier"
         )
     return fit_linear_classifier(embeddings, labels)

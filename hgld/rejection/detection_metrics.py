@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hgld.arrays import Floats
-from hgld.compute.resampling import Interval, check_resampling, percentile_interval, resampled_groups
 from hgld.errors import InputError
 
 Counts = npt.NDArray[np.int64]
@@ -70,56 +69,12 @@ def detection_metrics(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str,
     >>> {name: round(metrics[name], 3) for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_unknown")}
     {'auroc': 0.833, 'fpr95_known': 0.5, 'fpr95_unknown': 0.333, 'aupr_unknown': 0.833}
     """
-    values, codes = _shared_values(known, unknown)
-    counts = (np.bincount(own, minlength=len(values))[None] for own in codes)
-    return {name: float(value[0]) for name, value in metrics_of_counts(values, *counts).items()}
-
-
-def detection_intervals(
-    known: npt.ArrayLike,
-    unknown: npt.ArrayLike,
-    *,
-    confidence: float = 0.95,
-    n_resamples: int = 1000,
-    seed: int = 0,
-) -> dict[str, Interval]:
-    """Return bootstrap confidence intervals of :func:`detection_metrics`, percentile method.
-
-    Known and unknown images are drawn with replacement apart, so that each resample has as many of each as there are.
-    Images of one landmark resemble one another; the intervals take them as independent and do not cover the choice
-    of the landmarks.
-
-    Args:
-        known: Scores of known images, float, shape (n,).
-        unknown: Scores of unknown images, float, shape (m,).
-        confidence: Share of the resamples within an interval, between 0 and 1.
-        n_resamples: Number of resamples; all metrics share the same draws.
-        seed: Seed of the draws.
-
-    Returns:
-        (low, high) by metric.
-
-    Raises:
-        InputError: See :func:`detection_metrics`.
-        ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
-    """
-    check_resampling(confidence, n_resamples)
-    values, codes = _shared_values(known, unknown)
-    draws = resampled_groups(codes, len(values), n_resamples, seed)
-    blocks = [metrics_of_counts(values, *counts) for counts in draws]
-    return {
-        name: percentile_interval(np.concatenate([block[name] for block in blocks]), confidence)
-        for name in DETECTION_METRICS
-    }
-
-
-def _shared_values(
-    known: npt.ArrayLike, unknown: npt.ArrayLike
-) -> tuple[Floats, tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
-    """Return the distinct scores, ascending, and the position of each image's score among them."""
     known_scores, unknown_scores = checked_scores(known, "known"), checked_scores(unknown, "unknown")
     values, codes = np.unique(np.concatenate([known_scores, unknown_scores]), return_inverse=True)
-    return values, (codes[: len(known_scores)], codes[len(known_scores) :])
+    known_counts = np.bincount(codes[: len(known_scores)], minlength=len(values))
+    unknown_counts = np.bincount(codes[len(known_scores) :], minlength=len(values))
+    metrics = metrics_of_counts(values, known_counts[None], unknown_counts[None])
+    return {name: float(value[0]) for name, value in metrics.items()}
 
 
 def metrics_of_counts(values: Floats, known: Counts, unknown: Counts) -> dict[str, Floats]:

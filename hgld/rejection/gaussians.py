@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from hgld.arrays import Integers
 from hgld.compute.scoring import at_least_float32
-from hgld.errors import ConfigurationError, InputError
-from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, fitted, option
+from hgld.errors import ConfigurationError, InputError, require, require_choice
+from hgld.rejection.detector import Detector, DetectorInputs
 
 _ROWS = 8192  # images per block while fitting
 _DISTANCES = 2**24  # distances computed at once
@@ -37,7 +37,7 @@ _SINGULAR = 1e-10
 class ClassGaussians:
     """One Gaussian per class, all with the same covariance.
 
-    Its methods are differentiable with respect to the embeddings.
+    Methods are differentiable with respect to the embeddings.
 
     Args:
         origin: float, shape (d,): mean of all images, subtracted before whitening so that float32 loses no digits.
@@ -60,13 +60,13 @@ class ClassGaussians:
         """Dimension d of the embeddings."""
         return len(self.origin)
 
+    def to(self, device: torch.device) -> ClassGaussians:
+        """Return the Gaussians on a device."""
+        return ClassGaussians(**{name: tensor.to(device) for name, tensor in vars(self).items()})
+
     def whiten(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return embeddings in coordinates in which the covariance is the identity, shape (n, d)."""
         return (embeddings.to(self.origin.dtype) - self.origin) @ self.whitening
-
-    def squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return the squared Mahalanobis distance to each class, shape (n, C)."""
-        return torch.cat(list(self._distance_blocks(embeddings)), dim=1)
 
     def nearest_squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the squared Mahalanobis distance to the nearest class, shape (n,), in blocks of classes."""
@@ -77,8 +77,10 @@ class ClassGaussians:
 
         At temperature 1 this is the energy of thesis Sec. 5.2.2, whose Gaussians have equal weights and no constants.
         """
-        blocks = (block.div(-2 * temperature).logsumexp(dim=1) for block in self._distance_blocks(embeddings))
-        return -temperature * torch.stack(list(blocks)).logsumexp(dim=0)
+        terms = []
+        for block in self._distance_blocks(embeddings):
+            terms.append(block.div(-2 * temperature).logsumexp(dim=1))
+        return -temperature * torch.stack(terms).logsumexp(dim=0)
 
     def negative_log_likelihoods(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return ``-log sum_c pi_c N(z; mu_c, Sigma)``, with pi_c the frequency of the class, shape (n,)."""
@@ -89,27 +91,6 @@ class ClassGaussians:
             start += block.shape[1]
         constant = (self.dim * math.log(2 * math.pi) + self.log_determinant) / 2
         return constant - torch.stack(terms).logsumexp(dim=0)
-
-    def background(self) -> ClassGaussians:
-        """Return one Gaussian of all images: their mean, and the covariance within classes plus that of the means.
-
-        Without shrinkage that is the covariance of all images. With it the covariance within classes stays the shrunk
-        one, so that directions in which the images do not vary count the same in both.
-        """
-        means, frequencies = self.means.double(), self.log_frequencies.double().exp()[:, None]
-        ratio = torch.eye(self.dim, dtype=torch.float64)
-        for block, weights in zip(torch.split(means, _ROWS), torch.split(frequencies, _ROWS), strict=True):
-            ratio += (weights * block).T @ block
-        eigenvalues, vectors = torch.linalg.eigh(ratio)
-        dtype = self.origin.dtype
-        return ClassGaussians(
-            origin=self.origin,
-            whitening=(self.whitening.double() @ (vectors / eigenvalues.sqrt())).to(dtype),
-            means=torch.zeros(1, self.dim, dtype=dtype),
-            log_frequencies=torch.zeros(1, dtype=dtype),
-            log_determinant=(self.log_determinant.double() + eigenvalues.log().sum()).to(dtype),
-            shrinkage=self.shrinkage,
-        )
 
     def _distance_blocks(self, embeddings: torch.Tensor) -> Iterator[torch.Tensor]:
         """Yield squared distances to blocks of classes, shapes (n, c)."""
@@ -123,7 +104,7 @@ class ClassGaussians:
 
 def fit_gaussians(
     embeddings: torch.Tensor,
-    classes: npt.NDArray[np.int64],
+    classes: Integers,
     *,
     unit_length: bool = False,
     shrinkage: float | None = None,
@@ -147,11 +128,10 @@ def fit_gaussians(
 
     >>> embeddings = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 4.0], [2.0, 4.0], [1.0, 1.0], [1.0, 3.0]])
     >>> gaussians = fit_gaussians(embeddings, np.array([0, 0, 1, 1, 2, 2]))
-    >>> gaussians.squared_distances(torch.tensor([[1.0, 2.0]])).round(decimals=3)
-    tensor([[12., 12.,  0.]])
+    >>> gaussians.nearest_squared_distances(torch.tensor([[1.0, 2.0], [4.0, 2.0]])).round(decimals=3).tolist()
+    [0.0, 13.5]
     """
-    if shrinkage is not None and not 0 <= shrinkage <= 1:
-        raise ConfigurationError(f"`shrinkage` is {shrinkage}; expected a number from 0 to 1")
+    require(shrinkage is None or 0 <= shrinkage <= 1, "a number from 0 to 1", shrinkage=shrinkage)
     indices, counts = number_classes(classes)
     n = int(counts.sum())
     means = torch.zeros(len(counts), embeddings.shape[1], dtype=torch.float64)
@@ -169,7 +149,7 @@ def fit_gaussians(
     if covariance.trace() <= 1e-12 * second_moment / n:
         raise InputError(
             f"the images of each of {len(counts):,} classes are identical, or single ones, so there is no covariance "
-            "within classes; fit on labels of a coarser level, or use a score of neighbours"
+            "within classes; fit on labels of a coarser level, or use the score knn"
         )
     if shrinkage is None:
         shrinkage = _ledoit_wolf(covariance, fourth_moment / n, n) if _is_singular(covariance) else 0.0
@@ -203,7 +183,7 @@ def gaussians_from_moments(
             f"the covariance of {int(counts.sum()):,} images within {len(counts):,} classes is singular: it has the "
             f"rank {rank} in {dim} dimensions; set `shrinkage`, such as 0.1, or fit on more images"
         )
-    whitening = (vectors / shrunk.sqrt()).contiguous()  # of LAPACK's order, which a file would not keep
+    whitening = (vectors / shrunk.sqrt()).contiguous()  # LAPACK's order is that of columns
     frequencies = counts / counts.sum()
     origin = frequencies @ means
     return ClassGaussians(
@@ -216,7 +196,7 @@ def gaussians_from_moments(
     )
 
 
-def number_classes(labels: npt.NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
+def number_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
     """Number the sorted labels of images, int64, shape (n,), from 0; unlabelled images have negative ones.
 
     Returns:
@@ -292,25 +272,22 @@ class GaussianDetector(Detector):
         gaussians: The Gaussians.
     """
 
-    requires: ClassVar[frozenset[Input]] = frozenset({"labels"})
-    normalize: bool = field(init=False, default=False)
+    normalize = False
     shrinkage: float | None = field(default=None, kw_only=True)
-    gaussians: ClassGaussians = field(init=False, repr=False, metadata=fitted(ClassGaussians))
 
     @abstractmethod
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the scores of embeddings, scaled to length 1 if the score does so."""
 
     def _fit(self, images: DetectorInputs) -> None:
-        assert images.labels is not None
-        labels = np.ascontiguousarray(images.labels[:, 0])
+        labels = images.required_labels(self.name)
         self.gaussians = fit_gaussians(
             images.embeddings, labels, unit_length=self.normalize, shrinkage=self.shrinkage
         )
 
-    def _score(self, images: DetectorInputs) -> Scores:
+    def _score(self, images: DetectorInputs) -> torch.Tensor:
         embeddings = images.embeddings.to(self.gaussians.origin.dtype)
-        return self._score_embeddings(unit_length(embeddings) if self.normalize else embeddings).numpy()
+        return self._score_embeddings(unit_length(embeddings) if self.normalize else embeddings)
 
 
 @dataclass(eq=False)
@@ -337,70 +314,41 @@ class SsdPlus(Mahalanobis):
     """
 
     name: ClassVar[str] = "ssd_plus"
-    normalize: bool = field(init=False, default=True)
-
-
-@dataclass(eq=False)
-class RelativeMahalanobis(GaussianDetector):
-    """The squared Mahalanobis distance to the nearest landmark minus that to one Gaussian of all images.
-
-    ``min_c d_c^2 - d_0^2`` (Ren et al., A simple fix to Mahalanobis distance for improving near-OOD detection, 2021),
-    with the global mean and covariance, both of n, for the background. It takes away what all photographs have in
-    common, so it is for landmarks that the index lacks (near). Where the covariance is shrunk, the background has the
-    shrunk covariance plus that of the means of the landmarks; shrinking each on its own would leave the sign of the
-    score to the ratio of the two. pytorch-ood does not divide the covariance of the
-    background by n, which leaves nearly the plain distance.
-    """
-
-    name: ClassVar[str] = "relative_mahalanobis"
-    background: ClassGaussians = field(init=False, repr=False, metadata=fitted(ClassGaussians, prefix="background_"))
-
-    def _fit(self, images: DetectorInputs) -> None:
-        super()._fit(images)
-        if len(self.gaussians.means) < 2:
-            raise InputError("all labelled images have the same label; their Gaussian is that of the background")
-        self.background = self.gaussians.background()
-
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        nearest = self.gaussians.nearest_squared_distances(embeddings)
-        return nearest - self.background.nearest_squared_distances(embeddings)
+    normalize = True
 
 
 @dataclass(eq=False)
 class Gmm(GaussianDetector):
     """The energy of a mixture of Gaussians of the landmarks, the feature prior of thesis Sec. 5.2.2.
 
-    ``- log sum_c exp(-d_c^2 / 2)``, with d_c the Mahalanobis distance to landmark c and one covariance for all. In
-    many dimensions the nearest landmark decides, and the order is nearly that of ``ssd_plus``.
+    ``- T log sum_c exp(-d_c^2 / (2T))``, with d_c the Mahalanobis distance to landmark c and one covariance for all.
+    In many dimensions the nearest landmark decides, and the order is nearly that of ``ssd_plus``.
 
     Args:
         variant: ``paper`` for the formula; ``code`` for what heatood computes, the negative log-likelihood with the
             frequencies of the landmarks as weights, and all constants.
-        temperature: Temperature T_G of the mixture, 1000 in the thesis. By default it is 1, since as a factor it
-            changes no order.
-        temperature_inside: The thesis says "temperature scaling" and no more. False divides the energy by T; True
-            computes ``- T log sum_c exp(-d_c^2 / (2T))``, for large T nearly the mean distance to all landmarks,
-            which rejects worse.
+        inner_temperature: T in the formula. The thesis says "temperature scaling" and no more: as a factor T_G = 1000
+            changes no order, so the default is 1. With a large T the score is nearly the mean distance to all
+            landmarks, which rejects worse.
         normalize: Whether to scale embeddings to length 1, as heatood does.
 
     Raises:
-        ConfigurationError: The temperature is to be inside the likelihood of ``code``.
+        ConfigurationError: The likelihood of ``code`` is to have a temperature.
     """
 
     name: ClassVar[str] = "gmm"
-    variant: GmmVariant = choice("paper", GmmVariant)
-    temperature: float = option(1.0, "a number above 0")
-    temperature_inside: bool = False
+    variant: GmmVariant = "paper"
+    inner_temperature: float = 1.0
     normalize: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.temperature_inside and self.variant == "code":
-            raise ConfigurationError("`temperature_inside` is an option of the `variant` paper; heatood divides by T")
+        require_choice(GmmVariant, variant=self.variant)
+        temperature = self.inner_temperature
+        require(0 < temperature < math.inf, "a number above 0", inner_temperature=temperature)
+        if temperature != 1 and self.variant == "code":
+            raise ConfigurationError("`inner_temperature` is an option of the `variant` paper")
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         if self.variant == "code":
-            return self.gaussians.negative_log_likelihoods(embeddings) / self.temperature
-        if self.temperature_inside:
-            return self.gaussians.mixture_energies(embeddings, temperature=self.temperature)
-        return self.gaussians.mixture_energies(embeddings) / self.temperature
+            return self.gaussians.negative_log_likelihoods(embeddings)
+        return self.gaussians.mixture_energies(embeddings, temperature=self.inner_temperature)

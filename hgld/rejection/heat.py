@@ -2,42 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
 import torch
 
+from hgld.arrays import Integers
 from hgld.compute.scoring import ScoringConfig, at_least_float32
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require, require_at_least, require_choice
 from hgld.rejection.classifiers import LinearClassifier, index_classifier
-from hgld.rejection.detector import Detector, DetectorInputs, Input, Scores, choice, option
-from hgld.rejection.gaussians import ClassGaussians, fit_gaussians
+from hgld.rejection.detector import Detector, DetectorInputs
+from hgld.rejection.gaussians import fit_gaussians
 from hgld.rejection.residual_energy import (
     PRESETS,
+    CorrectedEnergy,
     GaussianPrior,
     LogitPrior,
     Prior,
     PriorName,
-    ResidualEnergy,
     ResidualSettings,
     Sampler,
     Variant,
-    corrected_energy,
     gaussian_sampler,
     normal_sampler,
     train_residual_energy,
 )
 
-_BLOCK = 8192
-
 #: Beyond these, ``beta`` is taken as infinite or 0: it is no number of float32 any more.
 _LARGE, _SMALL = 1e30, 1e-30
-#: Options of the training of residual energies, which priors may have of their own.
-_TRAINING = (
-    *("epochs", "batch_size", "hidden_dim", "learning_rate", "l2", "temperature"),
-    *("steps", "step_size", "noise"),
-)
+#: Options of the training of residual energies, which priors may have of their own: of the training itself, and of
+#: sampling.
+_TRAINING = ("epochs", "batch_size", "hidden_dim", "learning_rate", "l2", "temperature")
+_SAMPLING = ("steps", "step_size", "noise")
 
 
 @dataclass(eq=False)
@@ -81,109 +79,81 @@ class Heat(Detector):
     """
 
     name: ClassVar[str] = "heat"
-    requires: ClassVar[frozenset[Input]] = frozenset[Input]({"labels"})
-    uses: ClassVar[frozenset[Input]] = frozenset[Input]({"deviations"})
     priors: str | None = None
-    variant: Variant = choice("thesis", Variant)
+    variant: Variant = "thesis"
     standardised: bool = True
-    beta: float = option(0.0, "a number, or -inf or inf")
-    epochs: int | None = option(None, "a number of 0 or more")
-    batch_size: int | None = option(None, "at least 1")
-    hidden_dim: int | None = option(None, "at least 1")
-    learning_rate: float | None = option(None, "a number above 0")
-    l2: float | None = option(None, "a number of 0 or more")
-    temperature: float | None = option(None, "a number above 0, or inf")
-    steps: int | None = option(None, "a number of 0 or more")
-    step_size: float | None = option(None, "a number of 0 or more")
-    noise: float | None = option(None, "a number of 0 or more")
+    beta: float = 0.0
+    epochs: int | None = None
+    batch_size: int | None = None
+    hidden_dim: int | None = None
+    learning_rate: float | None = None
+    l2: float | None = None
+    temperature: float | None = None
+    steps: int | None = None
+    step_size: float | None = None
+    noise: float | None = None
     per_prior: Mapping[str, Mapping[str, int | float]] | None = None
-    shrinkage: float | None = option(None, "a number from 0 to 1")
-    classifier: str = "softmax"
+    shrinkage: float | None = None
+    classifier: LinearClassifier | str = "softmax"
     seed: int = 0
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self._named = None if self.priors is None else _parse_priors(self.priors)
-        self._settings = {prior: self._prior_settings(prior) for prior in get_args(PriorName)}
-        for prior, changes in (self.per_prior or {}).items():
-            if prior not in self._settings or not changes.keys() <= set(_TRAINING):
+        require_choice(Variant, variant=self.variant)
+        require(not math.isnan(self.beta), "a number, or -inf or inf", beta=self.beta)
+        require_at_least(1, batch_size=self.batch_size, hidden_dim=self.hidden_dim)
+        require_at_least(0, epochs=self.epochs, steps=self.steps)
+        for name in ("l2", "step_size", "noise"):
+            value = getattr(self, name)
+            require(value is None or 0 <= value < math.inf, "a number of 0 or more", **{name: value})
+        rate, temperature = self.learning_rate, self.temperature
+        require(rate is None or 0 < rate < math.inf, "a number above 0", learning_rate=rate)
+        require(temperature is None or temperature > 0, "a number above 0, or inf", temperature=temperature)
+        self._settings: dict[str, ResidualSettings] = {}
+        for prior in get_args(PriorName):
+            self._settings[prior] = self._prior_settings(prior)
+        for name, changes in (self.per_prior or {}).items():
+            if name not in self._settings or not changes.keys() <= {*_TRAINING, *_SAMPLING}:
                 raise ConfigurationError(
-                    f"`per_prior` has {', '.join(changes)} of {prior}; expected options of "
-                    f"{', '.join(self._settings)}: {', '.join(_TRAINING)}"
+                    f"`per_prior` has {', '.join(changes)} of {name}; expected options of "
+                    f"{', '.join(self._settings)}: {', '.join((*_TRAINING, *_SAMPLING))}"
                 )
             options: dict[str, Any] = {**changes, "per_prior": None}
-            own = replace(self, **options)  # which checks the values
-            self._settings[prior] = own._settings[prior]
-        self._fitted: dict[PriorName, tuple[Prior, ResidualEnergy]] = {}
-        self._on = torch.device("cpu")
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return the priors, residual energies, and the scales of energies."""
-        tensors = {
-            "energy_means": self._standardisation.means,
-            "energy_deviations": self._standardisation.deviations,
-        }
-        for name, (prior, residual) in self._fitted.items():
-            tensors |= {f"{name}.prior.{key}": tensor for key, tensor in prior.tensors().items()}
-            tensors |= {f"{name}.residual.{key}": tensor for key, tensor in residual.state_dict().items()}
-        return {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+            changed = replace(self, **options)  # which checks the values
+            self._settings[name] = changed._settings[name]
+        self._priors = None if self.priors is None else _parse_priors(self.priors)
 
     def _fit(self, images: DetectorInputs) -> None:
-        assert images.labels is not None
-        self._on = torch.device(ScoringConfig(device=self.device).device)  # checks it
+        labels = images.required_labels(self.name)
+        device = torch.device(ScoringConfig(device=self.device).device)  # checks it
         available = [name for name in get_args(PriorName) if name != "gmm_std" or images.deviations is not None]
-        names = self._named or available
+        names = self._priors or available
         if missing := [name for name in names if name not in available]:
             raise ConfigurationError(
                 f"the prior {missing[0]} needs `deviations`, the standard deviations of feature maps (hgld "
                 "embed-images --with-std); name other `priors`, such as gmm,energy"
             )
-        self._fitted = {}
+        self._energies: dict[PriorName, CorrectedEnergy] = {}
+        self._n_channels = 0 if images.deviations is None else images.deviations.shape[1]
         for name in names:
-            prior, sampler = self._prior(name, images)
             inputs, settings = self._inputs(name, images), self._settings[name]
+            prior, sampler = self._prior(name, inputs, labels, device)
             residual = train_residual_energy(prior, sampler, inputs, settings, name=name, seed=self.seed)
-            self._fitted[name] = (prior, residual)
-        blocks = [
-            self._energies(images.rows(slice(start, start + _BLOCK))) for start in range(0, len(images), _BLOCK)
-        ]
-        self._standardisation = Standardisation.of(torch.cat(blocks, dim=1))
+            self._energies[name] = CorrectedEnergy(prior, residual, settings.temperature)
+        energies = torch.cat([self._corrected_energies(block) for block in images.blocks()], dim=1)
+        self._standardisation = Standardisation.of(energies)
 
-    def _score(self, images: DetectorInputs) -> Scores:
-        energies = self._energies(images)
-        composed = compose(self._standardisation(energies) if self.standardised else energies, self.beta)
-        return composed.to(at_least_float32(images.embeddings[:0]).dtype).cpu().numpy()
+    def _score(self, images: DetectorInputs) -> torch.Tensor:
+        energies = self._corrected_energies(images)
+        if self.standardised:
+            energies = self._standardisation(energies)
+        return compose(energies, self.beta).to(at_least_float32(images.embeddings[:0]).dtype)
 
-    def _restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        # A score that was fitted on a GPU also works without one.
-        device = self._on = torch.device(self.device if self.device == "cpu" or torch.cuda.is_available() else "cpu")
-        self._standardisation = Standardisation(
-            state["energy_means"].to(device), state["energy_deviations"].to(device)
-        )
-        self._fitted = {}
-        for name in get_args(PriorName):
-            tensors, weights = (
-                {key.removeprefix(prefix): tensor.clone() for key, tensor in state.items() if key.startswith(prefix)}
-                for prefix in (f"{name}.prior.", f"{name}.residual.")
-            )
-            if tensors:
-                if name == "energy":
-                    prior: Prior = LogitPrior(LinearClassifier(**tensors))
-                else:
-                    prior = GaussianPrior(ClassGaussians(**tensors), self.variant)
-                settings, weight = self._settings[name], weights["first.weight"]
-                dim, hidden_dim, shared = weight.shape[1], len(weight), settings.shared_hidden
-                residual = ResidualEnergy(dim, hidden_dim, settings.n_hidden, shared_hidden=shared).to(weight.dtype)
-                residual.load_state_dict(weights)
-                self._fitted[name] = (prior.to(device), residual.eval().requires_grad_(False).to(device))
-
-    def _energies(self, images: DetectorInputs) -> torch.Tensor:
+    def _corrected_energies(self, images: DetectorInputs) -> torch.Tensor:
         """Return the corrected energy of each prior, shape (K, n)."""
         rows = []
-        for name, (prior, residual) in self._fitted.items():
-            features = prior.features(self._inputs(name, images)).to(self._on)
-            rows.append(corrected_energy(prior, residual, self._settings[name].temperature)(features))
+        for name, energy in self._energies.items():
+            rows.append(energy(energy.prior.features(self._inputs(name, images))))
         return torch.stack(rows)
 
     def _inputs(self, name: PriorName, images: DetectorInputs) -> torch.Tensor:
@@ -196,41 +166,41 @@ class Heat(Detector):
                 "the score heat was fitted with `deviations`, and they are missing; embed the images with hgld "
                 "embed-images --with-std, or fit the score with other `priors`, such as gmm,energy"
             )
-        if "gmm_std" in self._fitted:
-            prior, _ = self._fitted["gmm_std"]
-            expected = len(prior.tensors()["origin"])
-            if deviations.shape[1] != expected:
-                raise InputError(
-                    f"the deviations have {deviations.shape[1]} channels, and the score heat was fitted on "
-                    f"{expected}; embed both with the same model"
-                )
+        if deviations.shape[1] != self._n_channels:
+            raise InputError(
+                f"the deviations have {deviations.shape[1]} channels, and the score heat was fitted on "
+                f"{self._n_channels}; embed both with the same model"
+            )
         return deviations.to(at_least_float32(images.embeddings[:0]).dtype)
 
-    def _prior(self, name: PriorName, images: DetectorInputs) -> tuple[Prior, Sampler]:
+    def _prior(
+        self, name: PriorName, inputs: torch.Tensor, labels: Integers, device: torch.device
+    ) -> tuple[Prior, Sampler]:
         """Fit a prior, and return it with the sampler of the features that its chains begin at."""
-        assert images.labels is not None
-        inputs, classes = self._inputs(name, images), images.labels[:, 0]
-        is_code = self.variant == "code"
         if name == "energy":
-            logit_prior = LogitPrior(index_classifier(self.classifier, images, self.name)).to(self._on)
-            if is_code:
-                return logit_prior, normal_sampler(logit_prior.density.weight)
-            gaussians = GaussianPrior(fit_gaussians(inputs, classes, shrinkage=self.shrinkage)).to(self._on).density
-            return logit_prior, gaussian_sampler(gaussians)
-        fitted = fit_gaussians(inputs, classes, unit_length=True, shrinkage=self.shrinkage)
-        prior = GaussianPrior(fitted, self.variant).to(self._on)
-        weights = prior.density.log_frequencies.exp() if is_code else None
-        return prior, gaussian_sampler(prior.density, weights)
+            classifier = index_classifier(self.classifier, inputs, labels, self.name).to(device)
+            if self.variant == "code":
+                return LogitPrior(classifier), normal_sampler(classifier.weight)
+            starts = fit_gaussians(inputs, labels, shrinkage=self.shrinkage).to(device)
+            return LogitPrior(classifier), gaussian_sampler(starts)
+        gaussians = fit_gaussians(inputs, labels, unit_length=True, shrinkage=self.shrinkage).to(device)
+        weights = gaussians.log_frequencies.exp() if self.variant == "code" else None
+        return GaussianPrior(gaussians, self.variant), gaussian_sampler(gaussians, weights)
 
     def _prior_settings(self, name: PriorName) -> ResidualSettings:
         """Return the preset of a prior with the options that are set."""
         preset = PRESETS[self.variant][name]
-        sampling: dict[str, Any] = {} if self.steps is None else {"steps": self.steps}
-        for key in ("step_size", "noise"):
-            first = getattr(self, key)
-            if first is not None:
-                sampling[key] = (first, first / 10)
-        changes = {key: getattr(self, key) for key in _TRAINING[:6] if getattr(self, key) is not None}
+        changes: dict[str, Any] = {}
+        for option in _TRAINING:
+            if getattr(self, option) is not None:
+                changes[option] = getattr(self, option)
+        sampling: dict[str, Any] = {}
+        if self.steps is not None:
+            sampling["steps"] = self.steps
+        if self.step_size is not None:
+            sampling["step_size"] = (self.step_size, self.step_size / 10)
+        if self.noise is not None:
+            sampling["noise"] = (self.noise, self.noise / 10)
         return replace(preset, langevin=replace(preset.langevin, **sampling), **changes)
 
 

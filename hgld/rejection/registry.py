@@ -7,20 +7,29 @@ import typing
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError, create_model
+from pydantic import ConfigDict, ValidationError, create_model
 
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings
-from hgld.rejection import classifiers, gaussians, heat, neighbours, subspaces
+from hgld.rejection.classifiers import Dice, Energy, KlMatching, MaxLogit, Msp, Odin, React
 from hgld.rejection.detector import Detector
+from hgld.rejection.gaussians import Gmm, Mahalanobis, SsdPlus
+from hgld.rejection.heat import Heat
+from hgld.rejection.neighbours import Knn
+from hgld.rejection.subspaces import Residual, Vim
 
+_SCORES: tuple[type[Detector], ...] = (
+    *(Knn, Msp, MaxLogit, Energy, KlMatching, Odin, Dice, React),
+    *(Mahalanobis, SsdPlus, Gmm, Residual, Vim, Heat),
+)
 #: The class of each score.
-DETECTORS: Mapping[str, type[Detector]] = {
-    score.name: score
-    for module in (neighbours, classifiers, gaussians, subspaces, heat)
-    for score in vars(module).values()
-    if inspect.isclass(score) and issubclass(score, Detector) and "name" in vars(score)
-}
+DETECTORS: Mapping[str, type[Detector]] = {score.name: score for score in _SCORES}
+
+
+class _Options(Settings):
+    """Base class of the options of a score, which may hold a classifier."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
 
 def build_detector(name: str, options: Mapping[str, Any] | None = None) -> Detector:
@@ -33,18 +42,18 @@ def build_detector(name: str, options: Mapping[str, Any] | None = None) -> Detec
     Raises:
         ConfigurationError: There is no such score or option, or a value is out of range.
 
-    >>> build_detector("top1_cosine").options()
-    {}
+    >>> build_detector("knn", {"k": "1"}).options()
+    {'k': 1}
     """
     if name not in DETECTORS:
         raise ConfigurationError(f"there is no score {name}; choose one of {', '.join(DETECTORS)}")
     detector = DETECTORS[name]
     hints = typing.get_type_hints(detector.__init__)
-    fields: dict[str, Any] = {
-        key: (hints[key], parameter.default) for key, parameter in inspect.signature(detector).parameters.items()
-    }
+    fields: dict[str, Any] = {}
+    for key, parameter in inspect.signature(detector).parameters.items():
+        fields[key] = (hints[key], parameter.default)
     try:
-        settings = create_model(f"{name}_options", __base__=Settings, **fields).model_validate(dict(options or {}))
+        settings = create_model(f"{name}_options", __base__=_Options, **fields).model_validate(dict(options or {}))
     except ValidationError as error:
         first = error.errors()[0]
         known = ", ".join(fields) or "none"

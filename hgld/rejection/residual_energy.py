@@ -9,14 +9,13 @@ The score itself, which composes the energies of several priors, is :class:`hgld
 
 from __future__ import annotations
 
-import copy
 import logging
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -31,7 +30,6 @@ log = logging.getLogger(__name__)
 _LOG_INTERVAL_S = 10.0
 _SLOPE = 0.2
 
-Self = TypeVar("Self", bound="Prior")
 Energy = Callable[[torch.Tensor], torch.Tensor]
 #: Draws n features, shape (n, d), that chains begin at.
 Sampler = Callable[[int, torch.Generator], torch.Tensor]
@@ -148,35 +146,24 @@ PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
 class Prior(ABC):
     """The energy of a prior density of features, differentiable with respect to them.
 
-    Args:
-        density: Dataclass of the tensors of the density.
-
     Attributes:
         unit_length: Whether its features are embeddings, or standard deviations, scaled to length 1.
     """
 
     unit_length: bool
 
-    def __init__(self, density: Any) -> None:
-        self.density = density
+    @property
+    @abstractmethod
+    def reference(self) -> torch.Tensor:
+        """A tensor of the density, which has the type and the device of features."""
 
     @abstractmethod
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """Return the energy of each row of features, float, shape (n, d) -> (n,)."""
 
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return what the density is made of, by name."""
-        return {part.name: getattr(self.density, part.name) for part in fields(self.density)}
-
-    def to(self: Self, device: torch.device) -> Self:
-        """Return the prior on a device."""
-        moved = copy.copy(self)
-        moved.density = type(self.density)(**{name: tensor.to(device) for name, tensor in self.tensors().items()})
-        return moved
-
     def features(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return the features of images from their embeddings or standard deviations, float, shape (n, d)."""
-        inputs = inputs.to(next(iter(self.tensors().values())).dtype)
+        inputs = inputs.to(self.reference)
         return functional.normalize(inputs, dim=1) if self.unit_length else inputs
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
@@ -197,28 +184,38 @@ class GaussianPrior(Prior):
     """
 
     unit_length = True
-    density: ClassGaussians
 
     def __init__(self, gaussians: ClassGaussians, variant: Variant = "thesis") -> None:
-        super().__init__(gaussians)
-        self.variant = variant
+        self.gaussians, self.variant = gaussians, variant
+
+    @property
+    def reference(self) -> torch.Tensor:
+        """The means of the classes."""
+        return self.gaussians.means
 
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """See :class:`Prior`."""
         if self.variant == "code":
-            return self.density.negative_log_likelihoods(features)
-        return self.density.mixture_energies(features)
+            return self.gaussians.negative_log_likelihoods(features)
+        return self.gaussians.mixture_energies(features)
 
 
 class LogitPrior(Prior):
     """The energy of the logits of a linear classifier, ``-log sum_c exp(f_c(z))``, of embeddings as they are."""
 
     unit_length = False
-    density: LinearClassifier
+
+    def __init__(self, classifier: LinearClassifier) -> None:
+        self.classifier = classifier
+
+    @property
+    def reference(self) -> torch.Tensor:
+        """The weights of the classifier."""
+        return self.classifier.weight
 
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """See :class:`Prior`."""
-        return -self.density.logits(features).logsumexp(dim=1)
+        return -self.classifier.logits(features).logsumexp(dim=1)
 
 
 def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> Sampler:
@@ -263,7 +260,7 @@ class ResidualEnergy(nn.Module):
         n_hidden: Number of layers between the first and the last one.
         shared_hidden: Whether these are one layer.
         generator: Generator of the initial weights, on the CPU; they are those of :class:`torch.nn.Linear`, uniform
-            within ``1 / sqrt(inputs)``. Default: zeros, to be loaded into.
+            within ``1 / sqrt(inputs)``.
     """
 
     def __init__(
@@ -273,7 +270,7 @@ class ResidualEnergy(nn.Module):
         n_hidden: int = 4,
         *,
         shared_hidden: bool = False,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.n_hidden = n_hidden
@@ -291,9 +288,9 @@ class ResidualEnergy(nn.Module):
         return energies.squeeze(1)
 
 
-def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator | None) -> nn.Linear:
+def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Linear:
     layer = nn.Linear(n_inputs, n_outputs)
-    bound = 0.0 if generator is None else 1 / math.sqrt(n_inputs)
+    bound = 1 / math.sqrt(n_inputs)
     for parameter in layer.parameters():
         nn.init.uniform_(parameter, -bound, bound, generator=generator)
     return layer
@@ -350,15 +347,30 @@ class ContrastiveLoss(NamedTuple):
 
 def contrastive_loss(residual: Energy, images: torch.Tensor, negatives: torch.Tensor, l2: float) -> ContrastiveLoss:
     """Return the loss of Eq. 5.6: only the residual energy has parameters, so the prior's does not occur in it."""
-    of_images, of_negatives = residual(images), residual(negatives.detach())
-    divergence = of_images.mean() - of_negatives.mean()
-    squares = of_images.square().mean() + of_negatives.square().mean()
+    image_energies = residual(images)
+    negative_energies = residual(negatives.detach())
+    divergence = image_energies.mean() - negative_energies.mean()
+    squares = image_energies.square().mean() + negative_energies.square().mean()
     return ContrastiveLoss(divergence, squares, divergence + l2 * squares)
 
 
-def corrected_energy(prior: Prior, residual: Energy, temperature: float) -> Energy:
-    """Return the function ``E_prior(z) / T_G + E_theta(z)`` from features to energies (Eq. 5.2)."""
-    return lambda features: prior.energies(features) / temperature + residual(features)
+@dataclass(frozen=True, eq=False)
+class CorrectedEnergy:
+    """The energy of a prior with its correction, ``E_prior(z) / T_G + E_theta(z)`` (Eq. 5.2).
+
+    Args:
+        prior: The prior.
+        residual: The residual energy E_theta.
+        temperature: T_G.
+    """
+
+    prior: Prior
+    residual: Energy
+    temperature: float
+
+    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+        """Return the energy of features, float, shape (n, d) -> (n,)."""
+        return self.prior.energies(features) / self.temperature + self.residual(features)
 
 
 def sample_negatives(
@@ -376,13 +388,15 @@ def sample_negatives(
     Returns:
         float, shape (n, d), or (2n, d) as in the published code.
     """
-    is_code = settings.variant == "code"
-    end = start = prior.project(start) if is_code else start
-    energy = corrected_energy(prior, residual, settings.temperature)
-    project: Callable[[torch.Tensor], torch.Tensor] | None = prior.project if is_code else None
+    energy = CorrectedEnergy(prior, residual, settings.temperature)
+    project = None
+    if settings.variant == "code":
+        project = prior.project
+        start = project(start)
+    end = start
     for features in langevin_steps(energy, start, noise, settings.langevin, project=project):
         end = features
-    return torch.cat([end, start]) if is_code else end
+    return torch.cat([end, start]) if settings.variant == "code" else end
 
 
 def train_residual_energy(
@@ -402,17 +416,16 @@ def train_residual_energy(
     Raises:
         ConfigurationError: The loss is not finite any more, or a batch does not fit into the memory of the device.
     """
-    features = prior.features(inputs[:1])
-    device = next(iter(prior.tensors().values())).device
+    device = prior.reference.device
     host = torch.Generator().manual_seed(seed)
     generator = host if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
     residual = ResidualEnergy(
-        features.shape[1],
+        inputs.shape[1],
         settings.hidden_dim,
         settings.n_hidden,
         shared_hidden=settings.shared_hidden,
         generator=host,
-    ).to(device, features.dtype)
+    ).to(prior.reference)
     optimizer = torch.optim.Adam(residual.parameters(), lr=settings.learning_rate, betas=(0.0, 0.999))
     batch_size = min(settings.batch_size, len(inputs))
     logged_at = time.monotonic()
@@ -422,7 +435,7 @@ def train_residual_energy(
         total = torch.zeros((), device=device)
         batches = torch.randperm(len(inputs), generator=host)[: len(inputs) // batch_size * batch_size]
         for rows in torch.split(batches, batch_size):
-            images = prior.features(inputs[rows]).to(device)
+            images = prior.features(inputs[rows])
             try:
                 loss = _update(prior, residual, optimizer, images, sampler, settings, generator)
             except torch.cuda.OutOfMemoryError as error:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_choice
 from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, row_blocks
-from hgld.rejection.detector import choice, fitted
 
 #: Squared singular values of the weights below this share of the largest count as 0: weights that sum to 0 over the
 #: classes have such ones, of nothing but rounding.
@@ -98,7 +97,6 @@ class Residual(ClassifierDetector):
     """
 
     name: ClassVar[str] = "residual"
-    space: ResidualSpace = field(init=False, repr=False, metadata=fitted(ResidualSpace))
     n_principal: int | None = None
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
@@ -123,10 +121,11 @@ class Vim(ClassifierDetector):
     """
 
     name: ClassVar[str] = "vim"
-    space: ResidualSpace = field(init=False, repr=False, metadata=fitted(ResidualSpace))
-    alpha: torch.Tensor = field(init=False, repr=False, metadata=fitted())
     n_principal: int | None = None
-    variant: VimVariant = choice("paper", VimVariant)
+    variant: VimVariant = "paper"
+
+    def __post_init__(self) -> None:
+        require_choice(VimVariant, variant=self.variant)
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
         self.space = fit_residual_space(embeddings, self.head, self.n_principal, centred=self.variant == "code")

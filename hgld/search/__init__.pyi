@@ -1,6 +1,3 @@
-from .calibration import CalibrationFiles as CalibrationFiles
-from .detectors import IndexFiles as IndexFiles
-from .detectors import fit_detector as fit_detector
 from .gallery import Gallery as Gallery
 from .gallery import read_gallery as read_gallery
 from .local_features import LocalFeatures as LocalFeatures

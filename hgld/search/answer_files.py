@@ -18,12 +18,8 @@ from hgld.search.gallery import Gallery
 from hgld.search.searcher import Answers
 from hgld.tables import Provenance, write_results
 
-#: Explanation of rejected answers for the readers of a page.
-_REJECTIONS = (
-    "A label is left out where its rejection score is above the threshold that was fitted for the wanted precision."
-)
 #: Explanation of the shares of votes for the readers of a page.
-_SHARES = (
+SHARES = (
     "The number beside a label is its share of the votes of the nearest photographs, which count the more the more "
     "similar they are; it is not a calibrated probability."
 )
@@ -49,8 +45,7 @@ def answers_table(answers: Answers) -> pa.Table:
     Columns: ``query``; ``rank``, from 1; ``id`` of the image in the gallery; ``score``, the cosine or minus the
     distance; ``level``, the one that it shares with the answer, 0 to L. Then, for each level, finest first, ``name``
     with the label of the image, ``answer_name`` with that of the query, and ``share_name`` with its share of the
-    votes; null where there is none. A search that rejects adds ``rejection_score``, and ``rejected``, whether the
-    finest label of the answer is; the answer is null at rejected levels.
+    votes; null where there is none.
     """
     gallery = answers.gallery
     rows = []
@@ -60,15 +55,10 @@ def answers_table(answers: Answers) -> pa.Table:
         for rank, (position, score, level) in enumerate(answers.results(query), start=1):
             row = {"query": answers.query_ids[query], "rank": rank, "id": str(gallery.ids[position])}
             row |= {"score": score, "level": level}
-            if answers.rejections is not None:
-                rejection_score = float(answers.rejections.scores[query, 0])
-                row |= {"rejected": answers.n_rejected(query) > 0, "rejection_score": rejection_score}
             names = gallery.names_of(position)
             rows.append({**row, **dict(zip(gallery.level_names, names, strict=False)), **answer, **shares})
     fields = [("query", pa.string()), ("rank", pa.int64()), ("id", pa.string()), ("score", pa.float32())]
     fields += [("level", pa.int64())]
-    if answers.rejections is not None:
-        fields += [("rejected", pa.bool_()), ("rejection_score", pa.float64())]
     for name in gallery.level_names:
         fields += [(name, pa.string()), (f"answer_{name}", pa.string()), (f"share_{name}", pa.float64())]
     return pa.Table.from_pylist(rows, pa.schema(fields))
@@ -79,10 +69,7 @@ def answers_to_json(answers: Answers) -> str:
 
     ``{"levels": [...], "queries": [...]}``, with the names of the levels, finest first, and for each query ``id``;
     ``answer``, a list of ``level``, ``name`` and ``share``, finest first, empty if no near image has labels; and
-    ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``. A search that rejects adds
-    ``rejection`` with ``rejected``, whether the finest label of the answer is; ``accepted_level``, the finest one
-    that is left, or null; and for each level, finest first, ``scores`` and ``thresholds``, null where there
-    is none. Its ``answer`` has accepted levels only.
+    ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``.
     """
     gallery = answers.gallery
     queries = []
@@ -93,25 +80,8 @@ def answers_to_json(answers: Answers) -> str:
             entry = {"rank": rank, "id": str(gallery.ids[position]), "score": _rounded(score)}
             results.append({**entry, "level": level, "labels": labels})
         answer = [{**vars(level), "share": _rounded(level.share)} for level in answers.answer(query)]
-        content = {"id": answers.query_ids[query], "answer": answer}
-        queries.append({**content, **_rejection_values(answers, query), "results": results})
+        queries.append({"id": answers.query_ids[query], "answer": answer, "results": results})
     return json.dumps({"levels": list(gallery.level_names), "queries": queries}, indent=2, ensure_ascii=False)
-
-
-def _rejection_values(answers: Answers, query: int) -> dict[str, Any]:
-    """Return the key ``rejection`` of a query; nothing if the search does not reject."""
-    rejections = answers.rejections
-    if rejections is None:
-        return {}
-    names, n_rejected = [*answers.gallery.level_names, None], answers.n_rejected(query)
-    return {
-        "rejection": {
-            "rejected": n_rejected > 0,
-            "accepted_level": names[n_rejected],
-            "scores": [_rounded(score) for score in rejections.scores[query].tolist()],
-            "thresholds": list(rejections.thresholds),
-        }
-    }
 
 
 def _rounded(value: float) -> float:
@@ -132,7 +102,7 @@ def write_answer_page(
     for row in range(len(answers)):
         shares = [(answer.name, answer.share) for answer in reversed(answers.answer(row))]
         ranking = PageRanking(answers.top_k, row, [])
-        queries.append(PageQuery(row, [], [ranking], note=rejection_sentence(answers, row), votes=shares))
+        queries.append(PageQuery(row, [], [ranking], votes=shares))
     source = PhotoSource(
         query=lambda row: Photo(answers.query_ids[row]),
         gallery=lambda position: gallery_photo(gallery, position),
@@ -147,29 +117,13 @@ def write_answer_page(
         title="Search",
         about=f"{n_queries} in {counted(len(gallery), 'photograph')}.",
         explanation=(
-            f"Below each query are the labels that its nearest photographs vote for. {explanation_of(answers)} The "
+            f"Below each query are the labels that its nearest photographs vote for. {SHARES} The "
             "colour of a result is the level that it shares with this answer."
             if gallery.n_levels
             else "The photographs have no labels."
         ),
         levels=answer_levels(gallery),
     )
-
-
-def explanation_of(answers: Answers) -> str:
-    """Return the explanation of shares, and that of rejections if answers may be rejected."""
-    return _SHARES if answers.rejections is None else f"{_SHARES} {_REJECTIONS}"
-
-
-def rejection_sentence(answers: Answers, row: int) -> str | None:
-    """Return "No such landmark." with the score and the threshold; None for an accepted query."""
-    text, rejections = answers.rejection(row), answers.rejections
-    if not text or rejections is None:
-        return None
-    threshold = rejections.thresholds[0]
-    score = f"rejection score {rejections.scores[row, 0]:.4g}"
-    reason = f"{score} above {threshold:.4g}" if threshold is not None else f"{score}, and no score is accepted"
-    return f"{text[0].upper()}{text[1:]}: {reason}."
 
 
 def gallery_photo(gallery: Gallery, position: int) -> Photo:

@@ -17,7 +17,7 @@ from hgld.inspection.photos import FindImage, thumbnail_url
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.pages.server import PageKeys, ServerConfig, listen, page_app, read_upload, serve_page
 from hgld.pages.templates import page_templates
-from hgld.search.answer_files import answer_levels, explanation_of, gallery_photo, rejection_sentence
+from hgld.search.answer_files import SHARES, answer_levels, gallery_photo
 from hgld.search.query_model import QueryModel
 from hgld.search.searcher import Searcher
 
@@ -119,7 +119,6 @@ class _Endpoints:
         return {
             "url": thumbnail_url(picture, _THUMBNAIL_SIZE, quality=80),
             "labels": answers.answer(0)[::-1],
-            "rejection": rejection_sentence(answers, 0),
-            "explanation": explanation_of(answers),
+            "explanation": SHARES,
             "results": results,
         }

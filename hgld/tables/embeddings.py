@@ -25,7 +25,6 @@ are in ``q.deviations.npy``, a file in the format of embeddings with the same id
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -45,7 +44,7 @@ from hgld.arrays import Integers
 from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
-from hgld.io.files import atomic_write, sha256_of
+from hgld.io.files import atomic_write
 from hgld.io.text_array import TextArray, Texts
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
@@ -136,14 +135,6 @@ def part_files(path: Path) -> list[Path]:
             f"{path}: {len(files):,} parts of {expected}; write the others, or remove those of another run"
         )
     return files
-
-
-def embeddings_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file of embeddings in hex; of a folder, that of the names and digests of its parts."""
-    if not path.is_dir():
-        return sha256_of(path)
-    lines = (f"{file.name} {sha256_of(file)}\n" for file in part_files(path))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:

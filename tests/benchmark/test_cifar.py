@@ -98,7 +98,7 @@ def test_settings_name_the_sets_of_the_thesis() -> None:
 @pytest.mark.parametrize("path", sorted((PIPELINES / "rejection").glob("*.yaml")), ids=lambda path: path.stem)
 def test_rows_are_scores_with_their_options(path: Path) -> None:
     assert read_rejection_settings(path).scores
-    assert f"hgld reject compare {path.stem} -o" in path.read_text()
+    assert f"hgld compare-rejection {path.stem} -o" in path.read_text()
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
         run(command + overrides if command.startswith("train") else command)
     made = commands(PIPELINES / f"rejection/cifar{n}.yaml")
     for command in made:
-        if not command.startswith("reject"):
+        if not command.startswith("compare-rejection"):
             run(command)
     # The comments name the first of these commands; the other sets are embedded alike.
     settings = settings_of(n)

@@ -24,7 +24,7 @@ from hgld.figures.coverage import (
 
 def curve(title: str, risk_at_full: float = 0.5, *, n: int = 40) -> RiskCoverageCurve:
     shares = np.arange(1, n + 1) / n
-    return RiskCoverageCurve(title, shares, risk_at_full * shares, n, risk_at_full / 2, (0.1, math.nan))
+    return RiskCoverageCurve(title, shares, risk_at_full * shares, n, risk_at_full / 2)
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from hgld.models.image_embedding import (
 )
 from hgld.models.model_loading import load_model
 from hgld.progress import NoProgress
-from hgld.search.score_inputs import read_score_inputs
 from hgld.tables import Provenance
 from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
 from tests.assertions import not_none
@@ -136,8 +135,6 @@ def test_deviations_of_a_folder_are_those_of_its_parts(folder: Path, tmp_path: P
     assert torch.equal(read_deviations(parts)[:22], read_deviations(whole))
     few = [sorted(PATHS)[row] for row in (20, 3)]
     assert torch.equal(read_deviations(parts, few), read_deviations(whole, few))
-    inputs = read_score_inputs(parts, ["deviations"], {})
-    assert torch.equal(inputs.tensors["deviations"][:22], read_deviations(whole))
     path_beside(part_file(parts, Part(2, 3)), "deviations").unlink()
     absent = r"parts: has no .* in it for each part \(2-of-3.deviations.safetensors\); embed the images again"
     with pytest.raises(InputError, match=absent):

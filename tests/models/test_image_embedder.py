@@ -1,11 +1,9 @@
-"""Models that embed lists and folders of images, from Python, and ODIN's perturbation of pixels."""
+"""Models that embed lists and folders of images, from Python."""
 
 import logging
 import pickle
 import subprocess
 import sys
-from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,12 @@ from PIL import Image
 import hgld
 from hgld.datasets.manifest import LANDMARK_LEVEL, write_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.models.image_embedder import STEP, TEMPERATURE, ImageEmbedder, odin_perturbation
+from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import EmbedImagesConfig, embed_images
-from hgld.rejection import build_detector
-from hgld.rejection.classifiers import LinearClassifier, save_classifier
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
 from tests.assertions import not_none
 from tests.datasets.pictures import manifest_of, picture, save_pictures
-from tests.models import embedding
 
 PATHS = [f"{n % 3}/p{n:02}.png" for n in range(7)]
 
@@ -154,48 +149,3 @@ def test_importing_hgld_does_not_import_torch() -> None:
     script = "import sys, hgld; assert 'load_model' in dir(hgld); print('torch' in sys.modules)"
     child = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert child.stdout == "False\n"
-
-
-@pytest.fixture
-def classifier(loaded: ImageEmbedder, tmp_path: Path) -> Path:
-    weight = torch.randn(5, loaded.dim, generator=torch.Generator().manual_seed(0))
-    save_classifier(LinearClassifier(30 * weight, torch.arange(5.0)), tmp_path / "classifier.safetensors")
-    return tmp_path / "classifier.safetensors"
-
-
-def test_pixels_move_against_the_gradient(loaded: ImageEmbedder, classifier: Path) -> None:
-    model = replace(loaded, network=deepcopy(loaded.network).double())
-    images = torch.randn(2, 3, 32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    perturb = odin_perturbation(model, classifier)
-    with torch.inference_mode():  # as images are embedded
-        perturbed = perturb(images)
-    assert isinstance(perturbed, torch.Tensor)
-    moves = (perturbed - images) * torch.tensor(loaded.image_settings.std)[:, None, None] / STEP
-    weight, bias = (
-        (30 * torch.randn(5, loaded.dim, generator=torch.Generator().manual_seed(0))).double(),
-        torch.arange(5),
-    )
-
-    def log_confidence(pixels: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = model.network(pixels) @ weight.T + bias
-        return (logits / TEMPERATURE).log_softmax(1).amax(1)
-
-    for colour, row, column in [(0, 0, 0), (1, 15, 16), (2, 31, 7)]:
-        pixel = (slice(None), colour, row, column)
-        step = torch.zeros_like(images)
-        step[pixel] = 1e-5
-        with torch.inference_mode():
-            slope = (log_confidence(images + step) - log_confidence(images - step)) / 2e-5
-        torch.testing.assert_close(moves[pixel], slope.sign(), rtol=1e-6, atol=1e-6)
-
-
-def test_embeddings_are_those_of_perturbed_images(loaded: ImageEmbedder, classifier: Path, tmp_path: Path) -> None:
-    save_pictures(tmp_path / "pictures", *embedding.PATHS)
-    embedding.embed(tmp_path / "pictures", tmp_path / "plain.npy", loaded)
-    embedding.embed(tmp_path / "pictures", tmp_path / "odin.npy", loaded, replace(embedding.CONFIG, odin=classifier))
-    plain, perturbed = (read_embeddings(tmp_path / f"{name}.npy").vectors.numpy() for name in ("plain", "odin"))
-    assert 1e-6 < np.abs(plain - perturbed).max() < 0.1
-    score = build_detector("odin", {"classifier": str(classifier), "perturbation": 0}).fit(plain)
-    assert (score.score(perturbed) < score.score(plain)).all()  # the prediction becomes surer
-    with pytest.raises(InputError, match="no file of `weight`"):
-        odin_perturbation(loaded, tmp_path / "odin.npy")

@@ -1,7 +1,6 @@
 """Metrics of detection: golden values, scikit-learn, and slow oracles by their definitions."""
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
-from hgld.compute import resampling
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.rejection.detection_metrics import (
     DETECTION_METRICS,
-    detection_intervals,
     detection_metrics,
     metrics_of_counts,
 )
@@ -126,39 +123,6 @@ def test_percentiles_between_infinities(known: list[float], unknown: list[float]
     assert detection_metrics(known, unknown)["fpr95_known"] == pytest.approx(expected)
 
 
-def slow_intervals(known: Floats, unknown: Floats, n_resamples: int, seed: int) -> dict[str, tuple[float, float]]:
-    """The bootstrap one resample at a time, with draws of its own."""
-    rng = np.random.default_rng(seed)
-    draws = [
-        detection_metrics(rng.choice(known, len(known)), rng.choice(unknown, len(unknown)))
-        for _ in range(n_resamples)
-    ]
-    quantiles = {name: np.quantile([draw[name] for draw in draws], [0.025, 0.975]) for name in DETECTION_METRICS}
-    return {name: (float(low), float(high)) for name, (low, high) in quantiles.items()}
-
-
-def test_intervals_equal_resampling_images_one_draw_at_a_time() -> None:
-    rng = np.random.default_rng(3)
-    known, unknown = rng.normal(size=60).round(1), rng.normal(1, 1.5, size=40).round(1)
-    fast = detection_intervals(known, unknown, n_resamples=2000, seed=1)
-    slow = slow_intervals(known, unknown, 1000, 2)
-    metrics = detection_metrics(known, unknown)
-    for name in DETECTION_METRICS:
-        assert fast[name] == pytest.approx(slow[name], abs=0.05), name
-        assert fast[name][0] <= metrics[name] <= fast[name][1]
-
-
-def test_intervals_do_not_depend_on_blocks_but_on_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, unknown = np.arange(20) % 7, np.arange(12) % 5 + 3
-    intervals = detection_intervals(known, unknown, n_resamples=50, seed=4)
-    assert detection_intervals(known, unknown, n_resamples=50, seed=5) != intervals
-    assert detection_intervals(known, unknown, n_resamples=50, seed=4) == intervals
-    wide = detection_intervals(known, unknown, n_resamples=50, seed=4, confidence=0.99)
-    assert wide["auroc"][0] < intervals["auroc"][0] < intervals["auroc"][1] < wide["auroc"][1]
-    monkeypatch.setattr(resampling, "_BLOCK_SIZE", 100)
-    assert detection_intervals(known, unknown, n_resamples=50, seed=4) == intervals
-
-
 def test_sets_of_different_sizes_are_measured_together() -> None:
     rng = np.random.default_rng(0)
     values = np.array([-np.inf, -0.3, 0.1, 0.2, 1.0, np.inf])
@@ -174,12 +138,7 @@ def test_sets_of_different_sizes_are_measured_together() -> None:
         assert {name: measured[row] for name, measured in together.items()} == pytest.approx(apart, abs=1e-12)
 
 
-def test_a_single_image_of_each_kind_has_an_interval() -> None:
-    assert detection_intervals([0.0], [1.0], n_resamples=3)["auroc"] == (1.0, 1.0)
-
-
-@pytest.mark.parametrize("measure", [detection_metrics, detection_intervals])
-def test_wrong_scores_are_one_line(measure: Callable[..., Any]) -> None:
+def test_wrong_scores_are_one_line() -> None:
     wrong: tuple[tuple[Any, Any, str], ...] = (
         ([], [1.0], "`known` is empty"),
         ([1.0], np.empty(0), "`unknown` is empty"),
@@ -190,10 +149,8 @@ def test_wrong_scores_are_one_line(measure: Callable[..., Any]) -> None:
     )
     for known, unknown, message in wrong:
         with pytest.raises(InputError, match=message) as caught:
-            measure(known, unknown)
+            detection_metrics(known, unknown)
         assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigurationError, match="1 or more resamples"):
-        detection_intervals([1.0], [1.0], n_resamples=0)
 
 
 @pytest.mark.slow  # importing the package takes seconds

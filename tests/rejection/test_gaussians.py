@@ -43,7 +43,6 @@ def test_distances_and_likelihoods_are_those_of_scipy() -> None:
         pi * multivariate_normal(mean, covariance).pdf(points) for pi, mean in zip(frequencies, means, strict=True)
     )
     query = torch.from_numpy(points)
-    np.testing.assert_allclose(fitted.squared_distances(query), distances, rtol=1e-11)
     np.testing.assert_allclose(fitted.nearest_squared_distances(query), distances.min(axis=1), rtol=1e-11)
     np.testing.assert_allclose(fitted.negative_log_likelihoods(query), -np.log(densities), rtol=1e-11)
     energies = -np.log(np.exp(-distances / 2).sum(axis=1))
@@ -58,7 +57,7 @@ def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gaussians, "_ROWS", 7)
     monkeypatch.setattr(gaussians, "_DISTANCES", 60)  # one class at a time
     blocks = fit_gaussians(embeddings, classes)
-    for method in ("squared_distances", "nearest_squared_distances", "mixture_energies", "negative_log_likelihoods"):
+    for method in ("nearest_squared_distances", "mixture_energies", "negative_log_likelihoods"):
         torch.testing.assert_close(getattr(blocks, method)(embeddings), getattr(whole, method)(embeddings))
 
 
@@ -66,7 +65,7 @@ def test_images_without_a_class_are_excluded_and_float16_is_widened() -> None:
     embeddings, classes = images()
     unlabelled = np.where(np.arange(60) < 10, -1, classes)
     some, rest = fit_gaussians(embeddings, unlabelled), fit_gaussians(embeddings[10:], classes[10:])
-    torch.testing.assert_close(some.squared_distances(embeddings), rest.squared_distances(embeddings))
+    torch.testing.assert_close(some.mixture_energies(embeddings), rest.mixture_energies(embeddings))
     assert fit_gaussians(embeddings.half(), classes).means.dtype == torch.float32
     assert some.means.dtype == torch.float64
 
@@ -74,8 +73,8 @@ def test_images_without_a_class_are_excluded_and_float16_is_widened() -> None:
 def test_float32_keeps_its_digits_far_from_the_origin() -> None:
     embeddings, classes = images()
     far = (embeddings + 1000).float()
-    wide = fit_gaussians(far.double(), classes).squared_distances(far[:5])
-    narrow = fit_gaussians(far, classes).squared_distances(far[:5])
+    wide = fit_gaussians(far.double(), classes).nearest_squared_distances(far[:5])
+    narrow = fit_gaussians(far, classes).nearest_squared_distances(far[:5])
     assert (narrow - wide).abs().max() < 1e-4 * wide.max()
 
 
@@ -95,9 +94,9 @@ def test_a_singular_covariance_is_shrunk_as_by_ledoit_and_wolf() -> None:
     covariance, shrinkage = ledoit_wolf(embeddings.numpy() - means[classes], assume_centered=True)
     assert fitted.shrinkage.item() == pytest.approx(shrinkage, rel=1e-9)
     assert 0 < shrinkage < 1
-    difference = embeddings[0].numpy() - means[0]
-    expected = difference @ np.linalg.inv(covariance) @ difference
-    assert fitted.squared_distances(embeddings[:1])[0, 0].item() == pytest.approx(expected, rel=1e-8)
+    differences = embeddings[0].numpy() - means
+    expected = min(difference @ np.linalg.inv(covariance) @ difference for difference in differences)
+    assert fitted.nearest_squared_distances(embeddings[:1]).item() == pytest.approx(expected, rel=1e-8)
 
 
 def test_constant_features_are_shrunk_and_invertible_covariances_are_not() -> None:
@@ -106,7 +105,7 @@ def test_constant_features_are_shrunk_and_invertible_covariances_are_not() -> No
     embeddings[:, 2] = 1.5
     fitted = fit_gaussians(embeddings, classes)
     assert 0 < fitted.shrinkage < 1
-    assert fitted.squared_distances(embeddings).isfinite().all()
+    assert fitted.nearest_squared_distances(embeddings).isfinite().all()
     with pytest.raises(InputError, match="rank 3 in 4 dimensions; set `shrinkage`"):
         fit_gaussians(embeddings, classes, shrinkage=0)
 
@@ -123,25 +122,6 @@ def test_invalid_inputs_are_one_line() -> None:
         fit_gaussians(embeddings, classes, shrinkage=2)
     with pytest.raises(InputError, match="1 embeddings have only zeros"):
         unit_length(torch.eye(3)[:2] * torch.tensor([[1.0], [0.0]]))
-
-
-def test_the_background_is_the_gaussian_of_all_images() -> None:
-    embeddings, classes = images()
-    labelled = np.where(np.arange(60) < 5, -1, classes)
-    background = fit_gaussians(embeddings, labelled).background()
-    whole = fit_gaussians(embeddings[5:], np.zeros(55, int))
-    torch.testing.assert_close(background.squared_distances(embeddings), whole.squared_distances(embeddings))
-    torch.testing.assert_close(
-        background.negative_log_likelihoods(embeddings), whole.negative_log_likelihoods(embeddings)
-    )
-
-
-def test_the_background_is_nowhere_tighter_than_a_shrunk_class() -> None:
-    embeddings, classes = images(n=12, dim=20)
-    fitted = fit_gaussians(embeddings, classes)
-    points = torch.from_numpy(np.random.default_rng(9).normal(size=(50, 20), scale=100))
-    own = (fitted.whiten(points) - fitted.whiten(points * 0 + fitted.origin)).square().sum(dim=1)
-    assert (fitted.background().squared_distances(points)[:, 0] <= own).all()
 
 
 @pytest.mark.parametrize("kind", ["raw", "unit"])

@@ -11,13 +11,13 @@ import torch
 from hgld.rejection.gaussians import gaussians_from_moments
 from hgld.rejection.heat import Standardisation, compose
 from hgld.rejection.residual_energy import (
+    CorrectedEnergy,
     GaussianPrior,
     LangevinSettings,
     ResidualEnergy,
     ResidualSettings,
     Variant,
     contrastive_loss,
-    corrected_energy,
     energy_gradient,
     langevin_steps,
     sample_negatives,
@@ -50,7 +50,7 @@ def parameters(golden: Golden) -> Parameters:
 @pytest.fixture
 def residual(golden: Golden) -> ResidualEnergy:
     """Return the residual energy with one hidden layer."""
-    network = ResidualEnergy(6, 5, 0).double()
+    network = ResidualEnergy(6, 5, 0, generator=torch.Generator()).double()
     network.load_state_dict(
         {
             "first.weight": golden("ebm/W1"),
@@ -122,7 +122,7 @@ def test_prior_energies(golden: Golden) -> None:
 def test_corrected_energies(
     golden: Golden, residual: ResidualEnergy, parameters: Parameters, variant: Variant, name: str
 ) -> None:
-    energy = corrected_energy(prior_of(golden, variant), residual, parameters["temperature_prior"])
+    energy = CorrectedEnergy(prior_of(golden, variant), residual, parameters["temperature_prior"])
     close(energy(golden("ebm/real")), golden(f"ebm/real/{name}"))
 
 
@@ -136,7 +136,7 @@ def test_chains(
         start = prior.project(start)
         close(torch.tensor(settings.langevin.step_sizes(), dtype=torch.float64), golden("sgld_code/step"))
         close(torch.tensor(settings.langevin.noise_scales(), dtype=torch.float64), golden("sgld_code/sigma"))
-    energy = corrected_energy(prior, residual, settings.temperature)
+    energy = CorrectedEnergy(prior, residual, settings.temperature)
     project = prior.project if variant == "code" else None
     steps = [start, *langevin_steps(energy, start, noise_of(golden, variant), settings.langevin, project=project)]
     close(torch.stack([energy_gradient(energy, features) for features in steps[:-1]]), golden(f"{name}/grad"))
@@ -187,7 +187,7 @@ def test_an_update(golden: Golden, residual: ResidualEnergy, parameters: Paramet
 
 
 def test_shared_hidden_layer(golden: Golden, residual: ResidualEnergy) -> None:
-    shared = ResidualEnergy(6, 5, 2, shared_hidden=True).double()
+    shared = ResidualEnergy(6, 5, 2, shared_hidden=True, generator=torch.Generator()).double()
     hidden = {"hidden.0.weight": golden("shared/Wh"), "hidden.0.bias": golden("shared/bh")}
     shared.load_state_dict(residual.state_dict() | hidden)
     energies = shared(golden("ebm/real"))
@@ -201,7 +201,8 @@ def test_shared_hidden_layer(golden: Golden, residual: ResidualEnergy) -> None:
 
 def test_numbers_of_parameters(golden: Golden) -> None:
     def count(*, shared_hidden: bool) -> int:
-        return sum(p.numel() for p in ResidualEnergy(512, 1024, 4, shared_hidden=shared_hidden).parameters())
+        network = ResidualEnergy(512, 1024, 4, shared_hidden=shared_hidden, generator=torch.Generator())
+        return sum(parameter.numel() for parameter in network.parameters())
 
     assert count(shared_hidden=True) == golden("shared/n_parameters_512_1024_4")
     assert count(shared_hidden=False) == 4_724_737

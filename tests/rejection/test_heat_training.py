@@ -12,13 +12,13 @@ from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.gaussians import fit_gaussians, gaussians_from_moments
 from hgld.rejection.residual_energy import (
     PRESETS,
+    CorrectedEnergy,
     GaussianPrior,
     LangevinSettings,
     LogitPrior,
     ResidualEnergy,
     ResidualSettings,
     Variant,
-    corrected_energy,
     gaussian_sampler,
     langevin_steps,
     normal_sampler,
@@ -92,7 +92,7 @@ def test_samples_of_gaussians_have_their_moments(weighted: bool) -> None:
 def test_training_depends_on_the_seed_only(variant: Variant) -> None:
     points = ring(40)
     prior = prior_of(points, variant)
-    sampler = gaussian_sampler(prior.density)
+    sampler = gaussian_sampler(prior.gaussians)
     settings = replace(TINY, variant=variant, langevin=replace(TINY.langevin, variant=variant), decay_after=1)
 
     def trained(seed: int) -> torch.Tensor:
@@ -110,7 +110,7 @@ def test_float64_trains_on_the_same_noise() -> None:
     energies = []
     for inputs in (points, points.double()):
         prior = prior_of(inputs)
-        sampler = gaussian_sampler(prior.density)
+        sampler = gaussian_sampler(prior.gaussians)
         energies.append(train_residual_energy(prior, sampler, inputs, TINY, name="gmm")(inputs))
     assert energies[1].dtype == torch.float64
     torch.testing.assert_close(energies[0].double(), energies[1], rtol=1e-4, atol=1e-6)
@@ -129,8 +129,8 @@ def test_the_correction_rejects_what_the_prior_accepts() -> None:
         temperature=1.0,
         langevin=LangevinSettings(10, (1e-2, 1e-3), None),
     )
-    residual = train_residual_energy(prior, gaussian_sampler(prior.density), points, settings, name="gmm")
-    energy = corrected_energy(prior, residual, 1.0)
+    residual = train_residual_energy(prior, gaussian_sampler(prior.gaussians), points, settings, name="gmm")
+    energy = CorrectedEnergy(prior, residual, 1.0)
     known = ring(201)
     before, after = (
         detection_metrics(score(known).numpy(), score(centre).numpy())["auroc"] for score in (prior.energies, energy)
@@ -144,7 +144,7 @@ def test_divergence_is_explained() -> None:
     prior = LogitPrior(LinearClassifier(torch.eye(3), torch.zeros(3)))
     for settings in (replace(TINY, learning_rate=1e30), replace(TINY, langevin=LangevinSettings(4, (1e38, 1e38)))):
         with pytest.raises(ConfigurationError, match=r"prior energy diverges in epoch 1 of 2.*`learning_rate`"):
-            train_residual_energy(prior, normal_sampler(prior.density.weight), points, settings, name="energy")
+            train_residual_energy(prior, normal_sampler(prior.classifier.weight), points, settings, name="energy")
 
 
 def test_a_network_without_hidden_layers_between_is_a_perceptron() -> None:

@@ -10,7 +10,6 @@ import torch
 
 from hgld.compute.scoring import Distance
 from hgld.errors import ConfigurationError
-from hgld.evaluation.ranking import RankingConfig
 from hgld.losses import HIER, ContrastiveLoss, HyperbolicContrastive
 from hgld.losses.hyperbolic import PoincareBall
 from hgld.models.embedding_files import recorded_distance
@@ -18,8 +17,6 @@ from hgld.models.embedding_model import build_model
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_loading import load_model, write_model
 from hgld.models.model_settings import ModelSettings
-from hgld.search.gallery import Gallery
-from hgld.search.searcher import Searcher
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.run import _require_distance
 from tests.commands import run_hgld
@@ -83,9 +80,3 @@ def test_losses_have_to_be_for_the_distance_of_the_model() -> None:
         _require_distance(ContrastiveLoss(), settings("euclidean"))
     with pytest.raises(ConfigurationError, match="curvature 0.2 and clip 2.3, but the model 0.1 and 2.3"):
         _require_distance(HyperbolicContrastive(curvature=0.2), settings("poincare"))
-
-
-def test_what_compares_cosines_refuses_other_distances() -> None:
-    gallery, rejector = Gallery.from_arrays(np.eye(3), "abc"), object()
-    with pytest.raises(ConfigurationError, match="`reject` compares cosines, but the distance is euclidean"):
-        Searcher(gallery, rejector=rejector, config=RankingConfig(distance="euclidean"))  # type: ignore[arg-type]

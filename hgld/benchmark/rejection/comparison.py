@@ -124,7 +124,7 @@ class RejectionComparison:
                 if (result.embedding, result.score, result.split) == wanted:
                     shown.append(out / "mistakes.html")
                     write_mistakes_page(settings, result, first_split, shown[-1])
-        provenance = Provenance("reject compare", to_dict(settings))
+        provenance = Provenance("compare-rejection", to_dict(settings))
         for name, table in (("values", values.values), ("differences", values.differences)):
             rows = pa.Table.from_pandas(table, preserve_index=False)
             write_results(out / f"{name}.parquet", rows, f"rejection_{name}/1", provenance)

@@ -12,12 +12,9 @@ from __future__ import annotations
 
 import logging
 import time
-import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +24,7 @@ import pyarrow.parquet as pq
 import torch
 from pydantic import ValidationError
 
-from hgld.arrays import Integers
+from hgld.arrays import Booleans, Integers
 from hgld.benchmark.rejection.settings import (
     CALIBRATION,
     INDEX,
@@ -49,9 +46,9 @@ from hgld.io.settings import to_dict
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_loading import find_checkpoint, load_checkpoint_model, read_checkpoint
 from hgld.progress import Progress
-from hgld.rejection.classifiers import fit_linear_classifier, save_classifier
+from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, fit_linear_classifier
 from hgld.rejection.detector import Detector
-from hgld.rejection.open_set import open_set_answers
+from hgld.rejection.heat import Heat
 from hgld.rejection.registry import build_detector
 from hgld.tables import Provenance, is_up_to_date, write_results
 from hgld.tables.embeddings import has_deviations, read_deviations, read_embeddings, rows_of
@@ -94,8 +91,8 @@ class SplitEmbeddings(NamedTuple):
     vectors: torch.Tensor
     deviations: torch.Tensor | None
 
-    def of(self, rows: slice | Integers) -> SplitEmbeddings:
-        """Return those of some of the images."""
+    def take(self, rows: slice | Integers) -> SplitEmbeddings:
+        """Return the embeddings and deviations of some of the images."""
         return SplitEmbeddings(self.vectors[rows], None if self.deviations is None else self.deviations[rows])
 
 
@@ -328,25 +325,24 @@ class SplitScores:
 
     def score(self, detector: Detector, index_share: float = 1) -> pd.DataFrame:
         """Fit a score on a share of the index, and return its columns ``score`` and ``right`` of each query."""
-        if detector.options().get("classifier") == _FITTED:
-            detector = build_detector(detector.name, detector.options() | {"classifier": str(self._classifier)})
-        embedded, labels, n_index = self.embedded, self.images.labels, self.images.n_index
-        if "deviations" not in detector.requires | detector.uses:
-            embedded = embedded._replace(deviations=None)
+        if isinstance(detector, ClassifierDetector | Heat) and detector.classifier == _FITTED:
+            detector = replace(detector, classifier=self._classifier)
+        labels, n_index = self.images.labels, self.images.n_index
         chosen = np.arange(n_index)
         if index_share < 1:
             chosen = np.flatnonzero(closed_set_split(labels[:n_index], index_share, self.split))
-        index, queries = embedded.of(chosen), embedded.of(slice(n_index, None))
-        detector.fit(index.vectors, labels[chosen], deviations=index.deviations)
-        answers = open_set_answers(
-            detector,
-            index.vectors,
-            labels[chosen],
-            queries.vectors,
-            labels[n_index:],
-            deviations=queries.deviations,
-        )
-        columns: pd.DataFrame = pd.DataFrame({"score": answers.scores, "right": answers.right[:, 0]})
+        index = self.embedded.take(chosen)
+        queries = self.embedded.take(slice(n_index, None))
+        detector.fit(index.vectors, labels[chosen, 0], deviations=index.deviations)
+        scores = detector.score(queries.vectors, deviations=queries.deviations).astype(np.float64)
+        missing = np.isnan(scores)
+        if missing.any():
+            raise InputError(
+                f"{missing.sum():,} of {len(scores):,} rejection scores are NaN, the first that of query "
+                f"{np.argmax(missing)}; fit the score on more images, or choose another"
+            )
+        right = _right_answers(index.vectors, labels[chosen, 0], queries.vectors, labels[n_index:, 0])
+        columns: pd.DataFrame = pd.DataFrame({"score": scores, "right": right})
         return columns
 
     @cached_property
@@ -360,14 +356,10 @@ class SplitScores:
         return embed_split(self._embedding_settings, self.images, self.split)
 
     @cached_property
-    def _classifier(self) -> Path:
-        """The file of the classifier of the index, which is fitted once for all scores of classifiers."""
-        folder = mkdtemp(prefix="hgld-classifier-")
-        weakref.finalize(self, rmtree, folder, ignore_errors=True)
-        path, n_index = Path(folder) / "classifier.safetensors", self.images.n_index
-        labels = np.ascontiguousarray(self.images.labels[:n_index, 0])
-        save_classifier(fit_linear_classifier(self.embedded.vectors[:n_index], labels), path)
-        return path
+    def _classifier(self) -> LinearClassifier:
+        """The classifier of the index, which is fitted once for all scores of classifiers."""
+        n_index = self.images.n_index
+        return fit_linear_classifier(self.embedded.vectors[:n_index], self.images.labels[:n_index, 0])
 
     def _detector(self, name: str) -> Detector:
         score = self._settings.score_settings()[name]
@@ -403,7 +395,16 @@ class SplitScores:
         if (checkpoint := head_checkpoint(self._embedding_settings, self.split)) is not None:
             files["head"] = checkpoint
         digests = {role: self.all_images.digest(path) for role, path in files.items()}
-        return Provenance("reject compare", parameters, digests)
+        return Provenance("compare-rejection", parameters, digests)
+
+
+def _right_answers(
+    index: torch.Tensor, index_labels: Integers, queries: torch.Tensor, query_labels: Integers
+) -> Booleans:
+    """Return whether the nearest image of the index shows the landmark of each query, bool, shape (n,)."""
+    _, positions = nearest_neighbours(queries, index, 1)
+    right: Booleans = (index_labels[positions[:, 0]] == query_labels) & (query_labels >= 0)
+    return right
 
 
 def _digest(path: Path) -> str:

@@ -16,7 +16,7 @@ from hgld.benchmark.rejection.values import compare_scores
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress
 from hgld.rejection.detection_metrics import detection_metrics
-from hgld.rejection.neighbours import Top1Cosine
+from hgld.rejection.neighbours import Knn
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.benchmark.rejection.toy import toy_settings, write_toy
 from tests.commands import run_hgld
@@ -56,9 +56,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_values_are_metrics_of_the_scores(compared: Path) -> None:
     values = pd.read_parquet(compared / "out" / "values.parquet")
     folder = compared / "out" / "scores" / "sharp" / "split1"
-    answers, scores = (pd.read_parquet(folder / f"{name}.parquet") for name in ("queries", "top1_cosine"))
+    answers, scores = (pd.read_parquet(folder / f"{name}.parquet") for name in ("queries", "knn"))
     known, far = (scores.loc[answers["set"] == name, "score"] for name in ("known", "food"))
-    chosen = (values["embedding"] == "sharp") & (values["score"] == "top1_cosine") & (values["unknown"] == "food")
+    chosen = (values["embedding"] == "sharp") & (values["score"] == "knn") & (values["unknown"] == "food")
     by_metric = values[chosen & (values["split"] == 1)].set_index("metric")["value"]
     expected = detection_metrics(known, far)
     assert by_metric["auroc"] == expected["auroc"]
@@ -71,7 +71,7 @@ def test_values_are_metrics_of_the_scores(compared: Path) -> None:
 
 def test_queries_are_answered_by_their_nearest_images(compared: Path) -> None:
     folder = compared / "out" / "scores" / "sharp" / "split0"
-    queries, scores = (pd.read_parquet(folder / f"{name}.parquet") for name in ("queries", "top1_cosine"))
+    queries, scores = (pd.read_parquet(folder / f"{name}.parquet") for name in ("queries", "knn"))
     known = queries[queries["kind"] == "known"]
     assert (known["nearest_class"] == known["class"]).all()
     assert (known["level"] == 2).all()
@@ -89,7 +89,7 @@ def test_queries_are_answered_by_their_nearest_images(compared: Path) -> None:
 def test_scores_are_fitted_on_a_share_of_the_index(compared: Path) -> None:
     study = read(compared / "settings.yaml", compared / "out")
     split = study.splits[0]
-    detector = Top1Cosine()
+    detector = Knn(1)
     few, whole = (split.score(detector, share) for share in (0.5, 1))
     split.score(detector, 0.5)
     assert len(detector.index) == pytest.approx(split.images.n_index / 2, abs=float(split.images.labels.max()))
@@ -120,13 +120,13 @@ def test_finished_parts_are_kept_and_changed_ones_computed_again(
     path, out = change(write_toy(tmp_path), splits=[0], mistakes=None), tmp_path / "out"
     first, _ = computed(path, out)
     fits: list[int] = []
-    fit = Top1Cosine.fit
+    fit = Knn.fit
 
-    def counted_fit(self: Top1Cosine, *args: Any, **inputs: Any) -> Top1Cosine:
+    def counted_fit(self: Knn, *args: Any, **inputs: Any) -> Knn:
         fits.append(1)
         return fit(self, *args, **inputs)
 
-    monkeypatch.setattr(Top1Cosine, "fit", counted_fit)
+    monkeypatch.setattr(Knn, "fit", counted_fit)
     again, _ = computed(path, out)
     assert not fits
     for result, same in zip(first, again, strict=True):
@@ -162,7 +162,7 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
 
 def test_plan_shows_sets_and_parts_to_do(tmp_path: Path) -> None:
     path = write_toy(tmp_path)
-    plan = run_hgld("reject", "compare", path, "-o", tmp_path / "out", "--plan").stdout
+    plan = run_hgld("compare-rejection", path, "-o", tmp_path / "out", "--plan").stdout
     assert "8 scores (2 of 2 embeddings on 2 splits), 0 of them done" in plan
     assert plan.splitlines()[2].split() == ["split", "index", "calibration", "known", "near", "food"]
     assert sum(read(path, tmp_path / "out").sizes()[0].values()) == 140
@@ -174,7 +174,7 @@ def test_missing_embeddings_are_one_line(tmp_path: Path) -> None:
     for file in missing:
         file.unlink()
     assert read(path, tmp_path / "out").missing() == list(map(str, missing))
-    stderr = run_hgld("reject", "compare", path, "-o", tmp_path / "out", code=1).stderr
+    stderr = run_hgld("compare-rejection", path, "-o", tmp_path / "out", code=1).stderr
     assert "no such file" in stderr.splitlines()[-1]
     assert "blurred_food.parquet" in stderr
 
@@ -197,8 +197,8 @@ def test_mistakes_are_the_most_confident_ones_of_different_landmarks() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mistakes": None, "scores": {"top2_cosine": {}}}, "scores.top2_cosine: there is no score top2_cosine"),
-        ({"scores": {"top1_cosine": {"options": {"k": 3}}}}, "scores.top1_cosine: option k"),
+        ({"mistakes": None, "scores": {"knn2": {}}}, "scores.knn2: there is no score knn2"),
+        ({"scores": {"knn": {"options": {"j": 3}}}}, "scores.knn: option j"),
         ({"unknown": {"near": {"kind": "far", "manifest": "x"}}}, 'unknown images are called "near"'),
         ({"unknown": {}}, "expected a file each for index"),
         ({"splits": [1, 1]}, "expected different seeds"),

@@ -46,10 +46,10 @@ def toy_settings(folder: Path) -> dict[str, Any]:
             }
             for name in ("blurred", "sharp")
         },
-        "scores": {"top1_cosine": {"title": "Top-1 cosine"}, "again": {"score": "top1_cosine"}},
+        "scores": {"knn": {"title": "k-NN", "options": {"k": 1}}, "again": {"score": "knn", "options": {"k": 1}}},
         "splits": [0, 1],
         "n_resamples": 40,
-        "mistakes": {"embedding": "blurred", "score": "top1_cosine", "n": 2},
+        "mistakes": {"embedding": "blurred", "score": "knn", "n": 2},
     }
 
 
