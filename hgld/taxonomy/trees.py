@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import re
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +19,17 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.io.columns import escape_formula, preview, read_rows, text_column_names, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write, write_csv
+from hgld.names import stored_name
 from hgld.taxonomy.groups import NO_LEVELS, Group, read_taxonomy, write_taxonomy
 
 log = logging.getLogger(__name__)
 
-#: What separates the levels of a path, coarsest first.
+#: What separates the levels of a path, coarsest first. The sign as a word of a name has a backslash before it, or one
+#: more than the name has.
 SEPARATOR = " > "
+_BETWEEN_NAMES = re.compile(r"\s>(?=\s)")
+_SIGN_IN_NAME = re.compile(r"(?<!\S)\\*>(?!\S)")
+_ESCAPED_SIGN = re.compile(r"(?<!\S)\\(\\*>)(?!\S)")
 
 #: A node of a tree with the nodes above it.
 _Chains = Mapping[Hashable, Sequence[Hashable]]
@@ -94,7 +98,7 @@ def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, 
     Args:
         chains: Each node, followed by those above it.
     """
-    names = {key: tidy_name(node.name) for key, node in tree.items()}
+    names = {key: stored_name(node.name) for key, node in tree.items()}
     inner = {node.parent for node in tree.values()}
     for n_above in range(1, n_levels + 1):
         at_level = defaultdict(list)
@@ -113,8 +117,8 @@ def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, 
             for key in keys:
                 above = [tree[parent].name for parent in chains[key][1 : n_above + 1]]
                 if above:
-                    names[key] = tidy_name(f"{tree[key].name} ({', '.join(above)})")
-    renamed = sorted(name for key, name in names.items() if name != tidy_name(tree[key].name))
+                    names[key] = stored_name(f"{tree[key].name} ({', '.join(above)})")
+    renamed = sorted(name for key, name in names.items() if name != stored_name(tree[key].name))
     if renamed:
         log.info("%s with the parent, as others have the same: %s", counted(len(renamed), "name"), preview(renamed))
     return names
@@ -148,11 +152,6 @@ def tree_paths(groups: Iterable[Group]) -> list[tuple[str, ...]]:
     return paths
 
 
-def tidy_name(name: str) -> str:
-    """Return a name in NFC, with single spaces for white space."""
-    return " ".join(unicodedata.normalize("NFC", name).split())
-
-
 @dataclass(frozen=True)
 class ImportConfig:
     """Settings of the import of a tree.
@@ -178,11 +177,11 @@ class ImportConfig:
 
 
 def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None) -> dict[str, int]:
-    """Write the leaves of a tree as the groups of a taxonomy, see :func:`hgld.taxonomy.trees.tree_groups`.
+    r"""Write the leaves of a tree as the groups of a taxonomy, see :func:`hgld.taxonomy.trees.tree_groups`.
 
     Args:
         source: Tree: a CSV file with the column path (A > B > C), and possibly items and guideline, or a column for
-            each level; or a table of classes from hgld scrape.
+            each level; or a table of classes from hgld scrape. In a path, a > that is a word of a name is written \>.
         out: Taxonomy to write.
         config: Settings of the import.
 
@@ -231,11 +230,24 @@ def _read_paths(source: Path) -> Tree:
     tree: dict[tuple[str, ...], Node] = {}
 
     def parse(_: int, row: Mapping[str, str]) -> None:
-        parts = re.split(r"\s>(?=\s)", f" {unescape_formula(row['path'])} ")
-        _add_path(tree, [tidy_name(part) for part in parts], row)
+        _add_path(tree, _split_path(unescape_formula(row["path"])), row)
 
     read_rows(source, ["path"], parse)
     return tree
+
+
+def _split_path(path: str) -> list[str]:
+    r"""Return the names in a path.
+
+    >>> _split_path(r"weather > Temperature \> 30")
+    ['weather', 'Temperature > 30']
+    """
+    return [_ESCAPED_SIGN.sub(r"\1", stored_name(part)) for part in _BETWEEN_NAMES.split(f" {path} ")]
+
+
+def _join_path(names: Iterable[str]) -> str:
+    """Return the path that :func:`_split_path` splits into these names."""
+    return SEPARATOR.join(_SIGN_IN_NAME.sub(lambda match: "\\" + match[0], name) for name in names)
 
 
 def _read_levels(source: Path, levels: Sequence[str]) -> Tree:
@@ -243,7 +255,7 @@ def _read_levels(source: Path, levels: Sequence[str]) -> Tree:
     tree: dict[tuple[str, ...], Node] = {}
 
     def parse(_: int, row: Mapping[str, str]) -> None:
-        names = [tidy_name(unescape_formula(row[level])) for level in reversed(levels)]
+        names = [stored_name(unescape_formula(row[level])) for level in reversed(levels)]
         while len(names) > 1 and not names[-1]:  # the row ends at a coarser level
             names.pop()
         _add_path(tree, names, row)
@@ -329,7 +341,7 @@ def export_taxonomy(taxonomy: Path, out: Path) -> int:
     groups = read_taxonomy(taxonomy)
     rows = []
     for path, group in zip(tree_paths(groups), groups, strict=True):
-        cells = (SEPARATOR.join(path), " ".join(group.items), unify_line_breaks(group.guideline))
+        cells = (_join_path(path), " ".join(group.items), unify_line_breaks(group.guideline))
         rows.append([escape_formula(cell) for cell in cells])
     write_csv(out, ("path", "items", "guideline"), rows)
     return len(groups)

@@ -470,7 +470,8 @@ def class_fact(key: str, entity: Any, query: Query) -> ClassFact:
     if _missing(entity):
         return ClassFact(key, key, None, None, (), None)
     item = read_document(ClassEntity, entity)
-    label, description = (_in_first_language(texts, query.languages) for texts in (item.labels, item.descriptions))
+    label = _in_first_language(item.labels, query.languages)
+    description = _in_first_language(item.descriptions, query.languages)
     ranks = best_rank_items(item.statements("P105")) if query.ranks else ()
     return ClassFact(
         item.id,
@@ -484,10 +485,28 @@ def class_fact(key: str, entity: Any, query: Query) -> ClassFact:
 
 
 def _in_first_language(texts: Mapping[str, Term], languages: Sequence[str]) -> Term | None:
-    """Return the text in the first language that has one, else the first to which the server fell back."""
-    found = {language: texts[language] for language in languages if language in texts}
-    own = (text for language, text in found.items() if text.language == language)
-    return next(own, next(iter(found.values()), None))
+    """Return the text in the first language that has one, else the first to which the server fell back.
+
+    A text for all languages (``mul``) is one in each of them, and so is that in another variant of the language, such
+    as British English.
+    """
+    for language in languages:
+        text = texts.get(language)
+        if text is not None and (text.language == "mul" or _base(text.language) == _base(language)):
+            return text
+    for language in languages:
+        if language in texts:
+            return texts[language]
+    return None
+
+
+def _base(language: str) -> str:
+    """Return a language without its variant.
+
+    >>> _base("en-gb")
+    'en'
+    """
+    return language.partition("-")[0]
 
 
 def _missing(entity: Any) -> MissingEntity | None:

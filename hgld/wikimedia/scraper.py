@@ -68,8 +68,8 @@ class ScrapeConfig:
         split_column: Column with the split of each entity, instead of one for all.
         property_id: Property whose values, which are items, are looked up for a list with ``id``.
         parents: Property of the superclasses of these values, such as P171 for taxa.
-        languages: Languages of labels, separated by commas: the first one that has a label counts, else the one to
-            which Wikidata falls back.
+        languages: Languages of labels, separated by commas: the first one that has a label counts, be it one for all
+            languages (mul), else the one to which Wikidata falls back.
     """
 
     split: str | None = None

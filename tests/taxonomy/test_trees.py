@@ -10,7 +10,7 @@ import pytest
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
-from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from hgld.taxonomy.trees import ImportConfig, export_taxonomy, import_taxonomy
 from tests.commands import run_hgld
 from tests.labels.label_tables import PROVENANCE, classes_table
@@ -223,6 +223,18 @@ def test_exports_are_imported_to_the_same_tree(name: str, uneven: Path, tmp_path
     assert export_taxonomy(taxonomy, tmp_path / "exported.csv") == len(before)
     import_taxonomy(tmp_path / "exported.csv", tmp_path / "again.csv", ImportConfig(before[0].levels))
     assert sorted(map(identity, read_taxonomy(tmp_path / "again.csv"))) == sorted(map(identity, before))
+
+
+@pytest.mark.parametrize(
+    "name", ["Temperature > 30", "> 30", "30 >", ">", "a > b > c", r"a \> b", r"\\> b > c", "a>b >c> d", '"a" > "b"']
+)
+def test_signs_in_names_do_not_separate_levels(name: str, tmp_path: Path) -> None:
+    groups = [Group(name, "weather", "hot"), Group("rain", "weather", ""), Group("other", f"not {name}", "")]
+    write_taxonomy(tmp_path / "taxonomy.csv", groups)
+    export_taxonomy(tmp_path / "taxonomy.csv", tmp_path / "paths.csv")
+    import_taxonomy(tmp_path / "paths.csv", tmp_path / "again.csv", ImportConfig(("group", "root")))
+    again = read_taxonomy(tmp_path / "again.csv")
+    assert {group.path for group in again} == {group.path for group in groups}
 
 
 def test_exports_are_tables_of_paths(uneven: Path, tmp_path: Path) -> None:

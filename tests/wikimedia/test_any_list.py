@@ -258,7 +258,7 @@ def test_depth_limits_the_superclasses(paintings: Callable[..., Any], tmp_path: 
     [
         ("en", {"Q100": "portrait", "Q101": "icon", "Q200": "image"}),
         ("de", {"Q100": "Porträt", "Q101": "icon", "Q200": "image"}),
-        ("en,fr", {"Q100": "portrait", "Q101": "icône", "Q200": "image"}),
+        ("en,fr", {"Q100": "portrait", "Q101": "icon", "Q200": "image"}),
         ("fr,de,en", {"Q100": "Porträt", "Q101": "icône", "Q200": "image"}),
         ("en,mul,fr", {"Q100": "portrait", "Q101": "icon", "Q200": "image"}),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_facts import PageFact, Statement, best_rank_items, read_document
+from hgld.wikimedia.api_facts import PageFact, Query, Statement, best_rank_items, class_fact, read_document
 from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.source import FactStore
@@ -257,6 +257,27 @@ def test_class_has_its_label_and_description() -> None:
     }
     fact = source({"entities": {"Q23397": item("Q23397") | terms}}).fetch(CLASS, ["Q23397"])["Q23397"]
     assert (fact.label, fact.language, fact.description) == ("lake", "en", "water")
+
+
+@pytest.mark.parametrize(
+    ("texts", "languages", "label"),
+    [
+        ({"en": "mul:Fjord", "de": "de:Förde"}, "en,de", "Fjord"),
+        ({"en": "en:fjord", "de": "de:Förde"}, "en,de", "fjord"),
+        ({"en": "fr:fiord", "de": "de:Förde"}, "en,de", "Förde"),
+        ({"en-gb": "en:fjord", "de": "de:Förde"}, "en-gb,de", "fjord"),
+        ({"zh-hans": "zh-cn:峡湾", "en": "en:fjord"}, "zh-hans,en", "峡湾"),
+        ({"de": "fr:fiord", "ja": "fr:fiord"}, "de,ja", "fiord"),
+        ({}, "en,de", "Q7"),
+    ],
+)
+def test_class_has_its_label_in_the_first_language_that_has_one(
+    texts: dict[str, str], languages: str, label: str
+) -> None:
+    """A label of the language mul is shown in every language, and the server sends it in place of one."""
+    labels = {key: dict(zip(("language", "value"), text.split(":"), strict=True)) for key, text in texts.items()}
+    entity = item("Q7") | {"labels": labels, "descriptions": {}}
+    assert class_fact("Q7", entity, Query(languages=tuple(languages.split(",")))).label == label
 
 
 def test_redirect_to_another_wiki_is_not_followed() -> None:
