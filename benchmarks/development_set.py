@@ -106,7 +106,6 @@ def _labelled_set(groups: Mapping[str, str], classes: Sequence[pa.Table], encode
     ids = [label_id(text, None) for text in texts]
     return DevelopmentSet(
         SuggestionInputs(
-            clusters=pa.table({}),
             labels=EmbeddedLabels(ids, texts, embed(texts)),
             landmarks=np.ones(len(texts), np.int64),
             groups=taxonomy,

@@ -24,6 +24,7 @@ from development_set import DevelopmentSet, read_development_set
 from numpy.typing import NDArray
 from report import table, write_section
 
+from hgld import tables
 from hgld.labels.clusters import ClusterConfig, cluster_labels
 from hgld.labels.suggest import SuggestionInputs, find_suggestion_files, read_suggestion_inputs, suggest_groups
 from hgld.resources import annotation_file
@@ -341,7 +342,8 @@ def table_case(clusters: Path) -> Case:
         for label_id, text in zip(inputs.labels.ids, inputs.labels.texts, strict=True)
         if (decision := decided.find(label_id, text)) is not None and decision.decision != "unsure"
     }
-    rows = list(zip(*(inputs.clusters[name].to_pylist() for name in ("cluster", "subcluster")), strict=True))
+    table = tables.read_table(clusters, tables.CLUSTERS)
+    rows = list(zip(table["cluster"].to_pylist(), table["subcluster"].to_pylist(), strict=True))
     return make_case(inputs, found, rows)
 
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from development_set import Embed
 from numpy.typing import NDArray
 from report import table
@@ -115,7 +114,7 @@ def find(labels: LabelledList, embed: Embed) -> list[Evidence]:
     """Collect the evidence for a list."""
     texts = list(labels.labels)
     rows = EmbeddedLabels(texts, texts, embed(texts))
-    inputs = suggest.SuggestionInputs(pa.table({}), rows, np.ones(len(texts), np.int64), labels.groups, [], [], embed)
+    inputs = suggest.SuggestionInputs(rows, np.ones(len(texts), np.int64), labels.groups, [], [], embed)
     return inputs.evidence()
 
 

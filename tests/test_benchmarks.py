@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from hgld.labels.evidence import EmbeddedLabels
@@ -133,7 +132,6 @@ def test_keys_to_find_a_group(keystrokes: Any) -> None:
 def test_fewest_keys_for_rows_and_for_a_screen(keystrokes: Any) -> None:
     """A run of labels that no suggestion decides is selected; sure suggestions on a screen take one key."""
     inputs = SuggestionInputs(
-        pa.table({}),
         EmbeddedLabels([], [], np.zeros((0, 2))),
         np.zeros(0, np.int64),
         read_taxonomy(annotation_file("taxonomy.csv")),
@@ -175,7 +173,7 @@ def inputs_of(labels: dict[str, int]) -> SuggestionInputs:
     ids = [f"Q{number}" for number in range(len(labels))]
     landmarks = np.array([*labels.values()])
     embedded = EmbeddedLabels(ids, [*labels], words.unit([*labels]))
-    return SuggestionInputs(pa.table({}), embedded, landmarks, groups, [], [], words.unit)
+    return SuggestionInputs(embedded, landmarks, groups, [], [], words.unit)
 
 
 def test_agreement_of_suggestions_by_hand(suggestion_quality: Any) -> None:

@@ -140,22 +140,21 @@ def _completed_table(
         {"photographs": 0, "votes": 0.0, "second_votes": 0.0, "nearest": []} for _ in range(len(missing))
     ]
     if votes is not None:
-        for row, choice, score, landmark in zip(
-            range(len(scores)), votes.choices(), scores.tolist(), votes.landmark.tolist(), strict=True
-        ):
-            first, *others = choice.tolist()
-            second = next((group for group in others[:1] if votes.votes[row, group] > 0), None)
-            rows[landmark - inputs.n_labelled] |= {
-                "photographs": int(votes.photographs[row]),
-                "group": inputs.group_names[first],
-                "score": score,
-                "votes": votes.votes[row, first],
-                "second_group": None if second is None else inputs.group_names[second],
-                "second_votes": 0.0 if second is None else votes.votes[row, second],
-            }
-        columns = (votes.nearest[name].tolist() for name in ("row", "item", "similarity"))
-        for row, item, similarity in zip(*columns, strict=True):
-            rows[int(votes.landmark[row]) - inputs.n_labelled]["nearest"].append(
+        choices = votes.choices()
+        for number, landmark in enumerate(votes.landmark.tolist()):
+            row = rows[landmark - inputs.n_labelled]
+            first = choices[number, 0]
+            row["photographs"] = int(votes.photographs[number])
+            row["group"] = inputs.group_names[first]
+            row["score"] = float(scores[number])
+            row["votes"] = votes.votes[number, first]
+            if choices.shape[1] > 1 and votes.votes[number, choices[number, 1]] > 0:
+                second = choices[number, 1]
+                row["second_group"] = inputs.group_names[second]
+                row["second_votes"] = votes.votes[number, second]
+        nearest = (votes.nearest[name].tolist() for name in ("row", "item", "similarity"))
+        for number, item, similarity in zip(*nearest, strict=True):
+            rows[int(votes.landmark[number]) - inputs.n_labelled]["nearest"].append(
                 {
                     "name": references.names[item],
                     "group": inputs.group_names[references.groups[item]],
@@ -164,12 +163,9 @@ def _completed_table(
             )
     added = [field for field in tables.COMPLETED.schema if field.name not in missing.column_names]
     values = pa.Table.from_pylist(rows, schema=pa.schema(added))
-    return pa.table(
-        {
-            **dict(zip(missing.column_names, missing.columns, strict=True)),
-            **dict(zip(values.column_names, values.columns, strict=True)),
-        }
-    )
+    columns = dict(zip(missing.column_names, missing.columns, strict=True))
+    columns |= dict(zip(values.column_names, values.columns, strict=True))
+    return pa.table(columns)
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,6 @@ class SuggestionFiles:
 class SuggestionInputs:
     """The contents of :class:`SuggestionFiles`."""
 
-    clusters: pa.Table
     labels: EmbeddedLabels
     landmarks: Integers
     groups: Sequence[Group]
@@ -295,7 +294,6 @@ def read_suggestion_inputs(
         vectors = embed(texts)
     keys = {group.key for group in groups}
     return SuggestionInputs(
-        clusters=clusters,
         labels=EmbeddedLabels(ids, texts, vectors),
         landmarks=np.asarray(clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()),
         groups=groups,
@@ -327,19 +325,19 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
     The decision on a label itself does not change its suggestions.
     """
     evidence = inputs.evidence(decisions)
-    scores, kinds = score_groups(evidence), strongest_kinds(evidence)
+    scores = score_groups(evidence)
+    kinds = strongest_kinds(evidence)
     has_evidence = np.any([part.values[:, :-1] != 0 for part in evidence], axis=0)
     best = np.argsort(-scores, axis=1, kind="stable")[:, :MAX_SUGGESTIONS]
-    return [
-        [
-            Suggestion(
-                inputs.groups[group].key, float(scores[row, group]), evidence[kinds[row, group]].explain(row, group)
-            )
-            for group in groups
-            if has_evidence[row, group]
-        ]
-        for row, groups in enumerate(best.tolist())
-    ]
+    suggestions = []
+    for row, best_groups in enumerate(best.tolist()):
+        of_label = []
+        for group in best_groups:
+            if has_evidence[row, group]:
+                reason = evidence[kinds[row, group]].explain(row, group)
+                of_label.append(Suggestion(inputs.groups[group].key, float(scores[row, group]), reason))
+        suggestions.append(of_label)
+    return suggestions
 
 
 def add_answers(suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[Answer]) -> list[list[Suggestion]]:
@@ -348,20 +346,24 @@ def add_answers(suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[A
     A group that is suggested already keeps its score; another has the one that the model claims, up to
     ``MAX_ANSWER_SCORE``.
     """
-    suggested = [{each.group: each for each in row} for row in suggestions]
+    suggested = [{suggestion.group: suggestion for suggestion in row} for row in suggestions]
     answered: list[dict[str, Suggestion]] = [{} for _ in suggested]
     for answer in answers:
-        row, group = answer.label, answer.decision.group
-        if group is not None:
-            reason = f"{answer.model} answered so, score {answer.score:g}"
-            known = answered[row].get(group) or suggested[row].get(group)
-            score, reasons = (known.score, [known.reason]) if known else (min(answer.score, MAX_ANSWER_SCORE), [])
-            answered[row][group] = Suggestion(group, score, "; ".join([*reasons, reason]))
+        group = answer.decision.group
+        if group is None:
+            continue
+        reason = f"{answer.model} answered so, score {answer.score:g}"
+        score = min(answer.score, MAX_ANSWER_SCORE)
+        known = answered[answer.label].get(group) or suggested[answer.label].get(group)
+        if known:
+            reason = f"{known.reason}; {reason}"
+            score = known.score
+        answered[answer.label][group] = Suggestion(group, score, reason)
     merged = []
-    for own, best in zip(suggested, answered, strict=True):
-        answered_first = best | {group: each for group, each in own.items() if group not in best}
-        kept = list(answered_first.values())[: max(MAX_SUGGESTIONS, len(best))]
-        merged.append(sorted(kept, key=lambda each: -each.score))
+    for suggested_groups, answered_groups in zip(suggested, answered, strict=True):
+        others = [each for group, each in suggested_groups.items() if group not in answered_groups]
+        kept = [*answered_groups.values(), *others][: max(MAX_SUGGESTIONS, len(answered_groups))]
+        merged.append(sorted(kept, key=lambda suggestion: -suggestion.score))
     return merged
 
 

@@ -202,7 +202,9 @@ def safe_names(names: Iterable[str]) -> dict[str, str]:
 def _decision_origin(decision: Decision) -> Origin:
     """Return the origin of the group that a decision gives to its label."""
     n_people = len(decision.people)
-    return _SEVERAL if n_people > 1 else _ONE if n_people else _DRAFT
+    if n_people > 1:
+        return _SEVERAL
+    return _ONE if n_people == 1 else _DRAFT
 
 
 def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Origin, int]:

@@ -134,11 +134,6 @@ class GroupAgreement:
     specific_by_landmark: float | None
     interval: tuple[float, float]
 
-    @property
-    def estimate(self) -> Estimate:
-        """Proportion of specific agreement with its interval."""
-        return Estimate(self.specific, *self.interval)
-
 
 @dataclass(frozen=True)
 class Disagreement:

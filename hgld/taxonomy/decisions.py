@@ -25,8 +25,6 @@ from hgld.taxonomy.label_identity import normalise_label
 #: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
 DECISIONS = ("group", "drop", "unsure")
 COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "blind", "comment")
-#: A dropped label among the names of groups.
-DROP = "(drop)"
 #: Texts of the categories of decisions without a group.
 _DECISION_TEXTS = ("(drop)", "(unsure)")
 #: Values of the column ``blind``.

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,7 +52,6 @@ def known(labels: Sequence[tuple[str, str]], parents: Parents | None = None) -> 
     texts = [text for _, text in labels]
     label_of = dict(labels)
     return SuggestionInputs(
-        clusters=pa.table({}),
         labels=EmbeddedLabels([label_id for label_id, _ in labels], texts, words.unit(texts)),
         landmarks=np.ones(len(labels), np.int64),
         groups=GROUPS,
@@ -207,7 +205,6 @@ def shipped_inputs(encoder: TextEncoder) -> SuggestionInputs:
         if term.text in parents or (term.text not in SUPERCLASSES and number % 3 == 0)
     ]
     return SuggestionInputs(
-        clusters=pa.table({}),
         labels=EmbeddedLabels([label_id(name, None) for name in names], names, embed(names)),
         landmarks=np.ones(len(names), np.int64),
         groups=groups,
