@@ -41,7 +41,6 @@ def test_the_page_has_the_scripts_that_are_run() -> None:
 
 @pytest.mark.slow
 def test_the_plan_is_what_the_page_prints(tmp_path: Path) -> None:
-    """Hours and bytes follow from the throughput, whatever the machine."""
     text = PAGE.read_text(encoding="utf-8")
     (line,) = re.findall(r"^\$ hgld (benchmark h-gldv2 .*--plan.*)$", text, re.MULTILINE)
     (block,) = re.findall(r"^```text\n(H-GLDv2: .+?)\n```$", text, re.MULTILINE | re.DOTALL)

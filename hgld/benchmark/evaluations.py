@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,15 +19,12 @@ from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, PositiveFloat
 
 from hgld.compute.processes import Processes
-from hgld.datasets.image_dataset import read_images
 from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
 from hgld.datasets.readers.fine_grained import DymlLevel, label_files, read_test_set
-from hgld.errors import InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
-from hgld.gldv2.download import N_IMAGES
 from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
 from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
@@ -146,13 +143,6 @@ class BaseEvaluation(Settings, ABC):
         """Return the results of :meth:`evaluate` as one."""
         return join_sets(results)
 
-    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]] | None:
-        """Return the number of images that it embeds, and error messages about missing files.
-
-        None if they are the test images of the training.
-        """
-        return None
-
     @abstractmethod
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         """Return sentences on the images of the runs of one split; ``result`` is that of the first run."""
@@ -212,13 +202,6 @@ class ManifestsEvaluation(BaseEvaluation):
             results.append(replace(_evaluate_images(context, images, name), name=name))
         return results
 
-    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
-        def count(path: Path) -> int:
-            data = training.data.model_copy(update={"manifest": path})
-            return len(evaluation_manifest(read_training_manifest(data), data))
-
-        return _count_images(count, self.manifests.values())
-
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         queries = f"{result.counts['queries']:,} queries in all"
         return [f"Test sets {result.name}: {queries}, each of which ranks its own set."]
@@ -271,9 +254,6 @@ class DymlEvaluation(BaseEvaluation):
             for metric in results[0].metrics
         }
         return replace(joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics))
-
-    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
-        return _count_images(lambda root: len(_image_ids(read_test_set(root))), [self.root])
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         queries = f"{result.counts['queries']:,} queries in all"
@@ -337,16 +317,6 @@ class Gldv2Evaluation(BaseEvaluation):
         values = pd.concat([part.per_query[[_OFFICIAL, "class"]] for part in official])
         per_query = values.join(labelled.per_query.drop(columns="class"))
         return replace(labelled, per_query=per_query, metrics=(*labelled.metrics, _OFFICIAL))
-
-    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
-        n_images, missing = 0, []
-        for split, path in (("test", self.queries), ("index", self.gallery)):
-            try:
-                n_images += len(read_images(path))
-            except InputError as error:
-                n_images += N_IMAGES[split]
-                missing.append(str(error))
-        return n_images, missing + _missing_files(self.files[name] for name in ("solution", "landmarks", "hierarchy"))
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
@@ -421,13 +391,6 @@ class RevisitedEvaluation(BaseEvaluation):
                     landmarks = [str(query).rpartition("_")[0] for query in result.per_query.index]
                     results.append(with_classes(replace(result, name=f"{name}{suffix} {result.name}"), landmarks))
         return results
-
-    def count_images(self, training: TrainingSettings) -> tuple[int, list[str]]:
-        tables: list[tuple[Path, Path | None]] = [(data.manifest, data.root) for data in self.datasets.values()]
-        tables += [] if self.distractors is None else [(self.distractors, None)]
-        n_images, missing = _count_images(lambda table: len(read_images(*table)), tables)
-        missing += _missing_files(data.ground_truth for data in self.datasets.values())
-        return len(self.scales) * n_images, missing
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         scales = ", ".join(f"{scale:g}" for scale in self.scales)
@@ -542,18 +505,3 @@ def _weighted_equally(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
     counts = np.array([np.count_nonzero(~np.isnan(values)) for values in levels])
     weights = counts.sum() / (len(levels) * np.maximum(counts, 1))
     return np.concatenate([weight * values for weight, values in zip(weights, levels, strict=True)])
-
-
-def _count_images(count: Callable[[T], int], sources: Iterable[T]) -> tuple[int, list[str]]:
-    """Return the number of images of all sources, and errors about missing ones."""
-    n_images, missing = 0, list[str]()
-    for source in sources:
-        try:
-            n_images += count(source)
-        except InputError as error:
-            missing.append(str(error))
-    return n_images, missing
-
-
-def _missing_files(paths: Iterable[Path]) -> list[str]:
-    return [f"{path}: no such file" for path in paths if not path.exists()]

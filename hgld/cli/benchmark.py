@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import fill, wrap
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from hgld.cli.base import OUT_FOLDER, FigureFormat, Force, app, print_summary
-from hgld.cli.models import (
-    GpuCount,
-    Images,
-    ImagesPerSecond,
-    Manifest,
-    complete_comparison,
-    require_plan,
-    with_images,
-)
+from hgld.cli.models import Images, Manifest, complete_comparison, with_images
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
 from hgld.errors import ConfigurationError, indented_list
@@ -26,7 +18,7 @@ from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.benchmark.comparison import ComparisonSummary
-    from hgld.benchmark.cost_estimate import CostEstimate, Gpus
+    from hgld.benchmark.cost_estimate import CostEstimate
     from hgld.benchmark.model_comparison_settings import ModelComparisonConfig
     from hgld.benchmark.model_reports import ModelResults
     from hgld.benchmark.rejection import RejectionComparison
@@ -51,8 +43,6 @@ def benchmark(
     sbatch: Annotated[str, typer.Option(metavar="OPTIONS")] = "",
     max_running: int | None = None,
     plan: bool = False,
-    gpus: GpuCount = None,
-    images_per_s: ImagesPerSecond = None,
     formats: FigureFormat = None,
     force: bool = False,
 ) -> None:
@@ -81,11 +71,10 @@ def benchmark(
         force: Retrain only runs whose settings or data changed, and rewrite the results.
     """
     from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
-    from hgld.benchmark.cost_estimate import Gpus, estimate_cost
+    from hgld.benchmark.cost_estimate import estimate_cost
     from hgld.compute.executors import LocalExecutor, parse_slots
     from hgld.compute.slurm import SlurmExecutor
 
-    require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
     on_slurm = launcher == "slurm"
     if not on_slurm and (sbatch or max_running):
         raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
@@ -99,11 +88,7 @@ def benchmark(
         sweeps=sweep or (),
     )
     if plan:
-        n_jobs = (max_running or len(comparison.runs)) if on_slurm else 1
-        described = None
-        if images_per_s is not None:
-            described = Gpus(gpus or n_jobs * per_run, per_run, images_per_s)
-        typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs), described))
+        typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs)))
         return
     chosen = (
         SlurmExecutor(sbatch, per_run, max_running, devices or "cuda")
@@ -148,55 +133,22 @@ def format_results(summary: ComparisonSummary) -> str:
     return "\n".join(parts)
 
 
-def format_cost(cost: CostEstimate, gpus: Gpus | None = None) -> str:
-    """Return the runs, steps, images and, of GPUs, hours of a comparison, and the files that are missing."""
+def format_cost(cost: CostEstimate) -> str:
+    """Return the runs, steps and images of a comparison, and the files that are missing."""
     n_runs, to_do = sum(run.n_runs for run in cost.runs), sum(run.n_to_do for run in cost.runs)
     n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
-    rows = [
-        [run.title, run.n_to_do, run.steps, *([f"{max(run.hours(gpus), default=0):,.2f}"] if gpus else [])]
-        for run in cost.runs
-    ]
+    rows = [[run.title, run.n_to_do, run.steps] for run in cost.runs]
     lines = [
         f"{cost.title}: {n_runs} runs, {n_runs - to_do} of them done",
         "",
-        *aligned(["run of", "to do", "steps", *(["hours"] if gpus else [])], rows),
+        *aligned(["run of", "to do", "steps"], rows),
         "",
-        *_hours(cost, gpus),
         f"{n_images:,} training images, counting repetitions",
-        "",
-        *_notes(gpus),
     ]
     if cost.missing:
         lines += ["", "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):"]
         lines.append(indented_list(cost.missing))
     return "\n".join(lines)
-
-
-def format_training_cost(cost: CostEstimate, gpus: Gpus) -> str:
-    """Return the estimated hours of one training."""
-    return "\n".join([*_hours(cost, gpus), "", *_notes(gpus)])
-
-
-def _hours(cost: CostEstimate, gpus: Gpus | None) -> list[str]:
-    if gpus is None:
-        return []
-    gpu_hours = sum(hours for run in cost.runs for hours in run.hours(gpus)) * gpus.per_run
-    together = f", {gpus.per_run} for each run" if gpus.per_run > 1 else ""
-    devices = "1 GPU" if gpus.count == 1 else f"{gpus.count} GPUs{together}"
-    return [f"{gpu_hours:,.1f} GPU-hours for the runs to do; {cost.elapsed_h(gpus):,.1f} hours on {devices}"]
-
-
-def _notes(gpus: Gpus | None) -> list[str]:
-    if gpus is None:
-        return wrap("For hours, say with --images-per-second how many images a GPU trains on.", WIDTH)
-    notes = [
-        f"Nothing was timed: each GPU is assumed to train on {gpus.images_per_s:g} images per second with any of the "
-        "losses, and to embed as many for evaluations. Ranking, the initialisation of projections and activations "
-        "are not included.",
-        f"Reading has to keep up with {gpus.count * gpus.images_per_s:g} images per second on all GPUs.",
-        *(["Communication between the processes of a run is not included."] if gpus.per_run > 1 else []),
-    ]
-    return [line for note in notes for line in wrap(note, WIDTH)]
 
 
 @app.command(rich_help_panel="Retrieval")

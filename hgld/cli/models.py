@@ -19,7 +19,6 @@ from hgld.cli.base import (
     SharedCommand,
     app,
     friendly_errors,
-    option,
     parse_numbers,
     print_summary,
     writable,
@@ -53,23 +52,6 @@ Images = Annotated[
         show_default="the folder of --manifest",
     ),
 ]
-# Options of their --plan that describe GPUs.
-GpuCount = Annotated[
-    int | None,
-    option(
-        "With --images-per-second: number of GPUs to plan for. Default: 1, or those of all jobs at the same time.",
-        metavar="N",
-    ),
-]
-ImagesPerSecond = Annotated[
-    float | None,
-    option(
-        "With --plan: images that a GPU trains on per second, as measured or published. Default: no hours are "
-        "estimated.",
-        "--images-per-second",
-        metavar="N",
-    ),
-]
 
 
 def complete_training(incomplete: str) -> list[str]:
@@ -101,14 +83,6 @@ def with_images(overrides: Sequence[str] | None, manifest: Path | None, images: 
     if manifest is not None or images is not None:
         data.append(override("data.root", images))
     return [*data, *(overrides or ())]
-
-
-def require_plan(*, plan: bool, gpus: int | None, images_per_s: float | None) -> None:
-    """Raise a :class:`ConfigurationError` where GPUs are described, but not to plan for them."""
-    if images_per_s is not None and not plan:
-        raise ConfigurationError("--images-per-second is for --plan; training measures by itself")
-    if gpus is not None and images_per_s is None:
-        raise ConfigurationError("--gpus are those of an estimate; add --plan and --images-per-second")
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -174,8 +148,6 @@ def train(
     force: bool = False,
     device: str | None = None,
     plan: bool = False,
-    gpus: GpuCount = None,
-    images_per_s: ImagesPerSecond = None,
 ) -> None:
     """Train a model with one of the losses of the papers; evaluate it before, during and after the training.
 
@@ -202,19 +174,12 @@ def train(
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
-        require_plan(plan=plan, gpus=gpus, images_per_s=images_per_s)
         changes = with_images(overrides, manifest, images)
         if loggers:
             changes.append(f"loggers=[{', '.join(loggers)}]")
         settings = run.read_training_settings(config, changes)
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
-            if images_per_s is not None:
-                from hgld.benchmark.cost_estimate import Gpus, estimate_training_cost
-                from hgld.cli.benchmark import format_training_cost
-
-                described = Gpus(gpus or 1, gpus or 1, images_per_s)
-                typer.echo(f"\n{format_training_cost(estimate_training_cost(settings), described)}")
             return
         if out is None:
             raise ConfigurationError("no folder for the run; name one with --out")
