@@ -74,7 +74,6 @@ def evaluate(
     ties: Annotated[Literal["pessimistic", "optimistic", "heaviside"], _ranking_option()] = "pessimistic",
     reranking: RerankSettings,
     intervals: Annotated[bool, _output_option("--intervals/--no-intervals")] = True,
-    agreement: Annotated[float | None, _output_option()] = None,
     json: Annotated[bool, _output_option()] = False,
     latex: Annotated[bool, _output_option()] = False,
     per_query: Annotated[Path | None, _output_option(callback=writable_file(".parquet"))] = None,
@@ -99,8 +98,6 @@ def evaluate(
         ties: Order of equal scores: the less or the more relevant item first, or all at the rank of the last (H(0) =
             1 in Eq. 3 of the paper).
         intervals: Print 95 % confidence intervals over the classes of the queries.
-        agreement: Share of images on which two annotators agree at the finest level, such as 0.93, where images were
-            labelled one by one: also prints how far R@1 is from what such labels allow.
         json: Print JSON instead of tables.
         latex: Print a LaTeX table in the layout of the paper's Table VII.
         per_query: Parquet file to write with the values of every query.
@@ -116,7 +113,6 @@ def evaluate(
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.evaluation_files import evaluation_provenance
-    from hgld.evaluation.label_measures import label_noise_ceiling
     from hgld.evaluation.results import write_per_query
     from hgld.inspection.photos import find_images
     from hgld.inspection.queries import average_precision_per_label, write_label_table
@@ -138,7 +134,6 @@ def evaluate(
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
     if files.distractor_embeddings and worst:
         raise ConfigurationError("--worst needs labels of all images, and no --distractor-embeddings")
-    ceiling = None if agreement is None else label_noise_ceiling(agreement)
     pair_scorer = None
     if reranking.rerank == "local-features":
         if images is None:
@@ -162,8 +157,6 @@ def evaluate(
     if processes.rank:  # the first process prints
         return
     typer.echo(_results_text(evaluation, metric_settings.metrics, intervals=intervals, json=json, latex=latex))
-    if ceiling is not None:
-        typer.echo(_format_saturation(evaluation.results, ceiling), err=json or latex)
     # The results are on the screen before writing files can fail.
     provenance = partial(evaluation_provenance, files, protocol, config)
     if per_query:
@@ -225,22 +218,6 @@ def format_evaluation(
         line for note in (*excluded, *setting_notes(results)) for line in wrap(note, width, break_on_hyphens=False)
     ]
     return "\n".join([means, _counts_table(results, width), *notes])
-
-
-def _format_saturation(results: Sequence[RetrievalResult], ceiling: float) -> str:
-    from hgld.evaluation.results import WITHOUT_POSITIVES
-
-    texts = []
-    for result in results:
-        if "R@1" in result.means:
-            n_levels = sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts)
-            # The mean leaves out queries without a positive, which the ceiling counts as mistakes.
-            n_left_out = result.counts.get(f"{WITHOUT_POSITIVES}_l{n_levels}", 0)
-            n_queries = result.counts["queries"]
-            most = min(ceiling * n_queries / max(n_queries - n_left_out, 1), 1.0)
-            shares = f"{100 * result.means['R@1']:.2f} of at most {100 * most:.2f}"
-            texts.append(f"{result.name}: R@1 is {shares} that labels of this agreement allow")
-    return "\n".join(texts) or "No result has R@1, which labels of this agreement would bound"
 
 
 def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = WIDTH) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,10 +63,11 @@ class RunningTopK:
         if self._n_collected >= self._best.numel():
             self._merge()
 
-    def result(self) -> tuple[Tensor, Tensor]:
-        """Return scores and columns, best first, both (n_rows, k); ``-inf`` and -1 where there are fewer than k."""
+    def result(self) -> tuple[AnyFloats, Integers]:
+        """Return scores and columns, best first, both (n_rows, k); NaN and -1 where there are fewer than k."""
         self._merge()
-        return self._best, self._positions
+        scores = self._best.masked_fill(self._positions < 0, torch.nan)
+        return scores.cpu().numpy(), self._positions.cpu().numpy()
 
     def _merge(self) -> None:
         """Sort the collected scores into the kept ones."""
@@ -88,20 +88,6 @@ class RunningTopK:
 def check_k(k: int) -> None:
     """Raise a :class:`ConfigurationError` unless ``k`` is at least 1."""
     require(k >= 1, "at least 1", k=k)
-
-
-def joined_top_k(parts: Sequence[RunningTopK]) -> tuple[AnyFloats, Integers]:
-    """Return the highest scores over several parts of the columns, which follow one another.
-
-    Returns:
-        Scores and columns, best first, as NumPy arrays of shape (n_rows, k); NaN and -1 where there are fewer than k.
-    """
-    results = [part.result() for part in parts]
-    scores, positions = (torch.cat(tensors, dim=1) for tensors in zip(*results, strict=True))
-    k = results[0][0].shape[1]
-    scores, order = scores.sort(dim=1, descending=True, stable=True)  # earlier columns win ties
-    scores, positions = scores[:, :k], positions.gather(1, order[:, :k])
-    return scores.masked_fill(positions < 0, torch.nan).cpu().numpy(), positions.cpu().numpy()
 
 
 def merge_top_k(best: Tensor, positions: Tensor, scores: Tensor, start: int) -> tuple[Tensor, Tensor]:
@@ -209,4 +195,4 @@ def search_block(
             scores[rows[inside], columns[inside] - gallery.start] = -torch.inf
             scores[:, masked[gallery]] = -torch.inf
             top_k.add(scores, gallery.start)
-    return joined_top_k([top_k])
+    return top_k.result()

@@ -4,9 +4,6 @@ from .evaluate import evaluate_retrieval as evaluate_retrieval
 from .evaluate import evaluate_tasks as evaluate_tasks
 from .evaluation_files import Evaluation as Evaluation
 from .evaluation_files import evaluate_files as evaluate_files
-from .label_measures import grouped_recall as grouped_recall
-from .label_measures import label_noise_ceiling as label_noise_ceiling
-from .label_measures import path_consistency as path_consistency
 from .ranking import RankingConfig as RankingConfig
 from .results import RetrievalResult as RetrievalResult
 from .retrieval_task import RetrievalTask as RetrievalTask

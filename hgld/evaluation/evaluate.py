@@ -20,7 +20,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import LevelWeights, Metric, Relevance, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
-from hgld.evaluation.results import NearestItems, RetrievalResult, count_queries, warn_without_positives
+from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import (
     RetrievalTask,
     WithDistractors,
@@ -40,8 +40,6 @@ _GRADED_SETTINGS = {
     "label of the image (thesis, Algorithm 1)",
     "gain": "the same relevance",
 }
-#: Columns of the nearest items of queries, beside those of metrics.
-_NEAREST = ("nearest levels", "nearest cosines", "nearest positions")
 #: Largest distance of two embeddings of one image, as a fraction of their length: batches of other sizes are rounded
 #: otherwise, most of all by models in 16 bits.
 _ROUNDING = 0.02
@@ -66,7 +64,6 @@ class EvaluationConfig(MetricSettings):
             judgements, or where they have none that of Eq. 20.
         gain: Gain of NDCG, in the same forms; by default that of the judgements, or where they have none 2^l - 1.
         ranking: How to rank.
-        n_neighbours: Number of nearest gallery items to keep for each query in :attr:`RetrievalResult.nearest`.
         processes: This process and those that share the queries with it; every process gets the whole result.
         progress: Progress bar over the queries of each task.
     """
@@ -74,7 +71,6 @@ class EvaluationConfig(MetricSettings):
     relevance: Relevance | npt.ArrayLike | None = None
     gain: Relevance | npt.ArrayLike | None = None
     ranking: RankingConfig = field(default_factory=RankingConfig)
-    n_neighbours: int = 0
     processes: Processes = field(default_factory=Processes)
     progress: Progress | None = None
 
@@ -315,7 +311,7 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     (_, own_metrics), *further = _tasks_with_metrics(task, metrics, config)
     columns, settings = _measure(task, own_metrics, config)
     for graded_task, graded in further:
-        values, _ = _measure(graded_task, graded, replace(config, n_neighbours=0))
+        values, _ = _measure(graded_task, graded, config)
         columns |= {metric.name: values[metric.name] for metric in graded}
         settings = settings | _GRADED_SETTINGS
     if task.graded_judgements is not None:
@@ -345,7 +341,6 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
             **({"re-ranking": reranking} if (reranking := config.ranking.reranking.describe()) else {}),
             **task.settings,
         },
-        nearest=NearestItems(*(columns[name] for name in _NEAREST)) if config.n_neighbours else None,
     ).renamed(task.metric_names)
     if task.query_groups is None:
         return [result]
@@ -421,7 +416,6 @@ def _measure(
     for ranked in rank(
         task,
         config.ranking,
-        n_neighbours=config.n_neighbours,
         needed=needed_ranks(metrics),
         part=config.processes.part,
         progress=config.progress,
@@ -442,9 +436,6 @@ def _measure(
             n_positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
             statistics = replace(statistics, positives=n_positives)
         columns = block_columns(metrics, ranked.levels, statistics, weights.block(ranked.queries))
-        if ranked.neighbours is not None:
-            nearest = (ranked.levels[:, 0].cpu().numpy().copy(), *ranked.neighbours)
-            columns |= dict(zip(_NEAREST, nearest, strict=True))
         blocks.append((ranked.queries, columns))
     return _in_order(blocks, config), weights.settings
 

@@ -18,7 +18,7 @@ are depends on the number of positives, which are counted first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, get_args
@@ -28,10 +28,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hgld.arrays import AnyFloats, Booleans, Integers
+from hgld.arrays import Booleans, Integers
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.machine import parallel_map, thread_count
-from hgld.compute.nearest_neighbours import RunningTopK, joined_top_k
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import NeededRanks
@@ -331,9 +330,6 @@ class Ranked:
         levels: uint8, shape (n_query, n_gallery), on the device; level of the item at each rank, best first. Excluded
             items come last, with level 0. Only the first ranks, where no more are needed.
         n_ranked: int64, shape (n_query,), on the device; number of items that are not excluded.
-        neighbours: Scores and positions of the first items, as
-            :func:`hgld.compute.nearest_neighbours.nearest_neighbours` returns them; None unless asked for. Scores of
-            re-ranked candidates are not cosines, see :class:`~hgld.evaluation.reranking.RerankedScorer`.
         positives: int64, shape (n_query, L); number of items of level 1, ..., L or finer in the whole ranking, where
             ``levels`` are those of the first ranks only; None otherwise.
         ends: int64, shape (n_query, n_gallery); the last rank, from 0, of the items that tie with that at each rank,
@@ -343,7 +339,6 @@ class Ranked:
     queries: slice
     levels: Tensor
     n_ranked: Tensor
-    neighbours: tuple[AnyFloats, Integers] | None = None
     positives: Tensor | None = None
     ends: Tensor | None = None
 
@@ -387,7 +382,6 @@ def rank(
     task: RetrievalTask,
     config: RankingConfig | None = None,
     *,
-    n_neighbours: int = 0,
     needed: NeededRanks | None = None,
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
@@ -396,11 +390,7 @@ def rank(
 
     An embedding of zeros, which has no direction, has a score of 0 with all others, so that ties decide.
 
-    Neighbours are kept from the same scores. They do not depend on levels: of equal scores, that of the first item of
-    the gallery comes first.
-
     Args:
-        n_neighbours: Number of nearest items to keep for each query; may exceed the gallery.
         needed: Ranks that are needed, all of them by default; further ones may be left out of ``levels`` where that
             is faster, and the first have the same levels.
         part: (i, n) to rank only the i-th of every n blocks. Blocks do not depend on n, so neither do results.
@@ -430,7 +420,7 @@ def rank(
         scorer = RerankedScorer(
             task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask, pairs
         )
-    shares = list(enumerate(scorer.shares(n_gallery)))
+    shares = scorer.shares(n_gallery)
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
@@ -445,7 +435,6 @@ def rank(
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
         n_rows, excluded_pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
-        nearest = [RunningTopK(n_rows, n_neighbours, scorer.dtype, device) for _ in shares] if n_neighbours else None
         positives, n_first = None, None
         if needed is not None:
             positives = count_positives(judgements, queries, excluded_pairs)
@@ -454,11 +443,10 @@ def rank(
                 positives, n_first = None, None
         scorer.prepare(queries)
         with float32_matmul(config.precision):
-            parallel_map(partial(_fill, rows, scorer, judgements, queries, excluded_pairs, nearest), shares, device)
-        found = None if nearest is None else joined_top_k(nearest)
+            parallel_map(partial(_fill, rows, scorer, judgements, queries, excluded_pairs), shares, device)
         n_left = torch.from_numpy(n_ranked[queries]).to(device)
         ends = rows.group_ends(n_rows) if config.ties == "heaviside" else None
-        yield Ranked(queries, rows.ranked(n_rows, n_first), n_left, found, positives, ends)
+        yield Ranked(queries, rows.ranked(n_rows, n_first), n_left, positives, ends)
         progress.advance(n_rows)
 
 
@@ -468,13 +456,8 @@ def _fill(
     judgements: RelevanceJudgements,
     queries: slice,
     excluded: ExcludedPairs,
-    nearest: Sequence[RunningTopK] | None,
-    share: tuple[int, range],
+    starts: range,
 ) -> None:
     """Store the scores and levels of a share of the gallery."""
-    part, starts = share
     for gallery, scores in scorer.scores(queries, starts):
-        if nearest is not None:
-            excluded.fill(gallery, scores, -torch.inf)
-            nearest[part].add(scores, gallery.start)
         rows.put(gallery, scores, judgements.levels(queries, gallery), excluded)

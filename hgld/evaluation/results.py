@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from hgld.arrays import AnyFloats, Booleans, Integers
+from hgld.arrays import Booleans
 from hgld.compute.cluster_intervals import mean_intervals
 from hgld.compute.resampling import Interval, check_resampling
 from hgld.errors import ConfigurationError, InputError
@@ -73,25 +72,6 @@ def with_unit(metric: str) -> str:
 WITHOUT_POSITIVES = "without_positives"
 
 
-@dataclass(frozen=True, eq=False)
-class NearestItems:
-    """The nearest gallery items of n queries.
-
-    Args:
-        levels: uint8, shape (n,); level of the item that is ranked first.
-        cosines: float, shape (n, k), best first; NaN where fewer than k items are ranked.
-        positions: int64, shape (n, k), positions in the gallery; -1 where fewer are ranked.
-    """
-
-    levels: npt.NDArray[np.uint8]
-    cosines: AnyFloats
-    positions: Integers
-
-    def take(self, queries: Booleans) -> NearestItems:
-        """Return the items of some of the queries."""
-        return NearestItems(self.levels[queries], self.cosines[queries], self.positions[queries])
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class RetrievalResult:
     """Result of an evaluation.
@@ -107,7 +87,6 @@ class RetrievalResult:
             that have no gallery item of that level or finer, which are excluded from means of that level. Of images
             that are excluded: ``images_without_labels``, or ``queries_`` and ``gallery_without_labels``.
         settings: Settings that the numbers depend on, by name: relevance, ties, precision of scores and so on.
-        nearest: Nearest gallery items of each query, if they were asked for.
     """
 
     name: str
@@ -115,7 +94,6 @@ class RetrievalResult:
     metrics: tuple[str, ...]
     counts: dict[str, int]
     settings: dict[str, Any]
-    nearest: NearestItems | None = None
 
     @property
     def means(self) -> dict[str, float]:
@@ -151,9 +129,8 @@ class RetrievalResult:
     def part(self, name: str, queries: Booleans) -> RetrievalResult:
         """Return the result of some of the queries, under another name."""
         per_query = self.per_query[queries]
-        nearest = None if self.nearest is None else self.nearest.take(queries)
         counts = self.counts | count_queries(per_query)
-        return replace(self, name=name, per_query=per_query, counts=counts, nearest=nearest)
+        return replace(self, name=name, per_query=per_query, counts=counts)
 
     def renamed(self, names: Mapping[str, str]) -> RetrievalResult:
         """Return the result with some metrics under other names."""

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.compute import scoring
-from hgld.compute.nearest_neighbours import RunningTopK, joined_top_k, merge_top_k, nearest_neighbours
+from hgld.compute.nearest_neighbours import RunningTopK, merge_top_k, nearest_neighbours
 from hgld.compute.scoring import Distance, Precision, ScoringConfig
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.ranking import RankingConfig
@@ -114,21 +114,19 @@ def test_blocks_give_the_first_of_a_stable_sort(k: int, width: int, n_values: in
     scores = torch.randint(0, n_values + 1, (4, 17), generator=generator).float()
     scores[scores == 0] = -torch.inf
     best, positions = torch.full((4, k), -torch.inf), torch.full((4, k), -1)
-    parts = [RunningTopK(4, k, torch.float32, torch.device("cpu")) for _ in range(2)]
+    top_k = RunningTopK(4, k, torch.float32, torch.device("cpu"))
     for start in range(0, 17, width):
         block = scores[:, start : start + width]
         best, positions = merge_top_k(best, positions, block, start)
-        parts[start > 9].add(block, start)
+        top_k.add(block, start)
     for row in range(4):
         kept = sorted((-score, column) for column, score in enumerate(scores[row].tolist()) if score > -torch.inf)[:k]
         n_missing = k - len(kept)
         assert positions[row].tolist() == [column for _, column in kept] + [-1] * n_missing
         assert best[row].tolist() == [-score for score, _ in kept] + [-torch.inf] * n_missing
-    joined_scores, joined_positions = joined_top_k(parts)
-    assert joined_positions.tolist() == positions.tolist()
-    torch.testing.assert_close(
-        torch.from_numpy(joined_scores), best.masked_fill(positions < 0, torch.nan), equal_nan=True
-    )
+    found, columns = top_k.result()
+    assert columns.tolist() == positions.tolist()
+    torch.testing.assert_close(torch.from_numpy(found), best.masked_fill(positions < 0, torch.nan), equal_nan=True)
 
 
 Points = npt.NDArray[np.float64]

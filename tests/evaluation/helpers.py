@@ -35,7 +35,6 @@ def rank(
     *,
     ids: tuple[Any, Any] = (None, None),
     config: RankingConfig | None = None,
-    n_neighbours: int = 0,
     needed: NeededRanks | None = None,
     part: tuple[int, int] = (0, 1),
     progress: Progress | None = None,
@@ -43,7 +42,7 @@ def rank(
 ) -> Iterator[Ranked]:
     """Rank a task of these arrays, with its fields ``excluded``, ``itself`` and ``gallery_mask``."""
     task = RetrievalTask("ranked", queries, gallery, judgements, query_ids=ids[0], gallery_ids=ids[1], **exclusions)
-    settings = {"n_neighbours": n_neighbours, "needed": needed, "part": part, "progress": progress}
+    settings = {"needed": needed, "part": part, "progress": progress}
     return ranking.rank(task, config, **settings)  # type: ignore[arg-type]
 
 

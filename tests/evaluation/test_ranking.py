@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.compute import scoring
-from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Distance, Precision, float32_matmul
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import ranking
@@ -199,35 +198,6 @@ def test_parts_form_the_whole_ranking(n_parts: int) -> None:
     blocks = [whole[start : start + 2] for start in range(0, 11, 2)]
     for i, part in enumerate(parts):
         assert part == [row for block in blocks[i::n_parts] for row in block]
-
-
-@pytest.mark.parametrize("precision", ["float32", "float64"])
-@settings(max_examples=20)
-@given(seed=st.integers(0, 1000), k=st.integers(1, 40), masked=st.booleans())
-def test_neighbours_are_those_of_a_search(precision: Precision, seed: int, k: int, masked: bool) -> None:
-    """Vectors of few small integers, so that many scores tie; blocks and parts of the gallery are small."""
-    rng = np.random.default_rng(seed)
-    vectors = torch.from_numpy(rng.integers(-1, 2, (30, 4)).astype(np.float64))
-    vectors[:, 3] = 2
-    queries, levels = vectors[:7], rng.integers(0, 4, (7, 30))
-    options: dict[str, Any] = {"excluded": RaggedIndices.from_lists([rng.permutation(30)[:5] for _ in range(7)])}
-    if masked:
-        options["gallery_mask"] = np.arange(30) > rng.integers(0, 20)
-    config = RankingConfig(precision=precision, block_size=3, distance="dot")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "thread_count", lambda device: 2)
-        patch.setitem(scoring._WIDTH, "cpu", 4)
-        found = [
-            (ranked.neighbours, ranked.levels.numpy().copy())
-            for ranked in rank(queries, vectors, Given(levels), config=config, n_neighbours=k, **options)
-        ]
-    without = [
-        ranked.levels.numpy().copy() for ranked in rank(queries, vectors, Given(levels), config=config, **options)
-    ]
-    np.testing.assert_array_equal(np.concatenate([own for _, own in found]), np.concatenate(without))
-    expected = nearest_neighbours(queries, vectors, k, config=config, **options)
-    for part, values in enumerate(expected):
-        np.testing.assert_array_equal(np.concatenate([near[part] for near, _ in found if near is not None]), values)
 
 
 def test_progress_counts_the_queries_of_the_part() -> None:
@@ -445,18 +415,12 @@ def test_gpu_and_cpu_rank_alike(precision: str, ties: Ties) -> None:
     judgements = LabelJudgements(labels[:70], labels[70:])
     excluded = RaggedIndices.from_lists([rng.integers(5000, size=3) for _ in range(70)])
     options: dict[str, Any] = {"precision": precision, "ties": ties, "distance": "dot", "block_size": 32}
-    by_device, neighbours = [], []
+    by_device = []
     for device in ("cpu", "cuda"):
         config = RankingConfig(device=device, **options)
-        levels, positions = [], []
-        for block in rank(queries, gallery, judgements, excluded=excluded, config=config, n_neighbours=20):
-            assert block.neighbours is not None
-            levels.append(block.levels.cpu().clone())
-            positions.append(block.neighbours[1])
-        by_device.append(torch.cat(levels))
-        neighbours.append(np.concatenate(positions))
+        blocks = rank(queries, gallery, judgements, excluded=excluded, config=config)
+        by_device.append(torch.cat([block.levels.cpu().clone() for block in blocks]))
     assert torch.equal(*by_device)
-    np.testing.assert_array_equal(neighbours[0], neighbours[1])
 
 
 METRICS = ("AP", "AP_l1", "H-AP", "NDCG", "NDCG@3", "mAP@3", "mAP@R", "R@1", "R@3", "P@3")

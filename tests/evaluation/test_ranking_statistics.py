@@ -84,7 +84,7 @@ FIRST = ["mAP@R", "mAP@R_l1", "R@1", "mAP@5", "H-P@3", "H-R@5", "NDCG@5", "HP@5"
 def ranked_blocks(*arguments: Any, **settings: Any) -> list[Ranked]:
     """Rankings, copied: the next block overwrites them."""
     return [
-        Ranked(block.queries, block.levels.clone(), block.n_ranked, block.neighbours, block.positives)
+        Ranked(block.queries, block.levels.clone(), block.n_ranked, block.positives)
         for block in rank(*arguments, **settings)
     ]
 
