@@ -120,7 +120,6 @@ def why(
     before_tables="FOLDER",
     after_tables="FOLDER",
     changes={"metavar": "CSV", "callback": writable_file(".csv")},
-    picture=OUT_FIGURE,
 )
 def compare(*, compare_files: Callable[[], HierarchyComparison], json: bool = False) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
@@ -129,7 +128,7 @@ def compare(*, compare_files: Callable[[], HierarchyComparison], json: bool = Fa
     but in another group. The tables from scrape and clean and the decisions that a hierarchy was built from tell
     whether Wikidata changed or decisions did; they are found by their digests, whatever their names.
 
-    Example: hgld compare released/ hierarchy.parquet -o flows.png
+    Example: hgld compare released/ hierarchy.parquet
 
     Args:
         json: Print JSON instead of tables, with all flows.

@@ -1,8 +1,7 @@
-"""Photographs: fetch, index-images, extract-images, repack, examples; and ``hgld manifest``."""
+"""Photographs: fetch, index-images, extract-images, repack; and ``hgld manifest``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hgld.cli.base import (
-    OUT_FIGURE,
     OUT_FOLDER,
     PART,
     App,
@@ -334,24 +332,6 @@ def _format_repacked(summary: RepackSummary) -> str:
         f"({byte_size(summary.n_bytes)}), {summary.written:,} of these written in {summary.seconds:.1f} s{verified}",
         skipped > 0 and f"left out: {skipped:,} images that cannot be read, listed in skipped.csv",
     )
-
-
-@app.command(rich_help_panel="Hierarchy")
-@options_of(
-    "hgld.inspection.example_groups:draw_examples_file",
-    "draw",
-    out=OUT_FIGURE,
-    n_groups="--groups",
-    n_photographs="--photographs",
-    seed={"min": 0},
-)
-def examples(*, draw: Callable[[], Sequence[Path]]) -> None:
-    """Draw example photographs of the largest groups.
-
-    Example: hgld examples manifest.parquet -o examples.png --sources photographs.parquet
-    """
-    for path in draw():
-        typer.echo(path)
 
 
 _IMAGES = "Folder that contains the images"

@@ -1,10 +1,10 @@
-"""Pictures made of photographs: retrieval strips, examples of groups, thumbnails."""
+"""Pictures made of photographs: retrieval strips, thumbnails."""
 
 from __future__ import annotations
 
 import io
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
@@ -183,44 +183,3 @@ def _draw_frame(axes: Axes, left: float, top: float, colour: str, level: int) ->
 def _draw_text(axes: Axes, left: float, middle: float, text: str, **style: Any) -> None:
     defaults: dict[str, Any] = {"size": _FONT_SIZE, "color": INK, "va": "center", "parse_math": False, "zorder": 4}
     axes.text(left, middle, text, **defaults | style)
-
-
-#: Lengths in the picture are in sides of a photograph.
-_EXAMPLES_GAP, _TITLE, _HEADING, _BETWEEN = 0.05, 0.28, 0.5, 0.35
-_EXAMPLES_WIDTH_INCHES = 11.0
-
-
-@dataclass(frozen=True, eq=False)
-class ExampleGroup:
-    """A group with square photographs, and a note such as its number of landmarks."""
-
-    title: str
-    note: str
-    photographs: Sequence[Image.Image]
-
-
-def draw_examples(path: Path, columns: Mapping[str, Sequence[ExampleGroup]]) -> None:
-    """Draw groups below each other, each with a row of photographs.
-
-    Columns of one group or more are named by their heading, which is empty where there is only one.
-    """
-    n_photographs = max(len(group.photographs) for groups in columns.values() for group in groups)
-    width = n_photographs * (1 + _EXAMPLES_GAP) - _EXAMPLES_GAP
-    heading = _HEADING if any(columns) else 0
-    height = heading + max(map(len, columns.values())) * (1 + _TITLE + _EXAMPLES_GAP)
-    total = len(columns) * (width + _BETWEEN) - _BETWEEN
-    figure, axes = make_canvas((total, height), _EXAMPLES_WIDTH_INCHES, margin=0.01)
-    for number, (title, groups) in enumerate(columns.items()):
-        left = number * (width + _BETWEEN)
-        axes.text(left, heading / 2, title, weight="bold", size=12, color=INK, va="center", parse_math=False)
-        for row, group in enumerate(groups):
-            top = heading + row * (1 + _TITLE + _EXAMPLES_GAP)
-            text = axes.text(left, top + _TITLE / 2, group.title, size=9, color=INK, va="center", parse_math=False)
-            axes.annotate(
-                f"  {group.note}", (1, 0), xycoords=text, size=7.5, color=FAINT, va="bottom", parse_math=False
-            )
-            for column, photograph in enumerate(group.photographs):
-                start, upper = left + column * (1 + _EXAMPLES_GAP), top + _TITLE
-                axes.imshow(photograph, extent=(start, start + 1, upper + 1, upper), interpolation="antialiased")
-    axes.set(xlim=(0, total), ylim=(height, 0))
-    save(figure, path)

@@ -17,7 +17,6 @@ import numpy as np
 import pandas as pd
 
 from hgld.arrays import Integers
-from hgld.figures.groups import draw_flows
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs, rows_of
 from hgld.hierarchy.files import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
@@ -373,7 +372,6 @@ def compare_files(
     *,
     before_tables: Path | None = None,
     after_tables: Path | None = None,
-    picture: Path | None = None,
     changes: Path | None = None,
 ) -> HierarchyComparison:
     """Compare two hierarchies from files, and explain the changes from the tables that they were made from.
@@ -383,7 +381,6 @@ def compare_files(
         after: Second hierarchy, in any of these formats.
         before_tables: Folder of the tables that ``before`` was made from. Default: that of ``before``.
         after_tables: Folder of the tables that ``after`` was made from. Default: that of ``after``.
-        picture: Image file to write, of the flows between groups.
         changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions; see
             :class:`hgld.hierarchy.compare.LandmarkChange`.
     """
@@ -394,9 +391,6 @@ def compare_files(
     comparison = replace(comparison, explanation=explanation)
     if changes is not None:
         write_changes(changes, explained)
-    if picture is not None:
-        flows = [(flow.source, flow.target, flow.landmarks) for flow in comparison.flows]
-        draw_flows(picture, flows, n_landmarks=comparison.common, nouns=second.nouns)
     return comparison
 
 

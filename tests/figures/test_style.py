@@ -38,8 +38,6 @@ def test_further_formats_are_written_beside_png_only(tmp_path: Path) -> None:
     "command",
     [
         ("stats", "none.parquet", "-o"),
-        ("compare", "none.parquet", "none.parquet", "-o"),
-        ("examples", "none.parquet", "-o"),
         ("agreement", "none.csv", "none.csv", "--figure"),
     ],
 )
