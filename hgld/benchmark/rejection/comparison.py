@@ -59,9 +59,11 @@ class RejectionComparison:
     @cached_property
     def splits(self) -> list[SplitScores]:
         """Scores of each split on each kind of embeddings."""
-        settings = self.settings
-        pairs = [(embedding, split) for embedding in settings.embeddings for split in settings.splits]
-        return [SplitScores(settings, self.images, self.out, *pair) for pair in pairs]
+        splits = []
+        for embedding in self.settings.embeddings:
+            for split in self.settings.splits:
+                splits.append(SplitScores(self.settings, self.images, self.out, embedding, split))
+        return splits
 
     @property
     def failed(self) -> list[FailedScore]:
@@ -89,21 +91,21 @@ class RejectionComparison:
             InputError: A manifest cannot be read.
             ConfigurationError: The settings do not fit the images.
         """
-        sets = {split: self.images.split(split).table["set"] for split in self.settings.splits}
-        return {split: dict(Counter(names)) for split, names in sets.items()}
+        return {split: dict(Counter(self.images.split(split).table["set"])) for split in self.settings.splits}
 
     def missing(self) -> list[str]:
         """Return the files of embeddings and heads that do not exist."""
-        missing: dict[str, None] = {}
+        missing = []
         for embedding in self.settings.embeddings.values():
             for split in self.settings.splits:
-                files = files_of_split(embedding, split).values()
-                missing |= dict.fromkeys(str(path) for path in files if not path.is_file())
+                for path in files_of_split(embedding, split).values():
+                    if not path.is_file():
+                        missing.append(str(path))
                 try:
                     head_checkpoint(embedding, split)
                 except InputError:
-                    missing[str(embedding.head).replace("{split}", str(split))] = None
-        return list(missing)
+                    missing.append(str(embedding.head).replace("{split}", str(split)))
+        return list(dict.fromkeys(missing))
 
     def write(self) -> tuple[RejectionValues, list[Path]]:
         """Compare the scores that were computed, and write tables, figures and pages."""
@@ -117,13 +119,15 @@ class RejectionComparison:
             drawn += draw_near_far(settings, values, name, out / f"near_far_{name}.png")
             drawn += draw_risks(settings, results, name, out / f"risk_{name}.png")
         shown = [file for path in drawn for file in figure_files(path)]
-        if (mistakes := settings.mistakes) is not None:
+        mistakes = settings.mistakes
+        if mistakes is not None:
             wanted = (mistakes.embedding, mistakes.score, settings.splits[0])
             first_split = next(split for split in self.splits if split.embedding == mistakes.embedding)
             for result in results:
                 if (result.embedding, result.score, result.split) == wanted:
-                    shown.append(out / "mistakes.html")
-                    write_mistakes_page(settings, result, first_split, shown[-1])
+                    page = out / "mistakes.html"
+                    write_mistakes_page(settings, result, first_split, page)
+                    shown.append(page)
         provenance = Provenance("compare-rejection", to_dict(settings))
         for name, table in (("values", values.values), ("differences", values.differences)):
             rows = pa.Table.from_pandas(table, preserve_index=False)

@@ -181,9 +181,10 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
     vectors, deviations = [], []
     for name, own in images.table.groupby("set", sort=False):
         file, ids = files[own["source"].iloc[0]], own["id"].to_numpy(np.str_)
-        found = file.vectors[torch.from_numpy(rows_of(file, ids, f"images of {name}"))]
-        vectors.append(found if head is None else _head_embeddings(head, found, file.path))
-        deviations += [read_deviations(file.path, ids)] if with_deviations else []
+        features = file.vectors[torch.from_numpy(rows_of(file, ids, f"images of {name}"))]
+        vectors.append(features if head is None else _head_embeddings(head, features, file.path))
+        if with_deviations:
+            deviations.append(read_deviations(file.path, ids))
     return SplitEmbeddings(torch.cat(vectors), torch.cat(deviations) if deviations else None)
 
 
@@ -306,9 +307,12 @@ class SplitScores:
 
     def results(self) -> list[ScoreResult]:
         """Read all scores but those that failed."""
-        queries, names = self._read(_QUERIES), [name for name in self._names if name not in self.failed]
-        tables = {name: pd.concat([queries, self._read(name)[["score", "right"]]], axis=1) for name in names}
-        return [ScoreResult(self.embedding, name, self.split, table) for name, table in tables.items()]
+        queries, results = self._read(_QUERIES), []
+        for name in self._names:
+            if name not in self.failed:
+                table = pd.concat([queries, self._read(name)[["score", "right"]]], axis=1)
+                results.append(ScoreResult(self.embedding, name, self.split, table))
+        return results
 
     def describe_queries(self) -> pd.DataFrame:
         """Return the set, the class and the nearest image of the index of each query; see :class:`ScoreResult`."""
@@ -318,7 +322,8 @@ class SplitScores:
         nearest = table.iloc[positions[:, 0]]
         columns = table.columns.drop("row")
         described: pd.DataFrame = table.loc[n_index:, columns].reset_index(drop=True)
-        described["nearest"], described["cosine"] = nearest["id"].to_numpy(), cosines[:, 0]
+        described["nearest"] = nearest["id"].to_numpy()
+        described["cosine"] = cosines[:, 0]
         described["nearest_class"] = nearest["class"].to_numpy()
         described["level"] = (labels[n_index:] == labels[positions[:, 0]]).sum(1)
         return described
@@ -388,7 +393,8 @@ class SplitScores:
             detector = self._detector(name)
             parameters |= {"score": detector.name, "options": detector.options()}
             share = settings.score_settings()[name].index_share
-            parameters |= {"index_share": share} if share < 1 else {}
+            if share < 1:
+                parameters["index_share"] = share
         files = {f"manifest/{key}": images.manifest for key, images in settings.sources.items()}
         embeddings = files_of_split(self._embedding_settings, self.split)
         files |= {f"embeddings/{key}": path for key, path in embeddings.items()}
