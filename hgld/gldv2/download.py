@@ -41,6 +41,7 @@ from hgld.io.http import (
     TransientError,
     raise_if_transient,
     received,
+    send,
     user_agent,
 )
 from hgld.progress import NoProgress, Progress, byte_size
@@ -278,8 +279,8 @@ class Downloader:
     ) -> requests.Response:
         """Return the response to a request, whose body is not read yet."""
         timeout = CONNECT_TIMEOUT_S, self._config.timeout_s
-        send = partial(session.request, method, url, headers=headers, stream=True, timeout=timeout)
-        return self._http.in_time(url, self._config.timeout_s, send)
+        request = partial(send, session, method, url, headers=headers, stream=True, timeout=timeout)
+        return self._http.in_time(url, self._config.timeout_s, request)
 
     def _head(self, url: str, session: requests.Session) -> int | None:
         with self._send(session, "HEAD", url) as response:

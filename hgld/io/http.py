@@ -15,7 +15,10 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import requests
-from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, SSLError
+from requests.auth import AuthBase, HTTPBasicAuth
+from requests.exceptions import InvalidProxyURL, InvalidSchema, InvalidURL
+from requests.utils import get_auth_from_url
+from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, ProxySchemeUnknown, SSLError
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
@@ -31,7 +34,14 @@ _MAX_BACKOFF_S = 120.0
 _MAX_PAUSE_S = 3600.0
 #: Report requests that fail, and pauses, for at least this long; the run would otherwise seem stuck.
 _REPORTED_S = 10.0
+#: Attempts after which a server that has never answered in time is given up.
+_SILENT_ATTEMPTS = 3
 _PIECE_BYTES = 2**16
+#: What people can do about a server that does not answer, or another one that does.
+CHECK_NETWORK = (
+    "Check the address, the network (does it ask for a login?) and, behind a proxy, the environment variable "
+    "HTTPS_PROXY"
+)
 
 #: Exceptions of requests for a server that cannot be reached or breaks off.
 BROKEN_CONNECTION = (requests.ConnectionError, requests.Timeout)
@@ -47,8 +57,38 @@ class TransientError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class NoAnswerError(TransientError):
+    """A server sent no complete response in time; ``url`` is what was requested."""
+
+    def __init__(self, reason: str, url: str) -> None:
+        super().__init__(reason)
+        self.url = url
+
+
 class RetriesExhaustedError(SourceError):
     """A request failed as often as it may be repeated."""
+
+
+class _CredentialsOfAddress(AuthBase):
+    """Sends the user and password of the address, if it has them."""
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        user, password = get_auth_from_url(str(request.url))
+        return HTTPBasicAuth(user, password)(request) if user or password else request
+
+
+class _Session(requests.Session):
+    """A session that sends no credentials of ``~/.netrc``, unlike its base."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.auth = _CredentialsOfAddress()
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """Send credentials to the target of a redirect only if it is on the same server."""
+        is_elsewhere = self.should_strip_auth(response.request.url, prepared_request.url)  # type: ignore[no-untyped-call]
+        if is_elsewhere:
+            prepared_request.headers.pop("Authorization", None)
 
 
 class RateLimiter:
@@ -134,8 +174,8 @@ class RetryingSession:
 
         Raises:
             RetriesExhaustedError: The last repetition failed as well.
-            ConfigurationError: The server has never answered and there is no connection to it, or it asks for a pause
-                of more than an hour.
+            ConfigurationError: The server has never answered and there is no connection to it, or three attempts had
+                no answer in time; or it asks for a pause of more than an hour.
             SourceError: The session is closed.
         """
         start, n_attempts = time.monotonic(), self._max_retries + 1
@@ -153,6 +193,7 @@ class RetryingSession:
                 self._idle.append(session)
                 return outcome
             self._check_reachable(failure)
+            self._check_answering(failure, number)
             self._pause_as_asked(failure)
             # Wait at least half of the back-off: lag lasts minutes, while its Retry-After says seconds.
             backoff = min(self._backoff_s * 2 ** (number - 1), _MAX_BACKOFF_S) * random.uniform(0.5, 1)
@@ -186,7 +227,7 @@ class RetryingSession:
         wait(events, seconds, FIRST_COMPLETED)
         self.check_open()
         if not future.done() or (future.exception() and time.monotonic() >= deadline):  # the same to the caller
-            raise TransientError(f"{url} sent no complete response within {seconds:g} s")
+            raise NoAnswerError(f"{url} sent no complete response within {seconds:g} s", url)
         return future.result()
 
     def close(self) -> None:
@@ -207,9 +248,27 @@ class RetryingSession:
         reason, host = getattr(failure.args[0], "reason", None), urlsplit(str(failure.request.url)).netloc
         if isinstance(reason, _NO_CONNECTION) and host not in self._hosts_that_answered:
             raise ConfigurationError(
-                f"{host} cannot be reached: {str(reason).rpartition('): ')[2]}. Check the address, the network (does "
-                "it ask for a login?) and, behind a proxy, the environment variable HTTPS_PROXY"
+                f"{host} cannot be reached: {str(reason).rpartition('): ')[2]}. {CHECK_NETWORK}"
             ) from failure
+
+    def _check_answering(self, failure: Exception, number: int) -> None:
+        """Raise if a server that has never answered was silent in this attempt and those before it."""
+        if number < _SILENT_ATTEMPTS or self._closed.done():
+            return
+        if isinstance(failure, NoAnswerError):
+            url = failure.url
+        elif isinstance(failure, requests.Timeout) and failure.request is not None:
+            url = str(failure.request.url)
+        else:
+            return
+        if not self.has_answered(url):
+            raise ConfigurationError(
+                f"{urlsplit(url).netloc} has not answered {number} requests in time, nor any other. {CHECK_NETWORK}"
+            ) from failure
+
+    def has_answered(self, url: str) -> bool:
+        """Return whether the server of an address has sent the headers of a response."""
+        return urlsplit(url).netloc in self._hosts_that_answered
 
     def _pause_as_asked(self, failure: Exception) -> None:
         """Pause all threads for the time that the server asks for."""
@@ -233,13 +292,39 @@ class RetryingSession:
         try:
             return self._idle.pop()
         except IndexError:
-            session = requests.Session()
+            session = _Session()
             session.headers.update(self._headers)
             session.hooks["response"].append(self._note_answer)
             return session
 
     def _note_answer(self, response: requests.Response, **options: Any) -> None:
         self._hosts_that_answered.add(urlsplit(response.url).netloc)
+
+
+def send(session: requests.Session, method: str, url: str, **options: Any) -> requests.Response:
+    """Send a request by ``session.request``.
+
+    Raises:
+        ConfigurationError: An environment variable names no proxy, or certificates that do not exist.
+    """
+    try:
+        return session.request(method, url, **options)
+    except (InvalidURL, InvalidSchema) as error:
+        is_of_proxy = isinstance(error, InvalidProxyURL | InvalidSchema) or isinstance(
+            error.args[0], ProxySchemeUnknown
+        )
+        if not is_of_proxy:
+            raise
+        raise ConfigurationError(
+            f"{url} cannot be requested by the proxy that the environment variables HTTPS_PROXY, HTTP_PROXY or "
+            f"ALL_PROXY name: {error}"
+        ) from error
+    except OSError as error:
+        if "TLS CA certificate bundle" in str(error):
+            raise ConfigurationError(
+                f"{error}; correct or remove the environment variable REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE"
+            ) from error
+        raise
 
 
 def received(response: requests.Response) -> Iterator[bytes]:
@@ -268,15 +353,23 @@ def raise_if_transient(response: requests.Response) -> None:
 def retry_after_s(response: requests.Response) -> float | None:
     """Return the seconds of the header Retry-After, or None without a valid one.
 
-    The header holds a number of seconds or a date (RFC 9110, section 10.2.3); decimals are accepted as well.
+    The header holds a number of seconds or a date (RFC 9110, section 10.2.3); decimals are accepted as well. A date
+    is compared with the server's own, as the clock of this machine may be wrong.
     """
     text = response.headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
         return float(text)
+    moment = _date(text)
+    if moment is None:
+        return None
+    now = _date(response.headers.get("Date", "")) or datetime.now(timezone.utc)
+    return max(0.0, (moment - now).total_seconds())
+
+
+def _date(text: str) -> datetime | None:
+    """Return the time in UTC that a header holds; None if it holds no date."""
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:
         return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return max(0.0, (moment - datetime.now(timezone.utc)).total_seconds())
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)

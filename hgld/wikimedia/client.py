@@ -25,12 +25,14 @@ from requests import Response, Session
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.http import (
+    CHECK_NETWORK,
     CONNECT_TIMEOUT_S,
     RetryingSession,
     TransientError,
     raise_if_transient,
     received,
     retry_after_s,
+    send,
     user_agent,
 )
 from hgld.wikimedia.titles import title_path
@@ -48,6 +50,9 @@ _MAXLAG_S = 5
 _MAX_REDIRECTS = 5
 #: Largest response, unpacked; the API's own limit is 12 MB.
 _MAX_BYTES = 2**25
+
+#: Bytes of a page that are looked at to say what it is.
+_MAX_HEAD = 10_000
 
 _WIKIMEDIA_HOST = re.compile(r"(.+\.)?(wikimedia|wikidata|wikipedia)\.org", re.IGNORECASE)
 _CONTACT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+|https?://\S+/\S+|User:\S.*", re.IGNORECASE)
@@ -166,6 +171,8 @@ class WikimediaClient:
             backoff_s=config.backoff_s,
             rate_per_minute=config.rate_per_minute,
         )
+        #: Hosts that have sent a document that could be read.
+        self._read_hosts: set[str] = set()
 
     @property
     def requests(self) -> int:
@@ -214,9 +221,27 @@ class WikimediaClient:
     def _call(self, url: str, parameters: Mapping[str, str], read: ReadDocument[T]) -> T:
         # POST, because fifty titles in a URL can be longer than servers take.
         data = {**parameters, "format": "json", "formatversion": "2", "maxlag": str(_MAXLAG_S)}
-        return self._http.retry(
-            lambda session: _read_call(self._send(session, "POST", url, data=data, headers=_READ_ONLY_HEADER), read)
-        )
+
+        def attempt(session: Session) -> T:
+            response = self._send(session, "POST", url, data=data, headers=_READ_ONLY_HEADER)
+            return self._read(response, lambda response: _read_call(response, read))
+
+        return self._http.retry(attempt)
+
+    def _read(self, response: Response, read: Callable[[Response], T]) -> T:
+        """Read a response; a web page in place of the first document of a server ends the run."""
+        host = urlsplit(response.url).netloc
+        try:
+            outcome = read(response)
+        except TransientError as error:
+            if host not in self._read_hosts and _is_web_page(response):
+                raise ConfigurationError(
+                    f"{response.url} answered with a page that is not MediaWiki's, such as that of a network which "
+                    f"asks for a login. {CHECK_NETWORK}. It says: {_text_of_page(response)!r}"
+                ) from error
+            raise
+        self._read_hosts.add(host)
+        return outcome
 
     def _get(self, url: str, read: Callable[[Response], T], root: str = "") -> T:
         """Request a document and follow redirects, each of which is a request of its own, below ``root``."""
@@ -226,7 +251,7 @@ class WikimediaClient:
             _check_status(response)
             if response.is_redirect:
                 return _Redirect(urljoin(response.url, response.headers["Location"]))
-            return read(response)
+            return self._read(response, read)
 
         target = url
         for _ in range(_MAX_REDIRECTS):
@@ -235,7 +260,10 @@ class WikimediaClient:
                 return outcome
             target = outcome.target
             if not target.startswith(root):
-                raise SourceError(f"{url}: redirected to {target}, which is not below {root}")
+                message = f"{url}: redirected to {target}, which is not below {root}"
+                if urlsplit(url).netloc not in self._read_hosts:
+                    raise ConfigurationError(f"{message}. {CHECK_NETWORK}")
+                raise SourceError(message)
         raise SourceError(f"{url}: redirected more than {_MAX_REDIRECTS} times, last to {target}")
 
     def _send(self, session: Session, method: str, url: str, **options: Any) -> Response:
@@ -247,7 +275,7 @@ class WikimediaClient:
         deadline = time.monotonic() + self.config.timeout_s
         timeout = (CONNECT_TIMEOUT_S, self.config.timeout_s)
         try:
-            response = session.request(method, url, timeout=timeout, allow_redirects=False, stream=True, **options)
+            response = send(session, method, url, timeout=timeout, allow_redirects=False, stream=True, **options)
         except ValueError as error:  # from the target of a redirect, which requests parses without following it
             raise SourceError(f"{method} {url} redirects to an invalid URL ({error})") from error
         body = bytearray()
@@ -265,6 +293,21 @@ class WikimediaClient:
 @dataclass(frozen=True, slots=True)
 class _Redirect:
     target: str
+
+
+def _is_web_page(response: Response) -> bool:
+    """Return whether a response is a complete HTML page, not one that reports an error of the server."""
+    text = response.content[:_MAX_HEAD].lstrip().lower()
+    begins = text.startswith(b"<") and (b"<html" in text or b"<!doctype html" in text)
+    return response.status_code == 200 and begins and b"</html>" in response.content.lower()
+
+
+def _text_of_page(response: Response) -> str:
+    """Return the first words of an HTML page."""
+    text = re.sub(
+        r"(?s)<(script|style).*?</\1>|<[^>]*>", " ", response.content[:_MAX_HEAD].decode("utf-8", "replace")
+    )
+    return " ".join(text.split())[:200]
 
 
 def _check_status(response: Response) -> None:

@@ -1,8 +1,9 @@
-"""The rate limiter on a simulated clock."""
+"""The rate limiter on a simulated clock, and the pauses that servers ask for."""
 
 import pytest
+import requests
 
-from hgld.io.http import RateLimiter
+from hgld.io.http import RateLimiter, retry_after_s
 
 
 class FakeTime:
@@ -37,3 +38,25 @@ def test_longest_pause_holds_without_a_rate() -> None:
     limiter.pause(3)
     limiter.wait()
     assert fake.now == pytest.approx(107)
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "date", "seconds"),
+    [
+        ("90", None, 90),
+        ("Fri, 01 Jan 2010 00:01:30 GMT", "Fri, 01 Jan 2010 00:00:00 GMT", 90),
+        ("Fri, 01 Jan 2090 00:01:30 GMT", "Fri, 01 Jan 2090 00:00:00 GMT", 90),
+        ("Fri, 01 Jan 2010 00:01:30 GMT", "Fri, 01 Jan 2010 01:00:00 GMT", 0),
+        ("Fri, 01 Jan 2010 00:01:30 GMT", None, 0),
+        ("Fri, 01 Jan 2010 00:01:30 GMT", "no date", 0),
+        ("soon", "Fri, 01 Jan 2010 00:00:00 GMT", None),
+    ],
+)
+def test_a_date_to_wait_for_is_compared_with_that_of_the_server(
+    retry_after: str, date: str | None, seconds: float | None
+) -> None:
+    response = requests.Response()
+    response.headers["Retry-After"] = retry_after
+    if date is not None:
+        response.headers["Date"] = date
+    assert retry_after_s(response) == seconds

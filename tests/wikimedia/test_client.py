@@ -12,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from email.utils import format_datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +110,7 @@ def test_headers_and_parameters_of_a_call(serve: Serve) -> None:
         Reply(502, "<html>bad gateway"),
         Reply(429, headers=(("Retry-After", "0"),)),
         Reply(body='{"ok": tr'),
-        Reply(body="<html>not json</html>"),
+        Reply(body="not json"),
         api_error("maxlag", ("Retry-After", "0")),
         api_error("ratelimited"),
         api_error("internal_api_error_DBQueryError"),
@@ -198,6 +199,71 @@ def test_403_is_not_retried(serve: Serve) -> None:
     with pytest.raises(ConfigurationError, match="403.*Please respect our robot policy"):
         server.client().commons({}, whole)
     assert len(server.requests) == 1
+
+
+PORTAL = "<!DOCTYPE html><html><head><style>b {}</style></head><body><h1>Hotel Wi-Fi</h1> Log in</body></html>"
+
+
+def test_web_page_in_place_of_the_first_document_ends_the_run(serve: Serve) -> None:
+    """Networks that ask for a login answer every request with their page, and status 200."""
+    server = serve(Reply(body=PORTAL))
+    client = server.client()
+    with pytest.raises(ConfigurationError, match=r"page that is not MediaWiki's.* ask.*login.* 'Hotel Wi-Fi Log in'"):
+        client.commons({}, whole)
+
+    def read(response: HtmlResponse) -> str:
+        raise ValueError("not the page of a category")
+
+    with pytest.raises(ConfigurationError, match="page that is not MediaWiki's"):
+        client.page("Category:X", read)
+    assert client.requests == 2
+    later = serve(Reply(), Reply(body=PORTAL), Reply()).client()
+    assert [later.commons({}, whole), later.commons({}, whole)] == [{"ok": True}] * 2
+
+
+def test_server_that_has_never_answered_in_time_is_given_up() -> None:
+    with dripping_server(HEADERS_BEGUN) as url:
+        client = WikimediaClient(ClientConfig(url, url, rate_per_minute=0, backoff_s=0, timeout_s=0.1))
+        with pytest.raises(ConfigurationError, match="has not answered 3 requests in time, nor any other. Check the"):
+            client.commons({}, whole)
+        assert client.requests == 3
+
+
+def test_credentials_of_other_programs_are_not_sent(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server = serve(Reply(301, "", (("Location", "/commons/wiki/Category:Y"),)), Reply(body=PAGE))
+    server.client().page("Category:X", status_and_html)
+    server.client().file(f"{server.url}/x.jpg", len)
+    named = server.url.replace("http://", "http://ada:lovelace@")
+    WikimediaClient(ClientConfig(named, named, rate_per_minute=0)).page("Category:X", status_and_html)
+    assert [headers.get("Authorization") for _, headers, _ in server.requests] == [
+        None,
+        None,
+        None,
+        "Basic YWRhOmxvdmVsYWNl",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("HTTP_PROXY", "foo://", "cannot be requested by the proxy that the environment variables HTTPS_PROXY"),
+        ("HTTP_PROXY", "foo://127.0.0.1:1", "cannot be requested by the proxy"),
+        ("REQUESTS_CA_BUNDLE", "/no/such/file.pem", "invalid path: /no/such/file.pem; correct or remove .* REQUESTS"),
+    ],
+)
+def test_wrong_environment_is_named(monkeypatch: pytest.MonkeyPatch, name: str, value: str, message: str) -> None:
+    for proxies in ("no_proxy", "NO_PROXY", "http_proxy", "https_proxy", "HTTPS_PROXY"):
+        monkeypatch.delenv(proxies, raising=False)
+    monkeypatch.setenv(name, value)
+    scheme = "http" if name == "HTTP_PROXY" else "https"
+    client = WikimediaClient(ClientConfig(f"{scheme}://127.0.0.1:9", f"{scheme}://127.0.0.1:9", rate_per_minute=0))
+    with pytest.raises(ConfigurationError, match=message):
+        client.commons({}, whole)
+    assert client.requests == 1
 
 
 @pytest.mark.parametrize(
@@ -308,8 +374,13 @@ def test_truncated_page_is_retried_and_a_missing_page_returned(serve: Serve) -> 
 
 
 def test_page_redirects_elsewhere_or_in_a_loop_are_errors(serve: Serve) -> None:
+    elsewhere = Reply(302, "", (("Location", "http://example.org/"),))
+    with pytest.raises(ConfigurationError, match=r"redirected to http://example.org/.*does it ask for a login"):
+        serve(elsewhere).client().page("Category:X", status_and_html)
+    client = serve(Reply(body=PAGE), elsewhere).client()
+    client.page("Category:X", status_and_html)
     with pytest.raises(SourceError, match="redirected to http://example.org/"):
-        serve(Reply(302, "", (("Location", "http://example.org/"),))).client().page("Category:X", status_and_html)
+        client.page("Category:X", status_and_html)
     with pytest.raises(SourceError, match="redirects to an invalid URL"):
         serve(Reply(302, "", (("Location", "http://["),))).client().page("Category:X", status_and_html)
     with pytest.raises(SourceError, match="redirected more than 5 times"):
