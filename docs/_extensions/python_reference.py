@@ -17,7 +17,7 @@ from hgld.tables import TableSpec
 #: Rooms by what they are for, in the order in which one meets them.
 _ROOMS: Mapping[str, Sequence[str]] = {
     "Measure and search": ("hierarchy", "evaluation", "inspection", "rejection", "search"),
-    "Train": ("datasets", "audit", "losses", "models", "training", "benchmark", "tuning"),
+    "Train": ("datasets", "audit", "losses", "models", "training", "benchmark"),
     "Label": ("gldv2", "wikimedia", "labels", "completion", "taxonomy", "review", "release"),
     "Files": ("tables",),
 }

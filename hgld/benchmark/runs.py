@@ -52,14 +52,12 @@ class MethodSettings(Settings):
             ``mine.yaml/happier``; or the name of a preset, such as ``own_images/happier``. None for the row of
             ``trainings`` in the same file that has the name of the method.
         baseline: Whether other methods are compared with this one.
-        space: Settings that ``hgld tune`` searches, such as ``loss.lambda=0..0.9``.
     """
 
     title: str
     latex: str | None = None
     training: Path | None = None
     baseline: bool = False
-    space: tuple[str, ...] = ()
 
 
 class CurveSettings(Settings):

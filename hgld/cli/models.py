@@ -1,4 +1,4 @@
-"""Presets and models: presets, train, embed-images, push-model, tune."""
+"""Presets and models: presets, train, embed-images, push-model."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from hgld.training.publish_model import PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
-    from hgld.tuning import SearchSummary
 
 
 # Options that hgld train and hgld benchmark share.
@@ -398,75 +397,3 @@ def push_model(*, push: partial[PushSummary], pretrained: Pretrained = None) -> 
 def _format_push(summary: PushSummary) -> str:
     evaluations = counted(summary.evaluations, "evaluation")
     return f"{summary.model}, {byte_size(summary.n_bytes)}, with {evaluations} on its card"
-
-
-@app.command(rich_help_panel="Retrieval")
-def tune(
-    config: Annotated[str, typer.Argument(autocompletion=complete_training)],
-    out: Annotated[Path, OUT_FOLDER],
-    space: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUES")] = None,
-    trials: int = 20,
-    overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
-    manifest: Manifest = None,
-    images: Images = None,
-    devices: str | None = None,
-    force: bool = False,
-) -> None:
-    """Search learning rates, weights of the loss or any other settings of a training, by random trials.
-
-    Trials train with three quarters of the training classes, and are compared by H-AP (evaluation.best) on the
-    others; the test images are not used. An interrupted search continues.
-
-    Of a comparison, each method is searched with the same number of trials.
-
-    Example: hgld tune happier --manifest grocery.parquet --space loss.lambda=0..0.9 -o runs/tune
-
-    Args:
-        config: Preset (hgld presets lists all) or file of settings (YAML) of a training, or of a comparison.
-        out: Folder of the trials and of best.yaml.
-        space: Setting to search: numbers between two ends, loss.lambda=0..0.9; in their logarithm,
-            optimiser.backbone.lr=log:1e-6..1e-3; or values, loss.name=happier,roadmap; repeatable. Default: the space
-            of each method of a comparison.
-        trials: Number of trials of a method; the first has the settings as they are.
-        overrides: Override a setting in all trials, e.g. epochs=2; repeatable.
-        devices: Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two trials that share the cores.
-            Default: all GPUs, else cpu.
-        force: Retrain trials whose settings or data changed.
-    """
-    from hgld.tuning import is_comparison, parse_dimension, tune, tune_methods
-
-    with TerminalProgress("tune", "trials", interval_s=60) as progress:
-        summary = (tune_methods if is_comparison(config) else tune)(
-            config,
-            out=out,
-            space=[parse_dimension(each) for each in space or ()],
-            overrides=with_images(overrides, manifest, images),
-            trials=trials,
-            devices=devices,
-            force=force,
-            progress=progress,
-        )
-    searches = summary if isinstance(summary, dict) else {"": summary}
-    typer.echo("\n".join(f"{name}\n{_format_search(each)}".strip() for name, each in searches.items()))
-
-
-def _format_search(summary: SearchSummary) -> str:
-    from hgld.evaluation.results import shown_value
-
-    metric, best = summary.metric, summary.trials[0]
-    rows = [
-        [
-            each.name,
-            "failed" if each.value != each.value else f"{shown_value(metric, each.value):.2f}",
-            ", ".join(each.changes) or "unchanged",
-        ]
-        for each in summary.trials
-    ]
-    gain = shown_value(metric, best.value) - shown_value(metric, summary.unchanged.value)
-    n_failed = sum(row[1] == "failed" for row in rows)
-    return lines(
-        aligned(["trial", metric, "settings"], rows),
-        f"{metric} {gain:+.2f} from the unchanged settings to {best.name}, on held-out training classes",
-        n_failed > 0 and f"{counted(n_failed, 'trial')} failed, see runs/TRIAL/seed*.log",
-        str(summary.best),
-    )

@@ -106,21 +106,6 @@ def override(key: str, value: str | Path | None) -> str:
     return f"{key}={json.dumps(None if value is None else str(value), ensure_ascii=False)}"
 
 
-def parse_overrides(overrides: Sequence[str]) -> dict[str, Any]:
-    """Return overrides as the nested values of a file; a ``name`` keeps the other keys of its mapping.
-
-    Raises:
-        ConfigurationError: One is not KEY=VALUE with a value in YAML.
-
-    >>> parse_overrides(["loss.lambda=0.3", "loss.name=happier", "seed=1"])
-    {'loss': {'name': 'happier', 'lambda': 0.3}, 'seed': 1}
-    """
-    values: dict[str, Any] = {}
-    for text in sorted(overrides, key=lambda text: not text.partition("=")[0].endswith("name")):
-        values = _merged(values, _parse_override(text).values)
-    return values
-
-
 def to_yaml(settings: BaseModel) -> str:
     """Return settings, including defaults, as the text of a YAML file."""
     return yaml.safe_dump(to_dict(settings), sort_keys=False, allow_unicode=True, width=100)

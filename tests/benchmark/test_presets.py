@@ -11,7 +11,6 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.settings import comparison_presets, training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
-from hgld.tuning.search import is_comparison
 from tests.commands import run_hgld
 
 
@@ -95,8 +94,6 @@ def test_a_file_has_several_comparisons_of_its_trainings(tmp_path: Path, monkeyp
     }
     assert (second.title, second.columns) == ("Second", ("R@1",))
     assert second.methods["mine"].training == Path("mine.yaml/mine")
-    assert is_comparison("mine.yaml/second")
-    assert not is_comparison("mine.yaml/mine")
     with pytest.raises(
         ConfigurationError, match="mine.yaml/broken: metric: there is no such setting; did you mean metrics"
     ):
