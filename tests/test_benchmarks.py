@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from PIL import Image
+from sklearn.datasets import load_sample_image
 
 from hgld.labels.evidence import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
+from hgld.models import load_model
 from hgld.resources import annotation_file
 from hgld.review.labels import Candidate
 from hgld.taxonomy.decisions import Decision
@@ -73,6 +78,50 @@ def test_growth_is_drawn_for_zero_memory(
     evaluate = benchmark_module("evaluate")
     evaluate.draw_growth(tmp_path / "growth.png", {size: evaluate.Cost(0.1, 0.0) for size in sizes})
     assert (tmp_path / "growth.png").stat().st_size > 0
+
+
+def plain_features(path: Path, tensor: int) -> Callable[[Image.Image], NDArray[np.float64]]:
+    """Return a function that embeds a photograph by LiteRT's own example: resize, convert, run, read."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network = Interpreter(str(path), num_threads=1, experimental_preserve_all_tensors=True)
+    network.allocate_tensors()
+    expected = network.get_input_details()[0]
+    (details,) = (each for each in network.get_tensor_details() if each["index"] == tensor)
+
+    def features(image: Image.Image) -> NDArray[np.float64]:
+        pixels = np.asarray(image.resize(expected["shape"][1:3], Image.Resampling.BILINEAR))[None]
+        is_float = expected["dtype"] == np.float32
+        network.set_tensor(expected["index"], pixels.astype(np.float32) / 127.5 - 1 if is_float else pixels)
+        network.invoke()
+        scale, zero_point = details["quantization"]
+        values = network.get_tensor(tensor).astype(float)
+        values = (values - zero_point) * scale if scale else values
+        vector = values.reshape(-1, values.shape[-1]).mean(0)
+        return vector / np.linalg.norm(vector)  # type: ignore[no-any-return]
+
+    return features
+
+
+@pytest.mark.parametrize(
+    ("function", "file", "tensor", "size"),
+    [
+        ("mobilenet_v1_025_128", "mobilenet_v1_0.25_128_quant.tflite", 84, 128),
+        ("open_images", "ssd_mobilenetv2_oidv4_fp16.tflite", 213, 300),
+    ],
+)
+def test_a_network_of_litert_embeds_as_a_plain_script_does(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, function: str, file: str, tensor: int, size: int
+) -> None:
+    pytest.importorskip("ai_edge_litert")
+    monkeypatch.setenv("LITERT_MODELS", str(shared / "models"))
+    photographs = [Image.fromarray(load_sample_image(name)) for name in ("china.jpg", "flower.jpg")]
+    model = load_model(f"python:{BENCHMARKS}/litert_networks.py:{function}", size=size, fit="squash")
+    plain = plain_features(shared / "models" / file, tensor)
+    expected = np.stack([plain(photograph) for photograph in photographs])
+    np.testing.assert_allclose(model.embed(photographs), expected, atol=1e-5)
 
 
 @pytest.mark.slow

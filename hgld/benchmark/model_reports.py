@@ -46,7 +46,7 @@ class ModelFacts:
         model: What was loaded.
         seen: Whether it was trained on images of the evaluated classes.
         dim: Number of dimensions of the embeddings.
-        parameters: Number of parameters; None for embeddings from a file and networks of other runtimes.
+        parameters: Number of parameters; None for embeddings from a file and functions.
         images: How images become inputs; None for embeddings from a file.
         images_per_s: Images embedded per second; None if they were not embedded here.
         skipped: Number of images that could not be read.

@@ -281,11 +281,11 @@ def embed_images(
         out: Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is a
             part, which other commands read as they are.
         model: Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub;
-            untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or of another runtime: onnx:FILE,
-            litert:FILE or litert:FILE#TENSOR, python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
+            untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or a
+            function, python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
         root: Folder that the paths in IMAGES are relative to. Default: the folder of IMAGES.
         mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
-            of the model; for ONNX ImageNet's, for LiteRT 0.5.
+            of the model.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
         part: Embed one of several parts, such as 3/16; --merge joins them. Default: all images.
         merge: Join the embeddings of all parts, with the options they had otherwise.

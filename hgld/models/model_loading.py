@@ -45,7 +45,7 @@ from hgld.models.backbones import (
     valid_image_settings,
 )
 from hgld.models.embedding_model import build_model
-from hgld.models.external_networks import is_external, load_external
+from hgld.models.function_networks import is_function, load_function
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.lora import merge_lora
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings, ModelSource
@@ -234,10 +234,8 @@ def load_model(
             repository of the Hugging Face hub that ``hgld push-model``, timm or open_clip wrote; the name of a preset
             or a timm model, or ``timm:NAME`` where both have that name; or ``open_clip:NAME``, where
             ``open_clip:NAME/TAG`` also names the weights. A folder that has the name of a model is meant by
-            ``./name``. Networks of other runtimes are ``onnx:FILE``; ``litert:FILE``; and ``python:MODULE:FUNCTION``
-            or ``python:FILE.py:FUNCTION``, a function from images, float32, shape (B, 3, h, w), values from 0 to 1,
-            to embeddings, shape (B, d). Features of a file are its output, or an output or inner tensor that
-            ``onnx:FILE#NAME``, ``litert:FILE#NAME`` or ``litert:FILE#INDEX`` names, averaged over positions.
+            ``./name``. Networks of other runtimes are ``python:MODULE:FUNCTION`` or ``python:FILE.py:FUNCTION``, a
+            function from images, float32, shape (B, 3, h, w), values from 0 to 1, to embeddings, shape (B, d).
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
         size: Input size in pixels. Default: that of the model; for a preset 224.
         resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
@@ -246,8 +244,7 @@ def load_model(
             square; or with a longer side of ``size`` at most, keeping the aspect ratio. Default: that of the model;
             for a preset crop.
         interpolation: Interpolation between pixels. Default: that of the model; for a preset bilinear.
-        mean: Mean of red, green and blue, subtracted from pixel values of 0 to 1. Default: that of the model; for
-            ONNX ImageNet's, for LiteRT 0.5, unless it takes pixel values as integers.
+        mean: Mean of red, green and blue, subtracted from pixel values of 0 to 1. Default: that of the model.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: as for ``mean``.
 
     Returns:
@@ -271,8 +268,8 @@ def load_model(
         return replace(untrained, source=ModelSource(str(model), pretrained))
     if pretrained is not None:
         raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
-    if is_external(model):
-        return load_external(str(model), changes)
+    if is_function(model):
+        return load_function(str(model), changes)
     checkpoint = find_checkpoint(model)
     trained = _load_trained(checkpoint) if checkpoint else _load_published(model)
     on_hub = str(model).startswith(HUB_PREFIX)
@@ -289,7 +286,7 @@ def is_published(model: str | Path) -> bool:
 def find_checkpoint(model: str | Path) -> Path | None:
     """Return the checkpoint that :func:`load_model` reads; None for models that it finds elsewhere."""
     path = Path(model)
-    if _is_name(model) or is_published(model) or is_external(model):
+    if _is_name(model) or is_published(model) or is_function(model):
         return None
     if not path.is_dir():
         return path
@@ -357,7 +354,7 @@ def load_untrained_model(
 
 def _is_name(model: str | Path) -> bool:
     """Return whether a model is given by a name, also a misspelt one, rather than by a path or a repository."""
-    if isinstance(model, Path) or model.startswith(HUB_PREFIX) or is_external(model):
+    if isinstance(model, Path) or model.startswith(HUB_PREFIX) or is_function(model):
         return False
     if model in PRESETS or model.startswith((OPEN_CLIP, TIMM)) or is_model(model):
         return True

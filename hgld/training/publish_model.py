@@ -16,7 +16,7 @@ from hgld.evaluation.results import shown_value
 from hgld.io.files import exclusive_lock, folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
 from hgld.io.markdown import markdown_table
-from hgld.models.external_networks import is_external
+from hgld.models.function_networks import is_function
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_loading import (
     CARD,
@@ -269,7 +269,7 @@ def push_model(
         raise ConfigurationError("expected `repository`, `out` or both; found neither")
     if is_published(model):
         raise ConfigurationError(f"{model}: is published already; copy its files as they are, with hf upload")
-    if is_external(model):
+    if is_function(model):
         raise ConfigurationError(f"{model}: runs outside hgld, which cannot publish it; publish its file as it is")
     if repository is not None:
         require_replaceable_repository(
