@@ -446,7 +446,7 @@ def release(
     release wrote everything in it.
 
     --init asks for the facts, or reads an answer per line where no one types; what is then left, the suggestions
-    answer. The datasheet's further questions are in the file that it writes.
+    answer, and the documents say so. The datasheet's further questions are in the file that it writes.
 
     Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
 
@@ -459,11 +459,11 @@ def release(
         with_scraped: Publish the tables of scraped values and of removed rows, too.
     """
     from hgld.io.settings import read_settings
-    from hgld.release.facts import ReleaseSettings, suggested, write_questions
+    from hgld.release.facts import ReleaseSettings, unanswered, write_questions
 
     facts = facts or hierarchy.with_name("release.yaml")
     if init:
-        write_questions(hierarchy, facts, suggested if yes else ask)
+        write_questions(hierarchy, facts, unanswered if yes else ask)
         typer.echo(facts)
         return
     if out is None:
@@ -492,12 +492,18 @@ def push_dataset(*, push: partial[PushDatasetSummary | None]) -> None:
     typer.echo(f"{summary.name}, {counts}, tagged {summary.tag}\n{summary.url}")
 
 
-def ask(question: str, suggestion: str) -> str:
-    """Ask on the terminal, or take the next line of what is piped; without one, return the suggestion."""
+def ask(question: str, suggestion: str) -> str | None:
+    """Ask on the terminal, or take the next line of what is piped; return None if there is no line.
+
+    An empty answer takes the suggestion.
+    """
     if sys.stdin.isatty():
         answer: str = typer.prompt(question, default=suggestion, show_default=bool(suggestion), err=True)
         return answer
-    return sys.stdin.readline().strip() or suggestion
+    line = sys.stdin.readline()
+    if not line:
+        return None
+    return line.strip() or suggestion
 
 
 def format_release(summary: ReleaseSummary) -> str:

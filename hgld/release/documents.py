@@ -17,12 +17,13 @@ import pyarrow.compute as pc
 import yaml
 
 from hgld import tables
-from hgld.errors import InputError
+from hgld.errors import InputError, counted
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
 from hgld.io.columns import read_columns
 from hgld.io.files import sha256_of
+from hgld.io.licences import hub_fields, licence_url
 from hgld.io.markdown import in_words, markdown_table
 from hgld.release.facts import (
     CLASSES,
@@ -54,6 +55,8 @@ _MODELS = """
 In %, with 95 % intervals over classes; AP_l1 is that of the coarsest level. Compared by `hgld compare-models`.
 """
 _COMMONS = "commons.wikimedia.org"
+#: Placeholders that are empty unless there is something to say.
+_EMPTY = ("undecided", "undecided_limitation", "unconfirmed", "unconfirmed_limitation", "licence_unconfirmed")
 #: Statement on annotators where there were none.
 NOBODY = "No annotator has reviewed the labels."
 
@@ -80,8 +83,8 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
         "source": settings.source or "The source of the list is not stated.",
         "images": settings.images or "It is not stated where to get them.",
         "name_quoted": json.dumps(settings.name, ensure_ascii=False),
-        "hub_licence": settings.licence.lower(),
-        "licence_url": settings.licence_url,
+        "hub_licence": "\n".join(f"{name}: {value}" for name, value in hub_fields(settings.licence).items()),
+        "licence_url": licence_url(settings.licence),
         "date": facts.date,
         "examples": ", ".join(group.group for group in counts.groups[:_EXAMPLES]),
         "roots": " or ".join(roots if len(roots) <= _NAMED else [*roots[:_EXAMPLES], "..."]),
@@ -109,7 +112,7 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
         "annotations_creators": "\n".join(f"- {term}" for term in annotations_creators(facts.origins) or ["other"]),
         "annotators_named": _annotators_text(facts),
         "scraped": _scraped_text(facts) or "Not recorded.",
-        "cleaned": _cleaned_text(facts),
+        "cleaned": " ".join(filter(None, (_cleaned_text(facts), _left_out_text(facts)))),
         "decided": _decisions_text(facts.decisions),
         "steps": "\n".join(f"{number}. {step}" for number, step in enumerate(_steps(facts), 1)),
         "completed_limitation": _completed_text(facts, _COMPLETED_LIMITATION),
@@ -121,12 +124,13 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
 
 def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
     """Return the texts that depend on what there is to describe."""
-    words, url, origins = facts.words, facts.settings.url, _origins_table(facts)
+    settings, words, url, origins = facts.settings, facts.words, facts.settings.url, _origins_table(facts)
     decided = bool(facts.decisions)
     of_wikidata = not facts.is_neutral or facts.sources.scraped or CLASSES in facts.origins
     levels = in_words(f"`{name}`" for name in facts.tree.level_names[1:])
     without_page = facts.hierarchy["category"].null_count if "category" in facts.hierarchy.column_names else 0
     texts = {
+        **dict.fromkeys(_EMPTY, ""),
         "levels": f" The levels are {levels}." if facts.is_neutral else "",
         "level_list": levels,
         "missing": f"`page`, for {without_page:,} {words['entities']}" if without_page else "No values are missing",
@@ -146,7 +150,21 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
             f"{', every decision in `decisions.csv`' if decided else ''}."
         ),
     }
-    if not decided:
+    if undecided := _undecided_text(facts):
+        texts |= {
+            "undecided": f", also {undecided}",
+            "undecided_limitation": f"\n- Left out: {undecided}. The build excluded undecided labels.",
+        }
+    if settings.unconfirmed:
+        names = ", ".join(settings.unconfirmed)
+        sentence = f"hgld suggested these facts, and nobody has confirmed them: {names}."
+        texts |= {"unconfirmed": f"{sentence}\n\n", "unconfirmed_limitation": f"\n- {sentence}"}
+    if "licence" in settings.unconfirmed:
+        texts["licence_unconfirmed"] = ", which hgld suggested and nobody has confirmed"
+    if decided:
+        assigned = "Each remaining label was assigned to one of the groups of `taxonomy.csv` or dropped"
+        texts["labelling"] = f"{words['labelling']} {assigned}{_except_undecided(facts)}."
+    else:
         texts["labelling"] = "What the settings below say."
     if without_page == len(facts.hierarchy):
         texts |= {"links": "", "contents": f"the labels of {words['entities']}"}
@@ -254,11 +272,12 @@ def _steps(facts: ReleaseFacts) -> list[str]:
         steps.append(f"Clean. {words['An_entity']} has one relevant label. {cleaned}")
     if facts.decisions:
         decided = f"{_decisions_text(facts.decisions)} {_annotators_text(facts)}"
-        steps.append(f"Decide. Every label is assigned to a group, or dropped. {decided}")
+        steps.append(f"Decide. Every label is assigned to a group, or dropped{_except_undecided(facts)}. {decided}")
     elif CLASSES in facts.origins:
         steps.append("Decide. Groups and levels are the classes above each label on Wikidata; no annotator decided.")
     levels = facts.tree.level_names[1:] if facts.is_neutral else ("group", "root")
-    steps.append(f"Build. {', '.join((words['Entity'], 'label', *levels))}.")
+    built = f"Build. {', '.join((words['Entity'], 'label', *levels))}."
+    steps.append(" ".join(filter(None, (built, _left_out_text(facts)))))
     if completed := _completed_text(facts, _COMPLETED_STEP):
         steps.append(completed + ("" if facts.is_neutral else _COMPLETED_CSV))
     return steps
@@ -300,6 +319,52 @@ def _cleaned_text(facts: ReleaseFacts) -> str:
     reasons = sorted(Counter(removed["reason"].to_pylist()).items())
     counts = ", ".join(f"{count:,} {reason}" for reason, count in [("kept", len(kept)), *reasons])
     return f"Of {len(kept) + len(removed):,} {facts.words['entities']}: {counts}."
+
+
+def _left_out_text(facts: ReleaseFacts) -> str:
+    """Say how many entities the build left out, and why; empty if it left out none, or nothing is known."""
+    left_out, entities = facts.left_out, facts.words["entities"]
+    if left_out is None:
+        if not facts.may_lack_undecided:
+            return ""
+        return (
+            f"Left out are {entities} whose label is undecided; how many is not recorded, as the table of labels was "
+            "not beside the hierarchy."
+        )
+    reasons = []
+    if left_out.dropped:
+        reasons.append(f"{left_out.dropped:,} whose label was dropped")
+    if left_out.undecided:
+        labels = counted(left_out.undecided_labels, "label")
+        reasons.append(f"{left_out.undecided:,} whose label is undecided ({labels})")
+    if left_out.others:
+        why = "for other reasons" if facts.decisions else "whose label leads to no group"
+        reasons.append(f"{left_out.others:,} {why}")
+    if not reasons:
+        return ""
+    return (
+        f"{left_out.kept:,} of these {left_out.cleaned:,} {entities} have a group; left out are {in_words(reasons)}."
+    )
+
+
+def _undecided_text(facts: ReleaseFacts) -> str:
+    """Return what is left out because it is undecided, such as "3 paintings whose label ..."; empty if nothing is."""
+    if not facts.may_lack_undecided:
+        return ""
+    left_out, words = facts.left_out, facts.words
+    if left_out is None:
+        return f"{words['entities']} whose label is undecided"
+    number = f"{left_out.undecided:,} {words['entity'] if left_out.undecided == 1 else words['entities']}"
+    return f"{number} whose label is undecided ({counted(left_out.undecided_labels, 'label')})"
+
+
+def _except_undecided(facts: ReleaseFacts) -> str:
+    """Return the exception from statements on every label; empty if there is none."""
+    if not facts.may_lack_undecided:
+        return ""
+    if facts.left_out is None:
+        return ", except undecided labels"
+    return f", except {counted(facts.left_out.undecided_labels, 'undecided label')}"
 
 
 def _decisions_text(decisions: Sequence[Decision]) -> str:
@@ -410,7 +475,7 @@ def _croissant_metadata(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
         **({"url": settings.url} if settings.url else {}),
         "version": settings.version,
         "datePublished": facts.date,
-        "license": settings.licence_url,
+        "license": licence_url(settings.licence),
         "creator": [{"@type": "sc:Person", "name": creator} for creator in settings.creators],
         **({"keywords": list(settings.keywords)} if settings.keywords else {}),
         "citeAs": citation(settings),

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
@@ -31,15 +31,16 @@ from hgld.hierarchy.build_inputs import InputTables, find_annotations
 from hgld.hierarchy.tree import GROUP
 from hgld.io.columns import read_columns
 from hgld.io.files import atomic_write
+from hgld.io.licences import spdx_licence
 from hgld.io.markdown import in_words
 from hgld.io.settings import Settings, settings_help
 from hgld.resources import subset_file
 from hgld.tables import HIERARCHY, Provenance
 from hgld.tables.parquet import with_neutral_names
 from hgld.tables.schemas import meaning_of
-from hgld.taxonomy.decisions import Decision, read_named_decisions
+from hgld.taxonomy.decisions import Decision, DecisionIndex, landmark_key, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
-from hgld.taxonomy.label_identity import normalise_label
+from hgld.taxonomy.label_identity import label_id, normalise_label
 
 CROISSANT = "croissant.json"
 #: Files of a split for the training code of the paper.
@@ -76,6 +77,30 @@ ORIGINS = (
     Origin("photographs", "What the {entity}'s photographs resemble most; no label of it leads to a group.", MACHINE),
 )
 _SEVERAL, _ONE, _DRAFT, CLASSES, _PHOTOGRAPHS = ORIGINS
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Entities of the table ``clean`` that have no row in the hierarchy.
+
+    Args:
+        cleaned: Number of entities of the table, in the splits of the hierarchy.
+        dropped: Number of entities without a row whose label, or they themselves, were dropped.
+        undecided: Number of entities without a row whose label has no decision, or an unsure one.
+        undecided_labels: Number of the labels of these.
+        others: Number of entities without a row for another reason.
+    """
+
+    cleaned: int
+    dropped: int
+    undecided: int
+    undecided_labels: int
+    others: int
+
+    @property
+    def kept(self) -> int:
+        """Number of entities with a row."""
+        return self.cleaned - self.dropped - self.undecided - self.others
 
 
 @dataclass(frozen=True)
@@ -150,6 +175,47 @@ class ReleaseFacts:
         if not self.decisions:
             return {CLASSES: len(self.hierarchy)} if "levels_from" in self.provenance.parameters else {}
         return count_origins(self.hierarchy, self.decisions)
+
+    @cached_property
+    def left_out(self) -> LeftOut | None:
+        """What the build left out; None if the table ``clean`` was not found."""
+        if self.sources.clean is None:
+            return None
+        clean = tables.read_table(self.sources.clean, tables.CLEAN)
+        clean = clean.filter(pc.is_in(clean["split"], pc.unique(self.hierarchy["split"])))
+        keys = ("split", "landmark_id")
+        present = set(zip(*(self.hierarchy[name].to_pylist() for name in keys), strict=True))
+        decided = DecisionIndex(self.decisions)
+        counts: Counter[str] = Counter()
+        undecided_labels = set()
+        for split, landmark_id, label, item in zip(
+            *(clean[name].to_pylist() for name in (*keys, "supercategory", "class_item")), strict=True
+        ):
+            if (split, landmark_id) in present:
+                continue
+            label_key = label_id(label, item)
+            decision = decided.find(landmark_key(split, landmark_id), "") or decided.find(label_key, label)
+            reason = "others"
+            if self.decisions and (decision is None or decision.decision == "unsure"):
+                reason = "undecided"
+                undecided_labels.add(label_key)
+            elif decision is not None and decision.decision == "drop":
+                reason = "dropped"
+            counts[reason] += 1
+        return LeftOut(
+            cleaned=len(clean),
+            dropped=counts["dropped"],
+            undecided=counts["undecided"],
+            undecided_labels=len(undecided_labels),
+            others=counts["others"],
+        )
+
+    @property
+    def may_lack_undecided(self) -> bool:
+        """Whether the build left out entities whose labels are undecided, as far as that is known."""
+        if self.left_out is None:
+            return bool(self.provenance.parameters.get("allow_undecided"))
+        return self.left_out.undecided > 0
 
     @cached_property
     def splits(self) -> dict[str, str]:
@@ -298,6 +364,8 @@ class ReleaseSettings(Settings):
         maintenance: Who maintains it, how are they reached, and will there be further versions?
         citation: What should its users cite, besides the paper on the procedure? BibTeX.
         raw: Are all scraped values and the removed rows published, too? true or false.
+        unconfirmed: Which of these answers did hgld suggest, and nobody has confirmed them? A list of keys, which the
+            documents name; remove those that you have read.
     """
 
     name: Annotated[_Answer, _matching(".*", "one line")]
@@ -306,7 +374,7 @@ class ReleaseSettings(Settings):
     version: Annotated[str, _matching(r"\d+\.\d+\.\d+", "three numbers such as 1.0.0")] = "1.0.0"
     description: _Answer
     creators: Annotated[list[_Answer], Field(min_length=1)]
-    licence: Annotated[str, _matching(r"[\w.+-]+", "an identifier of SPDX such as CC-BY-4.0")]
+    licence: Annotated[str, AfterValidator(spdx_licence)]
     url: Annotated[str, _matching(r"https?://\S+", "an address that begins with https://")] | None = None
     date: datetime.date | None = None
     keywords: tuple[_Answer, ...] = ()
@@ -321,31 +389,38 @@ class ReleaseSettings(Settings):
     maintenance: _Answer | None = None
     citation: _Answer | None = None
     raw: bool = False
+    unconfirmed: tuple[_Answer, ...] = ()
 
     @model_validator(mode="before")
     @classmethod
     def _require_answers(cls, values: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in values.items() if value not in (None, "")}
 
-    @property
-    def licence_url(self) -> str:
-        """Address of the licence's text."""
-        return f"https://spdx.org/licenses/{self.licence}.html"
+    @field_validator("unconfirmed")
+    @classmethod
+    def _require_keys(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in names if name not in cls.model_fields]
+        if unknown:
+            raise ValueError(f'"{unknown[0]}" is no key of this file')
+        return names
 
 
-#: Asks a question of which the second argument is the answer if nothing else is said, and returns the answer.
-Ask = Callable[[str, str], str]
+#: Asks a question, with a suggested answer as the second argument; returns the answer, or None if nobody answers.
+Ask = Callable[[str, str], "str | None"]
+#: Facts that only a person can confirm, in contrast to words that are a matter of taste.
+_CLAIMS = ("description", "creators", "licence", "source", "ids", "images", "purpose", "uses", "citation")
 #: Questions that ``--init`` asks; those of the datasheet are in the file only.
 _ASKED = ("name", "entity", "entities", "version", "description", "creators", "licence", "ids", "images", "url")
 
 
-def suggested(_: str, suggestion: str) -> str:
-    """Answer any question as suggested."""
-    return suggestion
+def unanswered(_question: str, _suggestion: str) -> None:
+    """Answer no question, so that what is suggested counts."""
 
 
-def write_questions(hierarchy: Path, path: Path, ask: Ask = suggested) -> None:
+def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
     """Write the questions of ``release.yaml``, with answers that follow from a hierarchy or are given.
+
+    Suggested facts that nobody has confirmed are listed as such.
 
     Raises:
         InputError: The file exists, or the hierarchy cannot be read.
@@ -353,12 +428,19 @@ def write_questions(hierarchy: Path, path: Path, ask: Ask = suggested) -> None:
     if path.exists():
         raise InputError(f"{path} exists; edit it, or move it away to begin anew")
     answers, questions = _known_answers(hierarchy), settings_help(ReleaseSettings)
+    confirmed = set()
     for name in _ASKED:
         known = answers.get(name) or ""
         if name == "entities":
             known = "entities" if answers["entity"] == "entity" else f"{answers['entity']}s"
-        answer = ask(questions[name], ", ".join(known) if isinstance(known, list) else known)
+        suggestion = ", ".join(known) if isinstance(known, list) else known
+        answer = ask(questions[name], suggestion)
+        if answer is None:
+            answer = suggestion
+        else:
+            confirmed.add(name)
         answers[name] = [each.strip() for each in answer.split(",")] if name == "creators" else answer
+    answers["unconfirmed"] = [name for name in _CLAIMS if answers.get(name) and name not in confirmed]
     lines = ["# Facts of the release. Answer what you can, texts indented below their key; then run hgld release."]
     for name, question in questions.items():
         comment = textwrap.wrap(question, _WIDTH, break_on_hyphens=False)

@@ -7,6 +7,7 @@ depends on when, where or by whom it was written.
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +21,13 @@ from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_inpu
 from hgld.hierarchy.files import write_official
 from hgld.io.files import exclusive_lock, folder_draft, replace_folder, sha256_of
 from hgld.io.hub import hub_snapshot, repository_tags, require_replaceable_repository, upload_folder
+from hgld.io.markdown import in_words
 from hgld.release.documents import files_in, write_croissant, write_documents
 from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts, ReleaseSettings
 from hgld.taxonomy.decisions import corrected_decisions, read_corrections, read_named_decisions
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
+
+log = logging.getLogger(__name__)
 
 CHECKSUMS = "checksums.sha256"
 #: Columns of the table ``hierarchy``, and their names in the files for the SupRank code.
@@ -94,6 +98,8 @@ def write_release(
     raw = _raw_files(hierarchy, sources) if settings.raw else {}
     facts = ReleaseFacts(settings, rows, decided, provenance, sources)
     copies = {f"{role}.csv": path for role, path in annotations.items()} | raw
+    if settings.unconfirmed:
+        log.warning("%s: the documents say that nobody has confirmed %s", out, in_words(settings.unconfirmed))
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:
         _require_replaceable(out, discard_edits=force)

@@ -15,6 +15,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.results import shown_value
 from hgld.io.files import exclusive_lock, folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
+from hgld.io.licences import model_fields
 from hgld.io.markdown import markdown_table
 from hgld.models.function_networks import is_function
 from hgld.models.image_embedder import ImageEmbedder
@@ -61,7 +62,8 @@ class PushConfig:
     """Description of a published model.
 
     Args:
-        license: Licence of the weights, by its identifier on the hub, such as apache-2.0. Default: not stated.
+        license: Licence of the weights, by its identifier on the hub or of SPDX, such as apache-2.0. Default: not
+            stated.
         datasets: Name of a data set on the hub that the model was trained on; may be repeated.
         evaluations: Output of hgld evaluate --json for the model card, in a file named like the data; may be
             repeated.
@@ -75,6 +77,13 @@ class PushConfig:
     evaluations: Sequence[Path] = ()
     private: bool = False
     force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.license is not None:
+            try:
+                model_fields(self.license)
+            except ValueError as error:
+                raise ConfigurationError(f"`license`: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -136,8 +145,11 @@ def _metadata(facts: CardFacts) -> str:
         for name, mean in evaluation.means.items()
         if math.isfinite(mean)
     ]
+    licence = {} if facts.config.license is None else model_fields(facts.config.license)
     data = ModelCardData(
-        license=facts.config.license,
+        license=licence.get("license"),
+        license_name=licence.get("license_name"),
+        license_link=licence.get("license_link"),
         library_name="hgld",
         pipeline_tag=_TASK,
         tags=list(_TAGS),

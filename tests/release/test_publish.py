@@ -34,7 +34,16 @@ from tests.assertions import not_none
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.evaluation.sample_results import result
-from tests.hierarchy.conftest import BRIDGE, CHURCH, LAKE, MOUNTAIN, scraped_file, write_annotations
+from tests.hierarchy.conftest import (
+    BRIDGE,
+    CHURCH,
+    LAKE,
+    MOUNTAIN,
+    VOLCANO,
+    WIDE,
+    scraped_file,
+    write_annotations,
+)
 from tests.release.conftest import CROISSANT_WARNINGS, FACTS, load_with_datasets
 
 pytestmark = CROISSANT_WARNINGS
@@ -233,7 +242,17 @@ def test_decisions_and_taxonomy_are_those_of_the_build(built: Path, released: Pa
     [
         ("name", '"a\\nb"', "expected one line"),
         ("version", "1.0.0.0", "three numbers such as 1.0.0"),
-        ("licence", "CC BY 4.0", "an identifier of SPDX"),
+        (
+            "licence",
+            "CC BY 4.0",
+            'an identifier of SPDX such as CC-BY-4.0, found "CC BY 4.0"; did you mean CC-BY-4.0',
+        ),
+        ("licence", "CC-BY", "did you mean CC-BY-4.0"),
+        ("licence", "CC0", "did you mean CC0-1.0"),
+        ("licence", "odbl", "did you mean ODbL-1.0"),
+        ("licence", "gpl-3.0", "did you mean GPL-3.0-only or GPL-3.0-or-later"),
+        ("licence", "MIT OR Apache-2.0", "an identifier of SPDX"),
+        ("licence", "LicenseRef-Mine", "an identifier of SPDX"),
         ("url", "example.org", "https://"),
         ("date", "2026-3-1", "date"),
         ("date", "2026-02-30", "day is out of range"),
@@ -357,6 +376,31 @@ def test_card_says_how_models_do(built: Path, released: Path, tmp_path: Path) ->
         release(built, released, models=path)
 
 
+@pytest.mark.parametrize(
+    ("licence", "header"),
+    [
+        ("CC-BY-4.0", ["cc-by-4.0"]),
+        ("ODbL-1.0", ["odbl"]),
+        ("ODC-By-1.0", ["odc-by"]),
+        ("PDDL-1.0", ["pddl"]),
+        ("GPL-3.0-only", ["gpl-3.0"]),
+        ("LGPL-3.0-or-later", ["lgpl-3.0"]),
+        ("GFDL-1.3-no-invariants-or-later", ["gfdl"]),
+        ("C-UDA-1.0", ["c-uda"]),
+        ("etalab-2.0", ["etalab-2.0"]),
+        ("CC-BY-1.0", ["other", "cc-by-1.0", "https://spdx.org/licenses/CC-BY-1.0.html"]),
+    ],
+)
+def test_card_names_the_licence_as_the_hub_does(built: Path, tmp_path: Path, licence: str, header: list[str]) -> None:
+    release(built, tmp_path / "release", with_facts(licence=licence.swapcase()))
+    card = (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+    fields = yaml.safe_load(card.split("---\n")[1])
+    assert [fields[name] for name in ("license", "license_name", "license_link") if name in fields] == header
+    assert f"\n{licence}, see `LICENSE`" in card
+    described = json.loads((tmp_path / "release" / "croissant.json").read_text(encoding="utf-8"))
+    assert described["license"] == f"https://spdx.org/licenses/{licence}.html"
+
+
 def test_name_is_escaped_in_every_document(built: Path, tmp_path: Path) -> None:
     name = 'A "quoted": name, $version'
     release(built, tmp_path / "release", with_facts(name=name))
@@ -399,6 +443,7 @@ def test_questions_are_answered_from_tables_only(built: Path) -> None:
     suggested |= {"description": "7 labelled entries of a list, each with its group and root."}
     suggested |= {"ids": "The id of the list, a whole number."}
     known = {"version": "1.0.0", "creators": ["ada", "ben"], "keywords": [], "raw": False}
+    known |= {"unconfirmed": ["description", "creators", "licence", "ids"]}
     assert {key: value for key, value in answers.items() if value not in (None, "")} == known | suggested
 
     # Landmarks of GLDv2, whose ids and categories are known; with another category, the ids are not GLDv2's.
@@ -444,6 +489,95 @@ def test_release_says_of_its_sources_what_its_tables_and_facts_say(
     built.with_name("scraped_train.parquet").unlink()
     release(built, tmp_path / "release")
     assert "so their source is not recorded" in (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+
+
+def build_with_undecided(folder: Path, *, multi: bool = False) -> Path:
+    """Build from landmarks of which one is dropped and three are undecided; an annotator is unsure of two."""
+    scraped = scraped_file(
+        folder, [[LAKE], [MOUNTAIN], [VOLCANO], [VOLCANO], [WIDE], [("Q99", "odd thing")], [LAKE, BRIDGE]]
+    )
+    clean_file([scraped], folder / "clean.parquet", CleanConfig(), irrelevant=folder / "irrelevant.csv", force=True)
+    build(folder, BuildConfig(allow_undecided=True, multi=multi))
+    return folder / "hierarchy.parquet"
+
+
+def in_one_line(path: Path) -> str:
+    return " ".join(path.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("multi", [False, True])
+def test_documents_count_what_is_left_out(folder: Path, tmp_path: Path, multi: bool) -> None:
+    release(build_with_undecided(folder, multi=multi), tmp_path / "release")
+    card, datasheet = (in_one_line(tmp_path / "release" / name) for name in ("README.md", "datasheet.md"))
+    for text in (card, datasheet):
+        assert "Of 7 landmarks: 6 kept, 1 multiple." in text
+        assert (
+            "2 of these 6 landmarks have a group; left out are 1 whose label was dropped and 3 whose label is "
+            "undecided (2 labels)." in text
+        )
+    assert "Every label is assigned to a group, or dropped, except 2 undecided labels." in card
+    assert "Left out: 3 landmarks whose label is undecided (2 labels). The build excluded undecided labels." in card
+    assert "labelled are excluded, also 3 landmarks whose label is undecided (2 labels)." in datasheet
+    assert "groups of `taxonomy.csv` or dropped, except 2 undecided labels." in datasheet
+
+
+def test_documents_say_if_what_is_left_out_is_not_known(folder: Path, tmp_path: Path) -> None:
+    built = build_with_undecided(folder)
+    built.with_name("clean.parquet").unlink()
+    release(built, tmp_path / "release")
+    card, datasheet = (in_one_line(tmp_path / "release" / name) for name in ("README.md", "datasheet.md"))
+    for text in (card, datasheet):
+        assert "Left out are landmarks whose label is undecided; how many is not recorded" in text
+    assert "Every label is assigned to a group, or dropped, except undecided labels." in card
+    assert "or dropped, except undecided labels." in datasheet
+
+
+def test_documents_of_a_complete_build_say_nothing_of_undecided_labels(released: Path) -> None:
+    card, datasheet = (in_one_line(released / name) for name in ("README.md", "datasheet.md"))
+    assert "undecided" not in card.replace('"allow_undecided": false', "")
+    assert "undecided" not in datasheet.replace('"allow_undecided": false', "")
+    assert "Every label is assigned to a group, or dropped." in card
+    assert "Each remaining label was assigned to one of the groups of `taxonomy.csv` or dropped." in datasheet
+
+
+def test_suggestions_that_nobody_confirmed_are_published_as_such(
+    built: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    facts = built.with_name("release.yaml")
+    run_hgld("release", built, "--init", "--yes")
+    assert yaml.safe_load(facts.read_text())["unconfirmed"] == ["description", "creators", "licence", "ids"]
+    run_hgld("release", built, "-o", tmp_path / "out")
+    assert "the documents say that nobody has confirmed description, creators, licence and ids" in caplog.text
+    for name in ("README.md", "datasheet.md"):
+        text = in_one_line(tmp_path / "out" / name)
+        assert (
+            "hgld suggested these facts, and nobody has confirmed them: description, creators, licence, ids." in text
+        )
+        assert text.count("which hgld suggested and nobody has confirmed") == 1, "at the licence"
+    assert "which hgld suggested and nobody has confirmed" in in_one_line(tmp_path / "out" / "LICENSE")
+    assert "Who funded it?** Not stated." in in_one_line(tmp_path / "out" / "datasheet.md")
+
+    text = facts.read_text()
+    facts.write_text(re.sub("unconfirmed:\\n(- .*\\n)*", "unconfirmed: [ids]\n", text))
+    run_hgld("release", built, "-o", tmp_path / "out")
+    assert "nobody has confirmed them: ids." in in_one_line(tmp_path / "out" / "README.md")
+    assert "nobody has confirmed" not in (tmp_path / "out" / "LICENSE").read_text()
+    facts.write_text(re.sub("unconfirmed:.*\\n", "", facts.read_text()))
+    caplog.clear()
+    run_hgld("release", built, "-o", tmp_path / "out")
+    assert "confirmed" not in caplog.text
+    for name, content in contents(tmp_path / "out").items():
+        assert b"confirmed" not in content, name
+    facts.write_text(facts.read_text() + "\nunconfirmed: [license]\n")
+    assert "license" in run_hgld("release", built, "-o", tmp_path / "out", code=1).output
+
+
+def test_answers_confirm_suggestions(built: Path) -> None:
+    """An empty line takes a suggestion that somebody has read; what is not asked for, nobody has read."""
+    run_hgld("release", built, "--init", input="Mine\n\n\n\n\n\n\n")
+    answers = yaml.safe_load(built.with_name("release.yaml").read_text())
+    assert (answers["name"], answers["licence"]) == ("Mine", "CC-BY-4.0")
+    assert answers["unconfirmed"] == ["ids"]
 
 
 def test_raw_values_and_removed_landmarks_are_released_if_wanted(built: Path, tmp_path: Path) -> None:

@@ -308,6 +308,13 @@ def test_other_files_than_evaluations_are_refused(tmp_path: Path, content: str |
         read_evaluations(tmp_path / "e.json")
 
 
+def test_licences_are_named_as_on_the_hub(run: Path, tmp_path: Path) -> None:
+    push_model(run, out=tmp_path / "model", config=PushConfig(license="AGPL-3.0-only"))
+    assert card_metadata((tmp_path / "model" / "README.md").read_text())["license"] == "agpl-3.0"
+    with pytest.raises(ConfigurationError, match='`license`: expected .*, found "CC-BY"; did you mean CC-BY-4.0'):
+        PushConfig(license="CC-BY")
+
+
 def test_folders_of_others_are_not_replaced(run: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("precious")
