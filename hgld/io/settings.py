@@ -28,6 +28,8 @@ from hgld.resources import preset_folder, rejection_folder
 
 #: The key that names the file which a file extends.
 BASE = "base"
+#: Most values of a file of settings, each as often as aliases repeat it.
+_MAX_VALUES = 100_000
 #: Number of characters of a value that error messages show.
 _MAX_QUOTED = 100
 #: The file of trainings that are named without it.
@@ -211,7 +213,12 @@ def _read_yaml(path: Path, extending: tuple[Path, ...]) -> dict[str, Any]:
     except FileNotFoundError:
         named = f', which {extending[-1]} names as its "{BASE}"' if extending else ""
         raise InputError(f"{path}: no such file{named}") from None
-    except (OSError, ValueError, yaml.YAMLError) as error:  # a ValueError: another encoding, or no day
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        yaml.YAMLError,
+    ) as error:  # a ValueError: another encoding, or no day
         raise InputError(f"{path}: cannot be read as YAML: {error}") from error
     return _require_mapping(values, path)
 
@@ -219,7 +226,41 @@ def _read_yaml(path: Path, extending: tuple[Path, ...]) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
     """Parse a file once for all of its rows, which are read one by one."""
-    return yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+    return _load(text)
+
+
+def _load(text: str) -> Any:
+    """Return the value of a YAML text.
+
+    Raises:
+        yaml.YAMLError: The text is not YAML.
+        ValueError: A value refers to itself, or aliases repeat values too often.
+    """
+    value = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
+    if _count_values(value, {}) > _MAX_VALUES:
+        raise ValueError(f"its aliases (*name) repeat values until there are more than {_MAX_VALUES:,}")
+    return value
+
+
+def _count_values(value: Any, counts: dict[int, int]) -> int:
+    """Return the number of values in a value and below it, each as often as aliases repeat it.
+
+    Args:
+        value: A mapping, a list or a single value.
+        counts: Numbers of the values counted before by ``id``; 0 for one that is being counted.
+    """
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) in counts:
+        if not counts[id(value)]:
+            raise ValueError("a value refers to itself by its alias (*name)")
+        return counts[id(value)]
+    counts[id(value)] = 0
+    count = 1
+    for part in value.values() if isinstance(value, dict) else value:
+        count += _count_values(part, counts)
+    counts[id(value)] = count
+    return count
 
 
 def _require_mapping(values: Any, path: Path) -> dict[str, Any]:
@@ -233,8 +274,8 @@ def _parse_override(text: str) -> _Layer:
     if not equals or not all(keys.split(".")):
         raise ConfigurationError(f"{_OVERRIDES} {text}: expected KEY=VALUE, such as loss.lambda=0.3")
     try:
-        values = yaml.load(value, _Loader)  # noqa: S506 - it is a safe loader
-    except yaml.YAMLError as error:
+        values = _load(value)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
         raise ConfigurationError(f"{_OVERRIDES} {text}: the value is not YAML: {error}") from error
     for key in reversed(keys.split(".")):
         values = {key: values}
@@ -300,15 +341,18 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], layer: _Layer, path: P
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
-    similar = similar_names(name, known)
+    similar = similar_names(name[:_MAX_QUOTED], known)
     return f"; did you mean {similar[0]}?" if similar else f"; expected one of {', '.join(dict.fromkeys(known))}"
 
 
 def _quoted(value: Any) -> str:
-    if isinstance(value, str):
-        text = " ".join(value.split())
-        return f'"{text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"}"'
-    return "nothing" if value is None else repr(value)
+    """Return a value for a message, shortened if it is long."""
+    if value is None:
+        return "nothing"
+    text = " ".join(value.split()) if isinstance(value, str) else repr(value)
+    if len(text) > _MAX_QUOTED:
+        text = f"{text[:_MAX_QUOTED]}…"
+    return f'"{text}"' if isinstance(value, str) else text
 
 
 def _keys_of(model: type[BaseModel]) -> list[str]:

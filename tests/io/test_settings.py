@@ -85,6 +85,57 @@ def test_invalid_files_are_refused(tmp_path: Path, text: str, message: str) -> N
         read(write(tmp_path / "top.yaml", text))
 
 
+def bomb(levels: int, begin: str = "[", end: str = "]", separator: str = ", ") -> str:
+    """Return YAML in which each level repeats the one below nine times."""
+    lines = [f"a0: &a0 {begin}{'x: 1' if begin == '{' else 'x'}{end}"]
+    for level in range(1, levels):
+        parts = [f"k{n}: *a{level - 1}" if begin == "{" else f"*a{level - 1}" for n in range(9)]
+        lines.append(f"a{level}: &a{level} {begin}{separator.join(parts)}{end}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb(12),
+        bomb(12, "{", "}"),
+        "\n".join(f"- {line.partition(': ')[2]}" for line in bomb(12).splitlines()),
+    ],
+)
+def test_aliases_that_repeat_values_too_often_are_refused(base: Path, tmp_path: Path, text: str) -> None:
+    path = write(tmp_path / "bomb.yaml", text)
+    with pytest.raises(
+        InputError, match=r"aliases \(\*name\) repeat values until there are more than 100,000"
+    ) as caught:
+        read(path)
+    assert len(str(caught.value)) < 500
+    value = ", ".join(line.partition(": ")[2] for line in bomb(8).splitlines())
+    assert "repeat values until" in problems(base, f"seed=[{value}]")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("&a [*a]", "refers to itself by its alias"),
+        ("seed: &a {b: *a}", "refers to itself by its alias"),
+        (
+            f"[{', '.join(['word'] * 10_000)}]",
+            r"expected settings such as 'batch_size: 256', found \['word', .{,100}…$",
+        ),
+        ("[" * 50_000, "cannot be read as YAML"),
+    ],
+)
+def test_odd_files_have_short_messages(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        read(write(tmp_path / "odd.yaml", text))
+    assert len(str(caught.value)) < 500
+
+
+def test_aliases_may_repeat_values(base: Path) -> None:
+    anchored = BASE.replace("{lr: 1e-5}", "&rate {lr: 1e-5}").replace("{lr: 2e-5}", "*rate")
+    assert read(write(base, anchored)).optimiser.head.lr == 1e-5
+
+
 def test_error_lists_all_problems_with_file_key_and_suggestion(base: Path, tmp_path: Path) -> None:
     top = write(
         tmp_path / "top.yaml",
