@@ -33,7 +33,6 @@ from hgld import tables
 from hgld.arrays import Integers
 from hgld.audit.duplicates import centred, mean_direction
 from hgld.audit.parts import itself, nearest_images
-from hgld.compute.resampling import Interval, percentile_interval
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, require
 from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
@@ -45,7 +44,7 @@ from hgld.taxonomy.decisions import landmark_key
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id
 
-#: Smallest share of random labels below a margin that the estimated rate of errors may rest on.
+#: Smallest share of random labels below a margin that the largest rate of errors may rest on.
 MIN_RANDOM = 0.3
 
 #: Number of random labels that are tried.
@@ -108,28 +107,35 @@ class LevelErrors:
         """Number of labels with a smaller share of the votes than another label."""
         return int((self.margins < 0).sum())
 
-    def error_rate(self, *, n_resamples: int = 200, seed: int = 0) -> tuple[float, Interval]:
-        """Estimate the share of wrong labels, with its 95 % bootstrap interval; NaN if all labels are the same.
+    def highest_error_rate(self, *, confidence: float = 0.95, n_resamples: int = 200, seed: int = 0) -> float:
+        """Return an upper bound of the share of wrong labels; NaN at coarser levels, and if all labels are the same.
 
-        Margins are a mixture of those of right labels, which nobody knows, and of wrong ones, taken to be those of
-        random labels. So the share of wrong labels is at most the share of all labels up to any margin, divided by
-        that of random ones; the estimate is the smallest ratio (G. Blanchard, G. Lee, C. Scott, *Semi-Supervised
-        Novelty Detection*, JMLR 2010) where the divisor is at least :data:`MIN_RANDOM`. It is too high if right
-        labels look as wrong as random ones, and too low if wrong labels are more plausible than random ones.
+        Margins are a mixture of the margins of right labels, which nobody knows, and of wrong labels, taken to be as
+        low as the margins of random labels. The share of wrong labels is therefore at most the share of all labels
+        up to any margin, divided by the share of random labels up to it (G. Blanchard, G. Lee, C. Scott,
+        *Semi-Supervised Novelty Detection*, JMLR 2010); the smallest of these ratios counts, where the divisor is at
+        least :data:`MIN_RANDOM`. It varies with the images: a quantile over resamples of whole classes is returned.
+        At coarser levels right labels often look as wrong as random labels, and the bound says nothing.
+
+        Args:
+            confidence: Probability with which the share of wrong labels is at most the returned one, between 0 and 1,
+                if wrong labels look as wrong as random labels.
+            n_resamples: Number of times that the finest classes are drawn with replacement.
         """
-        if not len(self.random_margins):
-            return float("nan"), (float("nan"), float("nan"))
+        if self.level > 0 or not len(self.random_margins):
+            return nan
         random = np.searchsorted(self.random_margins, self.margins, side="right") / len(self.random_margins)
         # Equal margins are next to each other: the last of them has the count of all.
         usable = (random >= MIN_RANDOM) & np.append(np.diff(self.margins) > 0, True)
-        rng, n = np.random.default_rng(seed), len(self.rows)
-
-        def rate(weights: Integers) -> float:
-            ratios = weights.cumsum()[usable] / n / random[usable]
-            return float(ratios.min(initial=1.0))
-
-        rates = [rate(np.bincount(rng.integers(n, size=n), minlength=n)) for _ in range(n_resamples)]
-        return rate(np.ones(n, np.int64)), percentile_interval(np.array(rates), 0.95)
+        classes, numbers = np.unique(self.labels, return_inverse=True)
+        rng = np.random.default_rng(seed)
+        rates = []
+        for _ in range(n_resamples):
+            drawn = np.bincount(rng.integers(len(classes), size=len(classes)), minlength=len(classes))
+            weights = drawn[numbers]
+            ratios = weights.cumsum()[usable] / weights.sum() / random[usable]
+            rates.append(float(ratios.min(initial=1.0)))
+        return float(np.quantile(rates, confidence))
 
 
 def find_label_errors(

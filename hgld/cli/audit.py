@@ -272,10 +272,11 @@ def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str
     texts = []
     for errors in found:
         judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
-        rate, (low, high) = errors.error_rate()
-        estimate = f"; estimate of wrong labels {100 * rate:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
-        contradicted = f"{level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted"
-        texts.append(contradicted if isnan(rate) else contradicted + estimate)
+        text = f"{level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted"
+        largest = errors.highest_error_rate()
+        if not isnan(largest):
+            text += f"; at most {100 * largest:.1f} % of the labels are wrong (95 % confidence)"
+        texts.append(text)
     return lines(*texts)
 
 
