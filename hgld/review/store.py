@@ -2,7 +2,7 @@
 
 Each step is one transaction with ``synchronous=EXTRA``: once :meth:`EventStore.append` returns, the step is on disk.
 It is in the file itself; with a write-ahead log, the last steps would be in a second file, and a store in a read-only
-folder could not be read. While a step is written, the file is not whole without its journal; :func:`copy_store` makes
+folder could not be read. If another program has switched on such a log, it is switched off again. While a step is written, the file is not whole without its journal; :func:`copy_store` makes
 whole copies at any time. A lock file beside the store keeps a second process from writing to it; reading is always
 possible.
 """
@@ -13,7 +13,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,8 @@ from hgld.version import __version__
 
 #: "hgld" as a number, which tells the file from other SQLite files.
 _APPLICATION_ID = int.from_bytes(b"hgld", "big")
+#: First bytes of an SQLite file, and where its application id is.
+_SQLITE, _ID_BYTES = b"SQLite format 3\0", slice(68, 72)
 _LAYOUT = 3
 _TABLES = (
     "CREATE TABLE about (annotator TEXT NOT NULL)",
@@ -39,6 +41,8 @@ _TABLES = (
     f"PRAGMA user_version = {_LAYOUT}",
 )
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+#: Endings of the files that SQLite keeps beside a store while it writes, and that a killed process leaves.
+_LEFT_BESIDE = ("-journal", "-wal", "-shm")
 #: How long SQLite waits for the disk: EXTRA, until changes of the file and of its folder would survive a power cut.
 _SYNCHRONOUS = "EXTRA"
 _GROUP = {"name": str, "root": str, "guideline": str}
@@ -198,6 +202,8 @@ class EventStore:
                 yield
         except sqlite3.Error as error:
             raise _write_failure(self.path, error) from error
+        with suppress(BusyError):  # what is written is safe; the next time it may succeed
+            _use_rollback_journal(self._connection, self.path)
 
 
 @contextmanager
@@ -208,6 +214,11 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
         ConfigurationError: The store belongs to another annotator, or a file cannot be written at ``path``.
     """
     with _locked(path):
+        if path.exists() and path.stat().st_nlink > 1:
+            raise ConfigurationError(
+                f"{path} is one file under {path.stat().st_nlink} names (hard links), and would change under all of "
+                f"them; give as `store` a file of its own: hgld copy-store {path} -o OTHER"
+            )
         if not path.exists():
             with _new_file(path) as connection, connection:
                 connection.execute("BEGIN")
@@ -219,6 +230,7 @@ def open_store(path: Path, annotator: str) -> Iterator[EventStore]:
                 raise ConfigurationError(
                     f'{path}: holds the decisions of "{owner}", not of "{annotator}"; give another `store`'
                 )
+            _use_rollback_journal(connection, path)
             connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
             yield EventStore(path, annotator, state, connection)
 
@@ -237,16 +249,19 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
     Args:
         path: SQLite file from hgld review, e.g. review/ada.sqlite.
         out: SQLite file to write.
-        force: Replace an output that is not an earlier copy of ``path``.
+        force: Replace a store that is not an earlier copy of ``path``, also a damaged one.
 
     Returns:
         Owner of the store and the state after its events.
 
     Raises:
         ConfigurationError: ``out`` is the store itself, cannot be written, or holds events that the store lacks.
+        InputError: ``out`` is no store.
     """
     require_other_file(out, [path])
     with _opened_file(path) as (connection, owner, state), _locked(out):
+        if out.exists():
+            _require_store_file(out)
         if out.exists() and not force:
             steps = read_store(out)[1].steps
             if any(state.steps.get(step) != events for step, events in steps.items()):
@@ -255,7 +270,36 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
                 )
         with _new_file(out.resolve()) as copy:
             connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")  # the backup has the mode of the store
     return owner, state
+
+
+def _require_store_file(path: Path) -> None:
+    """Raise an :class:`InputError` unless a file is a store, perhaps a damaged one, or empty."""
+    with path.open("rb") as stream:
+        head = stream.read(_ID_BYTES.stop)
+    if not head:
+        return
+    problem = f"{path}: not a store of decisions"
+    if not head.startswith(_SQLITE):
+        damaged = "; if it was one, delete it and put a copy back with hgld copy-store"
+        if path.suffix != ".sqlite":
+            damaged = ""
+        raise InputError(f"{problem}; expected a store from hgld review, e.g. review/a.sqlite{damaged}")
+    if int.from_bytes(head[_ID_BYTES], "big") != _APPLICATION_ID:
+        raise InputError(f"{problem}, but another SQLite file")
+
+
+def _use_rollback_journal(connection: sqlite3.Connection, path: Path) -> None:
+    """Switch off the write-ahead log that another program may have switched on, and move its content to the file."""
+    try:
+        (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
+    except sqlite3.OperationalError as error:
+        raise BusyError(
+            f"{path}: another program has it open, with a write-ahead log; close that program, then try again"
+        ) from error
+    if mode != "delete":
+        raise BusyError(f"{path}: the write-ahead log of another program cannot be switched off; close that program")
 
 
 @contextmanager
@@ -285,8 +329,9 @@ def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(draft)) as connection:
             connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS}")
             yield connection
-        # Left by a process that was killed: SQLite would roll it back into the new file.
-        _journal(path).unlink(missing_ok=True)
+        # Left by a process that was killed: SQLite would apply them to the new file.
+        for ending in _LEFT_BESIDE:
+            path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
         draft.replace(path)
     except sqlite3.Error as error:
         raise _write_failure(path, error) from error
@@ -296,17 +341,21 @@ def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
-    """Open an existing store, check all of it, and yield it with its owner and its state."""
+    """Open an existing store, check it, and yield it with its owner and its state.
+
+    Checks find a file that is cut off, and events that do not follow from each other, but no changed letter in a text.
+    """
     if not path.is_file():
         problem = " is a folder" if path.is_dir() else ": no such file"
         raise InputError(f"{path}{problem}; expected a store from hgld review, e.g. review/a.sqlite")
     # The journal is that of a process that was killed.
-    remedy = f"restore it with hgld copy-store COPY -o {path} --force, which also removes {_journal(path).name}"
+    remedy = f"restore it with hgld copy-store COPY -o {path} --force, which also removes {path.name}-journal"
     if not path.stat().st_size:
         raise InputError(
             f"{path}: is empty, but was a store of decisions once; delete it to begin again, or {remedy}"
         )
     # The server answers in one thread, but not always in the one that opened the store.
+    _require_store_file(path)
     with closing(sqlite3.connect(path, timeout=10, check_same_thread=False)) as connection:
         try:
             owner, state = _read(connection, path, remedy)
@@ -322,15 +371,13 @@ def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewSt
 
 
 def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str, ReviewState]:
-    """Return the owner of a store and its state, after checks of the whole file."""
+    """Return the owner of a store and its state, after checks of the file."""
 
     def pragma(name: str) -> Any:
         return connection.execute(f"PRAGMA {name}").fetchone()[0]
 
     with connection:
         connection.execute("BEGIN")  # so that another process changes nothing meanwhile
-        if pragma("application_id") != _APPLICATION_ID:
-            raise InputError("not a store of decisions, but another SQLite file")
         layout = pragma("user_version")
         if layout != _LAYOUT:
             raise InputError(
@@ -359,13 +406,11 @@ def _write_failure(path: Path, error: sqlite3.Error) -> StorageError:
     """Return the error for a store that SQLite could not write."""
     if "disk is full" in str(error):
         reason, remedy = "the disk is full", "Free some space"
+    elif "locked" in str(error):
+        reason, remedy = "another program is writing to it", "Close that program"
     else:
         reason, remedy = str(error), "Check the disk"
     return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. {remedy}, then try again")
-
-
-def _journal(path: Path) -> Path:
-    return path.with_name(f"{path.name}-journal")
 
 
 def _printable(found: object) -> str:

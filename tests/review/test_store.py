@@ -332,6 +332,147 @@ def test_copying_loses_no_decision_without_force(store: Path) -> None:
     assert decided(store) == EVERYTHING | {"Q5": "unsure"}
 
 
+def use_log(path: Path) -> sqlite3.Connection:
+    """Switch a store to a write-ahead log, as other programs do, and return their connection."""
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA journal_mode = wal").fetchone() == ("wal",)
+    return connection
+
+
+@pytest.mark.parametrize("when", ["before", "while it is open"])
+def test_store_is_one_file_also_if_another_program_switched_on_a_log(store: Path, when: str) -> None:
+    if when == "before":
+        use_log(store).close()
+    with open_session(store) as session:
+        if when != "before":
+            use_log(store).close()
+        decide(session, LabelAction("unsure"), "Q5")
+        decide(session, LabelAction("unsure"), "Q4")
+        assert sorted(path.name for path in store.parent.iterdir()) == [".ada.sqlite.lock", "ada.sqlite"]
+        shutil.copy(store, store.with_name("copy.sqlite"))
+        assert decided(store.with_name("copy.sqlite")) == EVERYTHING | {"Q5": "unsure", "Q4": "unsure"}
+
+
+def test_store_whose_log_is_in_use_is_not_opened(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **options | {"timeout": 0}))
+    with closing(use_log(store)) as other:
+        other.execute("SELECT count(*) FROM event").fetchall()
+        with refused(BusyError, "another program has it open.*close that program", store), open_store(store, "ada"):
+            pytest.fail("the store was opened")
+        assert decided(store) == EVERYTHING, "reading is possible"
+    with open_store(store, "ada"):
+        pass
+
+
+#: Decide on Q5 in a store with a write-ahead log, and leave the log as a process does that is killed.
+KILLED = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from hgld.review import store
+store._use_rollback_journal = lambda connection, path: None
+from hgld.review.state import Change
+with store.open_store(Path(sys.argv[1]), "ada") as opened:
+    value = {"label": "label 5", "decision": "drop", "group": None, "comment": "", "blind": False}
+    opened.append([Change("decision", "Q5", value)])
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_copy_is_put_back_without_the_log_of_a_killed_process(store: Path, is_there: bool) -> None:
+    copy = store.with_name("copy.sqlite")
+    copy_store(store, copy)
+    use_log(store).close()
+    subprocess.run([sys.executable, "-c", KILLED, str(store)], cwd=CHECKOUT, check=False)
+    assert store.with_name("ada.sqlite-wal").stat().st_size > 0
+    if not is_there:
+        store.unlink()
+    copy_store(copy, store, force=True)
+    assert decided(store) == EVERYTHING
+    assert sorted(path.name for path in store.parent.glob("ada*")) == ["ada.sqlite"]
+
+
+def test_new_store_has_nothing_of_the_log_of_one_that_was_deleted(store: Path) -> None:
+    use_log(store).close()
+    subprocess.run([sys.executable, "-c", KILLED, str(store)], cwd=CHECKOUT, check=False)
+    store.unlink()
+    with open_store(store, "ben"):
+        assert sorted(path.name for path in store.parent.glob("ada*")) == ["ada.sqlite"]
+    assert read_store(store)[1].last_event == 0
+
+
+def test_log_of_a_killed_process_is_taken_over(store: Path) -> None:
+    use_log(store).close()
+    subprocess.run([sys.executable, "-c", KILLED, str(store)], cwd=CHECKOUT, check=False)
+    with open_store(store, "ada"):
+        assert sorted(path.name for path in store.parent.glob("ada*")) == ["ada.sqlite"]
+    assert decided(store) == EVERYTHING | {"Q5": "drop"}
+
+
+def test_copies_have_no_log(store: Path) -> None:
+    use_log(store).close()
+    copy_store(store, store.with_name("copy.sqlite"))
+    assert store.with_name("copy.sqlite").read_bytes()[18:20] == b"\x01\x01", "the format for a rollback journal"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("decisions.csv", b"label_id,label,decision,group,annotator,decided_at,blind,comment\n"),
+        ("ada.sqlite", b"label_id,label\n" * 300),
+        ("sheet.xlsx", b"PK\x03\x04" + bytes(100)),
+        ("places.sqlite", None),
+    ],
+)
+@pytest.mark.parametrize("force", [False, True])
+def test_only_a_store_is_replaced_by_a_copy(store: Path, name: str, content: bytes | None, force: bool) -> None:
+    other = store.parent / "others" / name
+    other.parent.mkdir()
+    if content is None:
+        other.touch()
+        other_database(other)
+    else:
+        other.write_bytes(content)
+    before = other.read_bytes()
+    with refused(HgldError, "not a store of decisions", other):
+        copy_store(store, other, force=force)
+    assert other.read_bytes() == before
+
+
+def test_file_that_is_no_store_gets_no_advice_to_replace_it(store: Path) -> None:
+    decisions = store.with_name("ada.csv")
+    run_hgld("decisions", store, "-o", decisions)
+    result = run_hgld("decisions", decisions, "-o", store.with_name("again.csv"), code=1)
+    assert "copy-store" not in result.output
+    assert result.output.startswith(
+        f"error: {decisions}: not a store of decisions; expected a store from hgld review"
+    )
+
+
+def test_store_is_not_opened_under_two_names(store: Path) -> None:
+    link = store.with_name("link.sqlite")
+    with open_store(store, "ada"):
+        link.hardlink_to(store)
+        with refused(ConfigurationError, "one file under 2 names", link), open_store(link, "ada"):
+            pytest.fail("the store was opened")
+    assert read_store(link)[0] == "ada"
+    link.unlink()
+    with open_store(store, "ada"):
+        pass
+
+
+def test_write_that_another_program_prevents_names_the_cause(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, **options: connect(path, **options | {"timeout": 0}))
+    with open_session(store) as session, closing(connect(store)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with refused(StorageError, "another program is writing to it", store):
+            decide(session, LabelAction("unsure"), "Q5")
+        other.rollback()
+        decide(session, LabelAction("unsure"), "Q5")
+
+
 #: Write events to a store until the process is killed.
 WRITE = """
 import sys, time
