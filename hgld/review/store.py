@@ -2,9 +2,9 @@
 
 Each step is one transaction with ``synchronous=EXTRA``: once :meth:`EventStore.append` returns, the step is on disk.
 It is in the file itself; with a write-ahead log, the last steps would be in a second file, and a store in a read-only
-folder could not be read. If another program has switched on such a log, it is switched off again. While a step is written, the file is not whole without its journal; :func:`copy_store` makes
-whole copies at any time. A lock file beside the store keeps a second process from writing to it; reading is always
-possible.
+folder could not be read. If another program has switched on such a log, it is switched off again. While a step is
+written, the file is not whole without its journal; :func:`copy_store` makes whole copies at any time. A lock file
+beside the store keeps a second process from writing to it; reading is always possible.
 """
 
 from __future__ import annotations
@@ -343,7 +343,7 @@ def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
 def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
     """Open an existing store, check it, and yield it with its owner and its state.
 
-    Checks find a file that is cut off, and events that do not follow from each other, but no changed letter in a text.
+    Checks find a file that is cut off and events that do not follow from each other, but no changed letter in a text.
     """
     if not path.is_file():
         problem = " is a folder" if path.is_dir() else ": no such file"
