@@ -22,6 +22,7 @@ import contextlib
 import functools
 import logging
 import os
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -81,6 +82,20 @@ def compiled(*, fastmath: frozenset[str] = frozenset()) -> Callable[[F], F]:
         return cast(F, _CompiledFunction(function, fastmath))
 
     return decorate
+
+
+def not_traced(function: F) -> F:
+    """Return a function that ``torch.compile`` calls as it is: dynamo cannot trace numba.
+
+    ``torch.compiler.disable`` alone would import dynamo with this package, which takes seconds.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Any) -> Any:
+        dynamo = sys.modules.get("torch._dynamo")  # whoever compiles has imported it
+        return function(*args) if dynamo is None else dynamo.disable(function)(*args)
+
+    return cast(F, call)
 
 
 class _CompiledFunction:

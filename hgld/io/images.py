@@ -8,6 +8,7 @@ import warnings
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from hgld.errors import InputError
@@ -158,7 +159,8 @@ def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
     is given, JPEG files are decoded at no more than about twice this size.
 
     Raises:
-        UnreadableImageError: The image is damaged, or its pixels are floating-point numbers of unknown range.
+        UnreadableImageError: The image is damaged, or its pixels are floating-point numbers or integers of unknown
+            range.
     """
     try:
         if size is not None:
@@ -183,6 +185,8 @@ def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
 def _opaque_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise UnreadableImageError("floating-point pixels", "save it with 8 or 16 bits per channel")
+    if image.mode == "I" and (image.format == "TIFF" or not _has_16_bits(image)):
+        raise UnreadableImageError("integer pixels of unknown range", "save it with 8 or 16 bits per channel")
     if image.mode.startswith("I"):
         # 16 bits per pixel, which conversion alone would clip. A transparent grey would still be one of 16 bits.
         image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
@@ -192,3 +196,9 @@ def _opaque_rgb(image: Image.Image) -> Image.Image:
         background.alpha_composite(image.convert("RGBA"))
         image = background
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _has_16_bits(image: Image.Image) -> bool:
+    """Return whether integer pixels fit into 16 bits, as PNG files have, which some versions of Pillow widen."""
+    lowest, highest = np.asarray(image).min(), np.asarray(image).max()
+    return bool(lowest >= 0 and highest <= 65535)

@@ -28,6 +28,8 @@ from hgld.losses.kernels.steps import check_temperature
 
 #: Score above which a positive is taken for a copy of the query, as in the authors' code.
 COPY = 0.9999
+#: Difference of a score from 1 up to which the contrastive losses take an item of a memory for the query itself.
+_SAME = 1e-5
 #: How triplets are selected, see :class:`TripletLoss`.
 Mining = Literal["semihard", "easy_positive", "all"]
 #: Distances between which negatives are weighted by their density.
@@ -37,7 +39,8 @@ _NEAREST, _FARTHEST = 0.5, 1.4
 class ContrastiveLoss(MetricLearningLoss):
     """[positive_margin - s_p]_+ + [s_n - negative_margin]_+ of cosines (Hadsell et al., CVPR 2006).
 
-    Each of the two terms is averaged over the pairs where it is positive. A query is not its own positive.
+    The first term is averaged over the pairs where it is above 1e-5, which excludes the query itself in a memory
+    whatever its rounding, and the second over those where it is positive. A query is not its own positive.
 
     Args:
         positive_margin: Cosine below which positives are penalised, -1 to 1.
@@ -49,12 +52,14 @@ class ContrastiveLoss(MetricLearningLoss):
     """
 
     def __init__(self, positive_margin: float = 1.0, negative_margin: float = 0.5) -> None:
-        from pytorch_metric_learning import distances, losses
+        from pytorch_metric_learning import distances, losses, reducers
 
         margins = {"positive_margin": positive_margin, "negative_margin": negative_margin}
         require(all(-1 <= margin <= 1 for margin in margins.values()), "cosines, -1 to 1", **margins)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
-        super().__init__(losses.ContrastiveLoss(positive_margin, negative_margin, distance=cosine))
+        means = {"pos_loss": reducers.ThresholdReducer(low=_SAME), "neg_loss": reducers.AvgNonZeroReducer()}
+        reducer = reducers.MultipleReducers(means)
+        super().__init__(losses.ContrastiveLoss(positive_margin, negative_margin, distance=cosine, reducer=reducer))
 
 
 class XBMContrastive(PairLoss):
@@ -81,7 +86,7 @@ class XBMContrastive(PairLoss):
         self.margin = margin
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        positive_terms = torch.where(positives & (scores < 1 - 1e-5), 1 - scores, 0)
+        positive_terms = torch.where(positives & (scores < 1 - _SAME), 1 - scores, 0)
         negative_terms = torch.where(negatives & (scores > self.margin), scores, 0)
         return (positive_terms.sum() + negative_terms.sum()) / len(scores)
 

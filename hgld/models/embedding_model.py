@@ -230,10 +230,13 @@ class EmbeddingModel(nn.Module):
         super().train(mode)
         if self._frozen:
             self.backbone.eval()
+        for module in batch_norms(self):
+            learnt = [parameter.requires_grad for parameter in module.parameters()]
+            if learnt and not any(learnt):
+                module.eval()
         if self.settings.frozen_batch_norm:
-            for module in self.backbone.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+            for module in batch_norms(self.backbone):
+                module.eval()
         return self
 
     def _run_backbone(self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
@@ -293,6 +296,11 @@ def build_model(settings: ModelSettings) -> EmbeddingModel:
     """
     backbone, n_channels = create_backbone(settings)
     return EmbeddingModel(backbone, n_channels, settings)
+
+
+def batch_norms(module: nn.Module) -> list[nn.Module]:
+    """Return the layers of batch norm in a module."""
+    return [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
 
 
 def _scaled(images: torch.Tensor, scale: float) -> torch.Tensor:

@@ -12,6 +12,7 @@ frozen uses the statistics of the chunk.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from torch.optim import SGD, Adam, AdamW, Optimizer
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import Images
 from hgld.errors import ConfigurationError
-from hgld.models.embedding_model import EmbeddingModel
+from hgld.models.embedding_model import EmbeddingModel, batch_norms
 from hgld.training.training_settings import GroupSettings, TrainingSettings
 
 
@@ -162,12 +163,16 @@ def _with_gradients(optimisers: Iterable[Optimizer]) -> list[torch.nn.Parameter]
 
 
 def freeze_parameters(model: EmbeddingModel, settings: TrainingSettings, epoch: int) -> None:
-    """Freeze the backbone during the warm-up, and in every epoch what ``frozen`` and ``trained`` say."""
+    """Freeze the backbone during the warm-up, and in every epoch what ``frozen`` and ``trained`` say.
+
+    The batch-norm statistics of frozen layers stay as they are, too.
+    """
     model.freeze_backbone(epoch < settings.warm_up_epochs)
     for name, parameter in model.named_parameters():
         excluded = settings.trained is not None and _is_in(name, ["backbone"]) and not _is_in(name, settings.trained)
         if excluded or _is_in(name, settings.frozen):
             parameter.requires_grad_(False)
+    model.train(model.training)
 
 
 def _is_in(name: str, modules: Iterable[str]) -> bool:
@@ -250,6 +255,12 @@ def backpropagate(
         scale(loss).backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
+    if any(module.training for module in batch_norms(model)):
+        warnings.warn(
+            "chunk_size embeds a batch in chunks, whose means and variances batch norm takes instead of those of the "
+            "batch, so gradients differ from those of one pass; set model.frozen_batch_norm to true",
+            stacklevel=2,
+        )
     chunks = [images[start : start + chunk_size] for start in range(0, len(images), chunk_size)]
     devices = [images[0].device] if images[0].device.type == "cuda" else []
     states, parts = [], []

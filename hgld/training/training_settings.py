@@ -304,13 +304,15 @@ class TrainingSettings(Settings):
         warm_up_epochs: Number of epochs at the beginning in which the backbone is frozen, and learning rate schedules
             do not advance.
         frozen: Names of parameters, or of modules with all of theirs, that are always frozen, such as
-            ``backbone.blocks.0``. Freezing the first layers makes each step faster.
+            ``backbone.blocks.0``. Freezing the first layers makes each step faster. Their batch-norm statistics are
+            frozen, too.
         trained: Likewise the only ones of the backbone that are not frozen, such as ``backbone.blocks.11``; None for
             all.
         lora: Changes of low rank of the backbone, in place of its weights; None to train the weights.
         batch_size: Number of images per step, over all processes.
         chunk_size: Number of images that a process embeds at once; smaller chunks take less memory and more time, and
-            give the same gradients (:mod:`hgld.training.optimisation`). None for all.
+            give the same gradients (:mod:`hgld.training.optimisation`), unless batch norm learns its statistics. None
+            for all.
         mixed_precision: Precision of the backbone in training steps: ``off`` for float32, or autocast to ``fp16``,
             with a gradient scaler, or to ``bf16``. ``fp16`` is what ``with_autocast`` of ROADMAP and SupRank does,
             except that they compute the projection, the scores of the loss and the embeddings of evaluations in 16

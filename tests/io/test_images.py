@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, open_picture, training_transform
-from hgld.io.images import open_image, orientation, upright_rgb, upright_size
+from hgld.io.images import UnreadableImageError, open_image, orientation, upright_rgb, upright_size
 from tests.exif import (
     ASCII,
     BYTE,
@@ -26,7 +26,9 @@ from tests.exif import (
     malformed_tags,
     orientation_tag,
     picture,
+    tiff_directory,
     tiff_file,
+    tiff_header,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
@@ -148,3 +150,40 @@ def test_transforms_crop_within_the_turned_photograph(size: tuple[int, int], fit
         expected = transform.pixels(open_picture(plain))
         torch.manual_seed(0)
         np.testing.assert_array_equal(transform.pixels(open_picture(malformed)), expected)
+
+
+@pytest.mark.parametrize("kind", ["<i4", ">i4", "<u4", "<i2", "<f4"])
+@pytest.mark.parametrize("top", [252, 32767, 2**24])
+def test_tiff_files_of_unknown_range_are_refused(kind: str, top: int) -> None:
+    values = np.tile(np.linspace(0, min(top, 32767 if kind == "<i2" else top), 64), (32, 1)).astype(kind)
+    width, height = tuple(struct.pack("<I", side) for side in values.shape[::-1])
+    layout = [
+        (0x0100, LONG, 1, width),
+        (0x0101, LONG, 1, height),
+        (0x0102, SHORT, 1, struct.pack("<H", 8 * values.itemsize)),
+        (0x0103, SHORT, 1, struct.pack("<H", 1)),
+        (0x0106, SHORT, 1, struct.pack("<H", 1)),
+        (0x0111, LONG, 1, struct.pack("<I", 8)),
+        (0x0116, LONG, 1, height),
+        (0x0117, LONG, 1, struct.pack("<I", values.nbytes)),
+        (0x0153, SHORT, 1, struct.pack("<H", {"u": 1, "i": 2, "f": 3}[values.dtype.kind])),
+    ]
+    start = 8 + values.nbytes
+    data = tiff_header("<", start) + values.astype(values.dtype.newbyteorder("<")).tobytes()
+    data += tiff_directory("<", layout, start)
+    with pytest.raises(UnreadableImageError, match="(integer|floating-point) pixels"):
+        upright_rgb(open_image(data))
+
+
+def test_integers_of_16_bits_are_scaled_and_larger_ones_refused() -> None:
+    ramp = np.tile(np.linspace(0, 65535, 256).astype(np.uint16), (4, 1))
+    expected = np.arange(256)
+    for file_format in ("PNG", "TIFF"):
+        file = io.BytesIO()
+        Image.fromarray(ramp).save(file, file_format)
+        np.testing.assert_allclose(np.asarray(upright_rgb(open_image(file.getvalue())))[0, :, 0], expected, atol=1)
+    in_memory = Image.fromarray(ramp.astype(np.int32))
+    np.testing.assert_allclose(np.asarray(upright_rgb(in_memory))[0, :, 0], expected, atol=1)
+    for values in (ramp.astype(np.int32) - 1, ramp.astype(np.int32) * 2):
+        with pytest.raises(UnreadableImageError, match="integer pixels of unknown range"):
+            upright_rgb(Image.fromarray(values))

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from hgld.errors import InputError
 from hgld.losses import (
+    ContrastiveLoss,
     CrossBatchMemory,
     DecomposabilityLoss,
     Loss,
@@ -231,3 +232,18 @@ def test_memory_of_16_bits_has_the_loss_of_its_content(loss: Loss, dtype: Any) -
     torch.manual_seed(0)
     loss(queries, LABELS)  # draws what the first term of the memory's loss drew
     torch.testing.assert_close(memory.parts["memory"], loss(queries, LABELS, references.float(), labels).detach())
+
+
+@pytest.mark.parametrize("loss", [ContrastiveLoss, XBMContrastive])
+def test_pairs_of_a_query_with_itself_do_not_count_by_rounding(loss: type[Loss]) -> None:
+    values = {}
+    for dtype in (torch.float64, torch.float32):
+        memory = CrossBatchMemory(loss(), size=48, dim=8, n_levels=1).to(dtype)
+        losses = []
+        for seed in range(12):
+            generator = torch.Generator().manual_seed(seed)
+            embeddings = functional.normalize(torch.randn(8, 8, generator=generator, dtype=torch.float64))
+            labels = torch.randint(0, 3, (8, 1), generator=generator)
+            losses.append(float(memory(embeddings.to(dtype), labels)))
+        values[dtype] = losses
+    assert values[torch.float32] == pytest.approx(values[torch.float64], rel=1e-6)

@@ -75,3 +75,13 @@ def test_loss_has_gradients_where_the_model_is_frozen() -> None:
     expected, proxies.grad = proxies.grad, None
     backpropagate(model, images, proxy_loss, chunk_size=5)
     torch.testing.assert_close(proxies.grad, expected)
+
+
+def test_chunks_of_batch_norm_that_learns_its_statistics_are_warned_of() -> None:
+    images = torch.randn(12, 3, 16, 16)
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    backpropagate(model, images, softmax_loss)
+    with pytest.warns(UserWarning, match="gradients differ from those of one pass; set model.frozen_batch_norm"):
+        backpropagate(model, images, softmax_loss, chunk_size=5)
+    model[1].eval()
+    backpropagate(model, images, softmax_loss, chunk_size=5)

@@ -1,12 +1,17 @@
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.optim.lr_scheduler import ConstantLR, CosineAnnealingLR, LRScheduler, MultiStepLR, StepLR
 
-from hgld.training.optimisation import Optimisers, TrainingLength, learning_rate
+from hgld.models.embedding_model import build_model
+from hgld.models.model_settings import ModelSettings
+from hgld.training.optimisation import Optimisers, TrainingLength, freeze_parameters, learning_rate
 from hgld.training.training_settings import GroupSettings
+from tests.assertions import not_none
+from tests.training import toy
 
 Algorithm = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -157,3 +162,27 @@ def test_gradient_that_is_not_finite_skips_the_update_of_all_groups(wrong: float
     parameters["backbone"][0].grad = torch.tensor([1.0, 1.0])
     assert optimisers.step(scaler, clip_norm=1.0)
     assert not any((parameters[name][0] == 1).any() for name in ("backbone", "proxies"))
+
+
+@pytest.mark.parametrize(
+    ("frozen", "expected"),
+    [
+        ((), set()),
+        (("backbone.layer1", "backbone.bn1"), {"backbone.bn1", "backbone.layer1.0.bn1", "backbone.layer1.0.bn2"}),
+        (("backbone",), None),
+    ],
+)
+def test_batch_norms_of_frozen_layers_keep_their_statistics(
+    frozen: tuple[str, ...], expected: set[str] | None
+) -> None:
+    model = build_model(ModelSettings(backbone="test_resnet", pretrained=False, dim=5)).train()
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.BatchNorm2d)}
+    settings = toy.settings(Path("images.parquet"), frozen=frozen)
+    freeze_parameters(model, settings, epoch=0)
+    model.train()  # as loops of one's own do after the first epoch
+    before = {name: not_none(layer.running_mean).clone() for name, layer in layers.items()}
+    model(torch.randn(4, 3, 64, 64))
+    unchanged = {name for name, layer in layers.items() if torch.equal(not_none(layer.running_mean), before[name])}
+    assert unchanged == (layers.keys() if expected is None else expected)
+    freeze_parameters(model, settings.model_copy(update={"frozen": ()}), epoch=1)
+    assert all(layer.training for layer in layers.values())

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from hgld.compute.compiled import is_compiled
+from hgld.compute.compiled import is_compiled, not_traced
 from hgld.compute.machine import parallel_map, thread_count
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.retrieval_task import check_level_count
@@ -259,6 +259,7 @@ class RankLoss(Loss):
             warn_without_positives(labels[..., n_levels - self.lowest_positive_level(n_levels)])
         return value
 
+    @not_traced
     def _mean(self, embeddings: Tensor, references: Tensor | None, pairs: Pairs) -> Tensor:
         query_level = self.query_level if references is None else None
         references = embeddings if references is None else references

@@ -1,6 +1,8 @@
 """Sums over pairs: compiled, in blocks as torch.compile sees them, and on a GPU."""
 
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -173,3 +175,24 @@ def test_sums_on_a_gpu_are_those_on_a_cpu(step: Step) -> None:
         sums = pair_sums(Ranking(leaf, levels.to(device), 3), weights.to(device), step)
         results.append((sums.detach().cpu(), torch.autograd.grad(sums.sum(), leaf)[0].cpu()))
     torch.testing.assert_close(results[1], results[0])
+
+
+FIRST_CALL = """
+import torch
+from hgld.losses import SmoothAP
+embeddings, labels = torch.nn.functional.normalize(torch.randn(12, 8), dim=1), torch.arange(12) // 3
+values, gradients = [], []
+for loss in (torch.compile(SmoothAP(), backend="eager"), SmoothAP()):
+    leaf = embeddings.clone().requires_grad_()
+    value = loss(leaf, labels)
+    value.backward()
+    values.append(value)
+    gradients.append(leaf.grad)
+assert torch.equal(*values), values
+assert torch.equal(*gradients)
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_loss_may_be_the_first_call_of_a_process() -> None:
+    subprocess.run([sys.executable, "-c", FIRST_CALL], check=True)
