@@ -45,10 +45,6 @@ class Work:
         """Compute all metrics after alpha query expansion."""
         self._evaluate("alpha-qe")
 
-    def k_reciprocal(self) -> None:
-        """Compute all metrics after k-reciprocal re-ranking."""
-        self._evaluate("k-reciprocal")
-
     def leave_one_out(self) -> None:
         """Compute all metrics with hgld, each image against all others."""
         evaluate_retrieval(self.embeddings[self.gallery], self.labels[self.gallery], device=self.device)

@@ -47,7 +47,6 @@ def keystrokes(benchmark_module: Callable[[str], Any]) -> Any:
 QUICK = {
     "evaluate": ["| 8 x 2,000 | dense |", "| 8 x 2,000 | hgld |", "| 1,000 |"],
     "losses": ["| Sup-H-AP | 32 | dense |", "| Smooth-AP | 32 | hgld |", "| Sup-H-AP | 8 x 400 |", "| 8 x 300 |"],
-    "reranking": ["8 queries x 2,000 x 512", "| alpha-qe |"],
     "scrape": ["| `--source api` | 8,000 | 258 |", "| 200 | 206 |"],
 }
 

@@ -47,14 +47,13 @@ from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_q
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import EvaluationFiles, RerankSettings
 from hgld.hierarchy.label_matrix import main_labels
-from hgld.inspection.photos import images_of_manifest, manifest_photos
+from hgld.inspection.photos import manifest_photos
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
 from hgld.io.files import exclusive_lock, sha256_of, write_text
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress
-from hgld.search.local_features import LocalFeatures
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.tables.embeddings import EMBEDDING_READERS, Embeddings, read_embeddings
 from hgld.training import TrainingSettings, train
@@ -109,11 +108,6 @@ class ModelComparison:
     def images(self) -> Manifest:
         """The images."""
         return read_manifest(self.manifest)
-
-    @cached_property
-    def local_features(self) -> LocalFeatures:
-        """Local features of the images, which all models share."""
-        return LocalFeatures(images_of_manifest(self.images, self.root or self.manifest.parent))
 
     @property
     def fitted_treatments(self) -> list[str]:
@@ -261,8 +255,7 @@ class ModelComparison:
         task = self._task(images)
         if metrics is None:
             metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
-        scorer = self.local_features if reranking.rerank == "local-features" else None
-        ranking = RankingConfig(device=config.device, distance=distance, reranking=reranking, pair_scorer=scorer)
+        ranking = RankingConfig(device=config.device, distance=distance, reranking=reranking)
         (result,) = evaluate_inputs(
             get_protocol("leave-one-out"),
             EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),

@@ -107,20 +107,18 @@ def evaluate(
             gldv2-recognition, in the form of --predictions.
         worst: Number of queries with the lowest H-AP to show on a page.
         page: HTML file to write with --worst.
-        images: Images for --worst and --rerank local-features: their folder, of image files or tar files, or a
-            manifest or the table from hgld index-images in it.
+        images: Images for --worst: their folder, of image files or tar files, or a manifest or the table from hgld
+            index-images in it.
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.evaluation_files import evaluation_provenance
     from hgld.evaluation.results import write_per_query
-    from hgld.inspection.photos import find_images
     from hgld.inspection.queries import average_precision_per_label, write_label_table
     from hgld.inspection.queries import write_predictions as write_query_answers
     from hgld.inspection.query_pages import write_evaluation_page
     from hgld.models.embedding_files import recorded_distance
     from hgld.progress import NoProgress, TerminalProgress
-    from hgld.search import LocalFeatures
 
     if json and latex:
         raise ConfigurationError("--json and --latex exclude each other; choose one of them")
@@ -134,11 +132,6 @@ def evaluate(
         raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
     if files.distractor_embeddings and worst:
         raise ConfigurationError("--worst needs labels of all images, and no --distractor-embeddings")
-    pair_scorer = None
-    if reranking.rerank == "local-features":
-        if images is None:
-            raise ConfigurationError("`rerank` local-features compares photographs; name them as `images`")
-        pair_scorer = LocalFeatures(find_images(images))
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
         config = EvaluationConfig(
             **vars(metric_settings),
@@ -148,7 +141,6 @@ def evaluate(
                 distance=distance or recorded_distance(files.embeddings or files.gallery_embeddings),
                 ties=ties,
                 reranking=reranking,
-                pair_scorer=pair_scorer,
             ),
             processes=processes,
             progress=NoProgress() if processes.rank else progress,

@@ -79,7 +79,6 @@ def search(
     from hgld.pages.server import ServerConfig
     from hgld.search.answer_files import answers_to_json, write_answer_page, write_answers
     from hgld.search.gallery import gallery_photographs
-    from hgld.search.local_features import LocalFeatures
     from hgld.search.query_model import load_query_model
     from hgld.search.searcher import Searcher
     from hgld.search.served_page import serve_search
@@ -91,13 +90,8 @@ def search(
         raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
     gallery = read_gallery(embeddings)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
-    compared_by, pair_scorer = distance or recorded_distance(embeddings), None
-    if reranking.rerank == "local-features":
-        if query is None:
-            raise ConfigurationError("`rerank` local-features compares photographs; search with a `query` of images")
-        asked = gallery_photographs(query, query)
-        pair_scorer = LocalFeatures(asked, find_photographs())
-    config = RankingConfig(device=device, distance=compared_by, reranking=reranking, pair_scorer=pair_scorer)
+    compared_by = distance or recorded_distance(embeddings)
+    config = RankingConfig(device=device, distance=compared_by, reranking=reranking)
     searcher = Searcher(gallery, config=config)
     if serve:
         with announced_page(open_browser, Path.home()) as on_address:

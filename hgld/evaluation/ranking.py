@@ -35,7 +35,7 @@ from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float3
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import NeededRanks
 from hgld.evaluation.ranking_statistics import count_levels
-from hgld.evaluation.reranking import PairScorer, RerankedScorer, pair_scores
+from hgld.evaluation.reranking import reranked_scorer
 from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, Progress
@@ -299,7 +299,6 @@ class RankingConfig(ScoringConfig):
             but for ASI; where an order is needed, as for AHP, hF and H-P@k, it is the pessimistic one.
             Copies of one embedding need not have equal scores: their products may be rounded differently.
         reranking: Re-ranking, of rankings by cosines.
-        pair_scorer: Scores pairs of images for re-ranking by local features.
 
     Raises:
         ConfigurationError: A value is not one of these, or the device does not exist.
@@ -309,7 +308,6 @@ class RankingConfig(ScoringConfig):
 
     ties: Ties = "pessimistic"
     reranking: RerankSettings = field(default_factory=RerankSettings)
-    pair_scorer: PairScorer | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -412,14 +410,7 @@ def rank(
     device = torch.device(config.device)
     judgements = task.judgements.to(device)
     masked = np.flatnonzero(~mask)
-    scorer: Scorer
-    if config.reranking.rerank is None:
-        scorer = Scorer(task.queries, task.gallery, config)
-    else:
-        pairs = pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids)
-        scorer = RerankedScorer(
-            task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask, pairs
-        )
+    scorer = reranked_scorer(task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask)
     shares = scorer.shares(n_gallery)
     step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
     starts = range(0, n_queries, step)[part[0] :: part[1]]

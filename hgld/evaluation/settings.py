@@ -20,24 +20,7 @@ PROTOCOLS = {
     "rparis": "protocols:RPARIS",
 }
 SeveralLabels = Literal["mean", "best"]
-RerankMethod = Literal["aqe", "alpha-qe", "dba", "k-reciprocal", "diffusion", "superglobal", "local-features"]
-#: Default numbers of neighbours: those of papers, which vary for the first three methods. Local features have none.
-_NEIGHBOURS: dict[str | None, int] = {
-    "aqe": 10,
-    "alpha-qe": 10,
-    "dba": 10,
-    "k-reciprocal": 20,
-    "diffusion": 50,
-    "superglobal": 9,
-    "local-features": 0,
-}
-#: Default numbers of candidates of the methods that order the first images of a query only.
-_CANDIDATES: dict[str | None, int] = {
-    "k-reciprocal": 400,
-    "diffusion": 400,
-    "superglobal": 400,
-    "local-features": 100,
-}
+RerankMethod = Literal["aqe", "alpha-qe", "dba"]
 
 
 def as_names(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -135,53 +118,35 @@ class MetricSettings:
 
 @dataclass(frozen=True)
 class RerankSettings:
-    """Re-ranking by embeddings or local features, see :mod:`hgld.evaluation.reranking`.
+    """Re-ranking by embeddings, see :mod:`hgld.evaluation.reranking`.
 
     Args:
-        rerank: Re-ranking: average query expansion, query expansion with the weights cos^alpha, database augmentation
-            with these weights; or of the first images, k-reciprocal encoding, diffusion, SuperGlobal, or matches of
-            local features, which need the images. Default: none.
-        rerank_neighbours: Number of neighbours of an image. Default: 10; 20 for k-reciprocal, 50 for diffusion, 9 for
-            superglobal.
-        rerank_alpha: Exponent alpha of alpha-qe and dba, and of the affinities of diffusion.
-        rerank_candidates: Number of first images of each query that the last four order. Default: 400; 100 for
-            local-features.
+        rerank: Re-ranking: average query expansion, query expansion with the weights cos^alpha, or database
+            augmentation with these weights. Default: none.
+        rerank_neighbours: Number of neighbours of an image.
+        rerank_alpha: Exponent alpha of alpha-qe and dba.
 
     Raises:
         ConfigurationError: There is no such method, or a number is too low.
     """
 
     rerank: RerankMethod | None = None
-    rerank_neighbours: int | None = None
+    rerank_neighbours: int = 10
     rerank_alpha: float = 3.0
-    rerank_candidates: int | None = None
 
     def __post_init__(self) -> None:
         if self.rerank not in (None, *get_args(RerankMethod)):
             raise ConfigurationError(
                 f'`rerank` is "{self.rerank}"; expected one of {", ".join(get_args(RerankMethod))}'
             )
-        for name, least in (("rerank_neighbours", 1), ("rerank_alpha", 0), ("rerank_candidates", 1)):
-            value = getattr(self, name)
-            if value is not None and not value >= least:
-                raise ConfigurationError(f"`{name}` is {value}; expected {least} or more")
-
-    @property
-    def neighbours(self) -> int:
-        """Number of neighbours of an image."""
-        return self.rerank_neighbours or _NEIGHBOURS[self.rerank]
-
-    @property
-    def candidates(self) -> int | None:
-        """Number of first images that the method orders; None if it orders all."""
-        default = _CANDIDATES.get(self.rerank)
-        return default and (self.rerank_candidates or default)
+        if self.rerank_neighbours < 1:
+            raise ConfigurationError(f"`rerank_neighbours` is {self.rerank_neighbours}; expected 1 or more")
+        if not self.rerank_alpha >= 0:
+            raise ConfigurationError(f"`rerank_alpha` is {self.rerank_alpha}; expected 0 or more")
 
     def describe(self) -> str | None:
         """Return the method and the settings that it uses; None without a method."""
         if self.rerank is None:
             return None
-        neighbours = f", {self.neighbours} neighbours" if self.neighbours else ""
-        alpha = f", alpha {self.rerank_alpha:g}" if self.rerank in ("alpha-qe", "dba", "diffusion") else ""
-        candidates = "" if self.candidates is None else f", the first {self.candidates:,}"
-        return f"{self.rerank}{neighbours}{alpha}{candidates}"
+        alpha = "" if self.rerank == "aqe" else f", alpha {self.rerank_alpha:g}"
+        return f"{self.rerank}, {self.rerank_neighbours} neighbours{alpha}"

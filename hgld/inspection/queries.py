@@ -17,7 +17,7 @@ from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.reranking import first_items, pair_scores
+from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import LabelSetJudgements, RetrievalTask
 from hgld.gldv2.ground_truth import write_recognition_predictions, write_retrieval_predictions
@@ -88,7 +88,6 @@ def _first_items(
         excluded=task.excluded,
         itself=task.itself,
         gallery_mask=task.gallery_mask,
-        pairs=pair_scores(config.pair_scorer, task.query_ids, task.gallery_ids),
     )
 
 

@@ -1,6 +1,5 @@
 from .gallery import Gallery as Gallery
 from .gallery import read_gallery as read_gallery
-from .local_features import LocalFeatures as LocalFeatures
 from .query_model import QueryModel as QueryModel
 from .query_model import load_query_model as load_query_model
 from .searcher import Answers as Answers

@@ -13,12 +13,10 @@ from hgld.compute.nearest_neighbours import check_k, nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import InputError, require
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.reranking import augment_gallery, pair_scores, reranked_search
-from hgld.evaluation.settings import RerankSettings
+from hgld.evaluation.reranking import augment_gallery, reranked_scorer
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.neighbour_vote import TEMPERATURE, vote
 from hgld.inspection.queries import TopK
-from hgld.io.text_array import TextArray
 from hgld.search.gallery import Gallery
 
 
@@ -98,9 +96,8 @@ class Searcher:
         self.gallery = gallery
         self._temperature = temperature
         self._config, self._vectors = config, gallery.vectors
-        self._reranking = RerankSettings() if config is None else config.reranking
-        if self._reranking.rerank == "dba":
-            self._vectors = augment_gallery(gallery.vectors, self._reranking, config).vectors
+        if config is not None and config.reranking.rerank == "dba":
+            self._vectors = augment_gallery(gallery.vectors, config.reranking, config).vectors
 
     def search(self, queries: Vectors, k: int = 10, *, ids: Sequence[str] | None = None) -> Answers:
         """Find the k nearest images of each query, and let them vote on its labels.
@@ -122,12 +119,9 @@ class Searcher:
             )
         names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
         check_k(k)
-        scorer = None if self._config is None else self._config.pair_scorer
-        pairs = pair_scores(scorer, TextArray(names), self.gallery.ids)
         scores, positions = np.empty((0, k), np.float32), np.empty((0, k), np.int64)
         if len(vectors):
-            originals = self.gallery.vectors
-            scores, positions = reranked_search(self._nearest, vectors, originals, k, self._reranking, pairs)
+            scores, positions = self._nearest(vectors, k)
         labels, shares, levels = self._vote(scores, positions)
         return Answers(self.gallery, names, TopK(scores, positions, levels), labels, shares)
 
@@ -146,4 +140,7 @@ class Searcher:
         return labels, shares, levels
 
     def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
-        return nearest_neighbours(queries, self._vectors, k, config=self._config)
+        scorer = None
+        if self._config is not None and self._config.reranking.rerank in ("aqe", "alpha-qe"):
+            scorer = reranked_scorer(queries, self._vectors, self._config, self._config.reranking)
+        return nearest_neighbours(queries, self._vectors, k, config=self._config, scorer=scorer)

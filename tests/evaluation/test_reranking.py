@@ -12,22 +12,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_retrieval, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.reranking import augment_gallery, first_items, reranked_search
+from hgld.evaluation.reranking import first_items
 from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.evaluation.settings import RerankMethod, RerankSettings
 from hgld.inspection.queries import top_k_items
 from hgld.ragged import RaggedIndices
+from hgld.search import Gallery, Searcher
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.commands import run_hgld
 from tests.evaluation import oracles, reranking_oracles
 from tests.evaluation.helpers import Given, rank
 
-METHODS = get_args(RerankMethod)[:-1]  # by embeddings alone
+METHODS = get_args(RerankMethod)
 Array = npt.NDArray[Any]
 
 
@@ -51,7 +51,6 @@ class Case:
         self.settings = RerankSettings(
             rerank_neighbours=int(rng.integers(1, 9)),
             rerank_alpha=float(rng.uniform(0, 4)),
-            rerank_candidates=int(rng.integers(1, 30)),
         )
         self.block_size = int(rng.integers(1, 9))
 
@@ -114,7 +113,7 @@ def test_all_metrics_of_leave_one_out(method: RerankMethod) -> None:
     fine = rng.integers(12, size=60)
     labels = np.stack([fine, fine // 3, fine // 6], axis=1)
     vectors = (rng.normal(size=(12, 16))[fine] + rng.normal(size=(60, 16))).astype(np.float32)
-    settings = RerankSettings(method, rerank_neighbours=5, rerank_candidates=20)
+    settings = RerankSettings(method, rerank_neighbours=5)
     names = ("H-AP", "NDCG", "ASI", "mAP@100_l3", "R@1", "AP_l1")
     result = evaluate_retrieval(
         vectors, labels, metrics=[name.replace("100", "50") for name in names], reranking=settings, block_size=7
@@ -138,7 +137,7 @@ def test_copies_of_a_query_are_not_in_its_gallery_and_junk_is(method: RerankMeth
     gallery_ids = rng.integers(15, size=40)
     queries = np.stack([gallery[np.flatnonzero(gallery_ids == i)[0]] for i in range(8)])
     labels, junk = rng.integers(5, size=8), rng.integers(40, size=(8, 3))
-    settings = RerankSettings(method, rerank_neighbours=3, rerank_candidates=15)
+    settings = RerankSettings(method, rerank_neighbours=3)
     evaluate = partial(evaluate_retrieval, metrics=["H-AP", "ASI"], precision="float64", reranking=settings)
     ids: dict[str, Any] = {"query_ids": np.arange(8), "gallery_ids": gallery_ids}
     together = evaluate(queries, labels, gallery, gallery_labels, ignored=junk.tolist(), **ids).per_query
@@ -156,7 +155,7 @@ def test_evaluation_of_16_bits_and_in_parts() -> None:
     for method in METHODS:
         means = []
         for dtype in (torch.float64, torch.float16):
-            ranking = RankingConfig(11, reranking=RerankSettings(method, rerank_candidates=30))
+            ranking = RankingConfig(11, reranking=RerankSettings(method))
             task = leave_one_out_task(vectors.to(dtype), labels)
             (result,) = evaluate_tasks([task], EvaluationConfig(("H-AP",), ranking=ranking))
             means.append(result.means["H-AP"])
@@ -175,15 +174,13 @@ def test_evaluation_of_16_bits_and_in_parts() -> None:
 def test_search_finds_what_the_evaluation_ranks_first(method: RerankMethod) -> None:
     rng = np.random.default_rng(1)
     queries, gallery = (torch.from_numpy(rng.normal(size=(n, 5)).astype(np.float32)) for n in (4, 30))
-    settings = RerankSettings(method, rerank_neighbours=4, rerank_candidates=12)
-    searched = augment_gallery(gallery, settings).vectors if method == "dba" else gallery
+    config = RankingConfig(reranking=RerankSettings(method, rerank_neighbours=4))
+    searcher = Searcher(Gallery.from_arrays(gallery, [str(row) for row in range(30)]), config=config)
     for k in (3, 20, 40):
-        found = reranked_search(
-            lambda vectors, n: nearest_neighbours(vectors, searched, n), queries, gallery, k, settings
-        )
-        expected = first_items(queries, gallery, k, RankingConfig(), settings)
-        np.testing.assert_array_equal(found[1], expected[1])
-        np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
+        found = searcher.search(queries, k).top_k
+        scores, positions = first_items(queries, gallery, k, config, config.reranking)
+        np.testing.assert_array_equal(found.positions, positions)
+        np.testing.assert_allclose(found.scores, scores, atol=1e-6)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
@@ -213,7 +210,7 @@ def test_copies_tie_and_zeros_are_ranked() -> None:
 def test_wrong_settings() -> None:
     with pytest.raises(ConfigurationError, match='`rerank` is "best"; expected one of aqe'):
         RerankSettings("best")  # type: ignore[arg-type]
-    for name in ("rerank_neighbours", "rerank_alpha", "rerank_candidates"):
+    for name in ("rerank_neighbours", "rerank_alpha"):
         with pytest.raises(ConfigurationError, match=f"`{name}` is -1; expected"):
             RerankSettings("aqe", **{name: -1})
     with pytest.raises(ConfigurationError, match="`rerank` aqe is for cosines, but `distance` is dot"):
@@ -242,11 +239,11 @@ def run(*arguments: str, code: int = 0) -> str:
 
 
 def test_settings_are_given_printed_and_recorded(folder: Path) -> None:
-    options = ("--rerank=k-reciprocal", "--rerank-neighbours=4", "--rerank-candidates=30")
+    options = ("--rerank=alpha-qe", "--rerank-neighbours=4", "--rerank-alpha=2")
     shown = run(*FILES, *options, "--no-intervals", "--per-query=q.parquet")
-    assert "Re-ranking: k-reciprocal, 4 neighbours, the first 30.\n" in shown
+    assert "Re-ranking: alpha-qe, 4 neighbours, alpha 2.\n" in shown
     images, table = read_embeddings(folder / "e.npy"), pd.read_csv(folder / "l.csv")
-    settings = RerankSettings("k-reciprocal", rerank_neighbours=4, rerank_candidates=30)
+    settings = RerankSettings("alpha-qe", rerank_neighbours=4, rerank_alpha=2)
     result = evaluate_retrieval(images.vectors, table["landmark_id"].to_numpy(), reranking=settings)
     (given,) = json.loads(run(*FILES, *options, "--json", "--no-intervals"))["results"]
     assert given["means"] == result.means
@@ -254,9 +251,9 @@ def test_settings_are_given_printed_and_recorded(folder: Path) -> None:
     assert read_provenance(folder / "q.parquet").parameters["reranking"] == settings.describe()
 
 
-@pytest.mark.parametrize("method", ["alpha-qe", "dba", "superglobal"])
+@pytest.mark.parametrize("method", METHODS)
 def test_predictions_are_in_the_order_that_is_scored(folder: Path, method: str) -> None:
-    options = (f"--rerank={method}", "--rerank-neighbours=3", "--rerank-candidates=20")
+    options = (f"--rerank={method}", "--rerank-neighbours=3")
     (given,) = json.loads(
         run(*FILES, *options, "--json", "--no-intervals", "--write-predictions=p.csv", "--metric=P@10")
     )["results"]
@@ -268,16 +265,13 @@ def test_predictions_are_in_the_order_that_is_scored(folder: Path, method: str) 
     assert np.mean(precisions) == pytest.approx(given["means"]["P@10"])
 
 
-def test_worst_page_shows_cosines_in_the_new_order(folder: Path) -> None:
-    settings = RerankSettings("diffusion", rerank_neighbours=5, rerank_candidates=15)
+def test_worst_page_shows_the_new_order(folder: Path) -> None:
+    settings = RerankSettings("dba", rerank_neighbours=5)
     config = EvaluationConfig(("P@5",), ranking=RankingConfig(reranking=settings))
     evaluation = evaluate_files(EvaluationFiles(folder / "e.npy", labels=folder / "l.csv"), config=config)
     (task,), (result,) = evaluation.tasks, evaluation.results
     top = top_k_items(task, np.array([7, 3]), 5, config.ranking)
     assert top.levels.mean(1).tolist() == pytest.approx(result.per_query["P@5"].iloc[[7, 3]].tolist())
-    unit = torch.nn.functional.normalize(task.queries).numpy()
-    for row, query in enumerate((7, 3)):
-        np.testing.assert_allclose(top.scores[row], unit[top.positions[row]] @ unit[query], atol=1e-6)
 
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:
