@@ -168,7 +168,7 @@ def page_app(
 
     Args:
         name: Name of the folder of its templates, style sheets, scripts and icons, served below ``/static/``.
-        host_names: Accepted host names, besides localhost and all numeric addresses.
+        host_names: Accepted host names, besides localhost, names below it and all numeric addresses.
         image_sources: Where its images may come from (``img-src`` of its content security policy).
     """
     files = {
@@ -258,7 +258,8 @@ class _AccessMiddleware:
     def _is_known_host(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
-            if name in self._host_names:
+            # Names below "localhost" lead to this machine, wherever they are looked up (RFC 6761).
+            if name in self._host_names or name.endswith(".localhost"):
                 return True
             ipaddress.ip_address(name)
         except ValueError:

@@ -1,12 +1,19 @@
 """Who can use the page: a browser that has used a key, for requests from the page itself."""
 
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
 import pytest
+from selenium.webdriver import Chrome
 from starlette.testclient import TestClient
 
 from hgld.pages.server import PageKeys
 from hgld.review.page.app import review_app
 from hgld.review.session import ReviewSession
-from tests.review.page.page_server import FROM_SCRIPT, HOME, REFERENCES, open_client
+from tests.review.page.page_server import FROM_SCRIPT, HOME, REFERENCES, open_client, serve
+from tests.review.page.tab import open_tab
+from tests.review.sessions import LABELS
 
 
 def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:
@@ -82,6 +89,8 @@ def test_refused_people_get_a_page_that_says_where_an_address_is(session: Review
     [
         {"host": "evil.example:8000"},
         {"host": "127.0.0.1.evil.example"},
+        {"host": "ada.localhost.evil.example"},
+        {"host": "evil-localhost:8000"},
         {"host": "[broken"},
         {"origin": "https://evil.example"},
         {"origin": "null"},
@@ -113,12 +122,53 @@ def test_host_with_a_path_does_not_stand_for_the_path(session: ReviewSession, pr
         assert client.get(path).status_code in (400, 403, 404)
 
 
-@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"])
+@pytest.mark.parametrize(
+    "host", ["localhost:8000", "ada.localhost:8000", "127.0.0.1:8000", "[::1]:8000", "192.168.0.7:8000"]
+)
 def test_requests_from_our_own_pages_are_answered(session: ReviewSession, host: str) -> None:
     client = open_client(session)
     cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
     headers = {"host": host, "origin": f"http://{host}", "sec-fetch-site": "same-origin", "cookie": cookies}
     assert client.get("/", headers=headers).status_code == 200
+
+
+class _Cookies(BaseHTTPRequestHandler):
+    """Another program on this machine, which keeps the cookies that it gets."""
+
+    def do_GET(self) -> None:
+        self.server.cookies = self.headers.get("cookie", "")  # type: ignore[attr-defined]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
+@pytest.mark.slow
+def test_cookie_goes_to_no_other_server_if_the_page_has_a_name_of_its_own(tmp_path: Path, browser: Chrome) -> None:
+    """As review_security.md says: at 127.0.0.1, browsers send it to every port."""
+    other = HTTPServer(("127.0.0.1", 0), _Cookies)
+    thread = threading.Thread(target=other.serve_forever)
+    thread.start()
+    try:
+        for name, is_sent in (("127.0.0.1", True), ("ada.localhost", False)):
+            with (
+                serve(tmp_path / name, LABELS) as served,
+                open_tab(browser, served.address.replace("127.0.0.1", name)) as tab,
+            ):
+                tab.press("d")
+                tab.wait_for_decisions(Q1="✕ drop")
+                (cookie,) = [each for each in browser.get_cookies() if each["name"].startswith("hgld-")]
+                for host in ("127.0.0.1", "localhost"):
+                    browser.get(f"http://{host}:{other.server_port}/")
+                    sent = cookie["value"] in other.cookies  # type: ignore[attr-defined]
+                    assert sent == (is_sent and host == name), host
+                tab.go_to(served.address.replace("127.0.0.1", name))
+                browser.delete_all_cookies()
+    finally:
+        other.shutdown()
+        thread.join(15)
+        other.server_close()
 
 
 def test_answers_are_compressed_for_browsers_that_ask_for_it(client: TestClient) -> None:
