@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextvars import copy_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +15,11 @@ import pytest
 import typer.main
 import typer.testing
 
-from tests.commands import run_hgld
 from tests.examples.keyboard import open_browser
 from tests.slurm_cluster import SlurmCluster, slurm_cluster
 
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
-
-    from hgld.compute.executors import Task
 
 # No deadline: the first example of a test may import something heavy, and other machines are slower than this one.
 hypothesis.settings.register_profile("hgld", deadline=None, derandomize=True)
@@ -105,23 +101,6 @@ def cluster(shared: Path) -> Iterator[SlurmCluster]:
     """A SLURM cluster of two nodes with a core each."""
     with slurm_cluster(shared) as started:
         yield started
-
-
-@pytest.fixture
-def parts_run_here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Run parts by ``--executor local`` in this process; the fixture is the list of those that were run."""
-    from hgld.compute.executors import LocalExecutor
-
-    ran = list[str]()
-
-    def run_here(self: LocalExecutor, tasks: "list[Task]", folder: Path, **options: object) -> list[object]:
-        for task in tasks:
-            copy_context().run(run_hgld, *task.arguments[1:])
-            ran.append(task.name)
-        return []
-
-    monkeypatch.setattr(LocalExecutor, "run", run_here)
-    return ran
 
 
 @pytest.fixture(scope="session")

@@ -250,4 +250,4 @@ def test_commands_that_do_not_share_work_refuse_several_tasks(
 def test_commands_that_share_work() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     shared = {name for name, command in commands.items() if isinstance(command, SharedCommand)}
-    assert shared == {"embed-images", "evaluate", "train"}
+    assert shared == {"benchmark", "evaluate", "train"}

@@ -10,7 +10,6 @@ altered copies of a sample.
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,22 +19,17 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance, ImageOps
-from safetensors import safe_open
-from safetensors.torch import save_file
 from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch.nn import functional
 
-from hgld.audit.parts import AuditParts, blocks_of, itself, nearest_images, require_whole, rows_of_part
-from hgld.compute.executors import Part
+from hgld.audit.nearest_images import blocks_of, nearest_images, only_itself
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, require
-from hgld.io.files import atomic_write
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
 
@@ -49,14 +43,6 @@ _BLUR = 2.0
 _FLAT = 1e-3
 #: Pairs that are correlated at once.
 _PAIRS = 256
-
-#: Suffix of the files of thumbnails of parts.
-THUMBNAILS = ".safetensors"
-
-#: uint8, shape (n, SIZE, SIZE), in memory or in files.
-Thumbnails = NDArray[np.uint8] | torch.Tensor
-#: Thumbnails, and why others could not be read, by their ids.
-_Pictures = tuple[Thumbnails, dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -103,7 +89,7 @@ class Duplicates:
         groups: int64, shape (N,), number of the group of copies that each image belongs to, from 0; -1 for none.
         excluded: bool, shape (N,): all images of each group but one, the first outside of the training split if there
             is one.
-        thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images; a tensor where parts were joined.
+        thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images.
         unreadable: Why images could not be read, by their ids.
     """
 
@@ -114,7 +100,7 @@ class Duplicates:
     same_pixels: NDArray[np.bool_]
     groups: NDArray[np.int64]
     excluded: NDArray[np.bool_]
-    thumbnails: Thumbnails
+    thumbnails: NDArray[np.uint8]
     unreadable: dict[str, str]
 
     @property
@@ -168,94 +154,33 @@ def find_duplicates(
     Raises:
         InputError: The folder does not exist, lacks tar files, or no image of it can be read.
     """
-    search = DuplicatesSearch(EncodedImages(manifest, root), embeddings, config or DuplicatesConfig())
-    return search.whole(progress)
-
-
-@dataclass(frozen=True, eq=False)
-class DuplicatesSearch:
-    """Search for copies, of which parts have the same results; arguments are those of :func:`find_duplicates`."""
-
-    encoded: EncodedImages
-    embeddings: torch.Tensor | None
-    config: DuplicatesConfig
-
-    def whole(self, progress: Progress | None = None) -> Duplicates:
-        """Return the copies among all images."""
-        pictures = read_thumbnails(self.encoded, progress)
-        return self.grouped(self.copies_of(range(len(self.encoded.manifest)), pictures), pictures)
-
-    def join(self, parts: AuditParts, count: int) -> Duplicates:
-        """Return the copies among all images from the files of all parts."""
-        return self.grouped(parts.read(count), self._thumbnails_of(parts, count))
-
-    def write_part(self, parts: AuditParts, part: Part, progress: Progress) -> Path | None:
-        """Write the thumbnails of a part; when those of all parts are there, the copies of its images.
-
-        Returns:
-            The file that was written; None if the thumbnails of other parts have to be written first.
-        """
-        rows, path = rows_of_part(part, len(self.encoded.manifest)), parts.path(part, THUMBNAILS)
-        if not path.exists():
-            thumbnails, unreadable = read_thumbnails(self.encoded, progress, rows)
-            with atomic_write(path) as draft:
-                tensors = {"thumbnails": torch.as_tensor(thumbnails)}
-                save_file(tensors, draft, {"unreadable": json.dumps(unreadable)})
-            return path
-        if not all(each.exists() for each in parts.paths(part.count, THUMBNAILS)):
-            return None
-        pictures = self._thumbnails_of(parts, part.count)
-        return parts.write(part, self.copies_of(rows, pictures))
-
-    def _thumbnails_of(self, parts: AuditParts, count: int) -> _Pictures:
-        """Return the thumbnails of parts, which stay in their files; see :func:`read_thumbnails`."""
-        tensors, unreadable = [], dict[str, str]()
-        for path in parts.paths(count, THUMBNAILS):
-            with require_whole(path), safe_open(path, framework="pt") as file:
-                tensors.append(file.get_tensor("thumbnails"))
-                unreadable |= json.loads(file.metadata()["unreadable"])
-        thumbnails = PartedTensor(tensors)
-        _require_readable(len(thumbnails), unreadable, self.encoded.root)
-        return thumbnails, unreadable
-
-    def copies_of(self, rows: range, pictures: _Pictures) -> pa.Table:
-        """Return the copies among some images and those nearest to them: a row for each pair, with its measures."""
-        (thumbnails, unreadable), embeddings, config = pictures, self.embeddings, self.config
-        readable = ~np.isin(self.encoded.manifest.ids, [*unreadable])
-        vectors, usable = searched_vectors(thumbnails, readable, embeddings)
-        _, neighbours = nearest_images(vectors, rows, config.neighbours, itself, usable)
-        pairs = _candidates(np.arange(rows.start, rows.stop), neighbours, readable)
-        correlations = thumbnail_correlations(thumbnails, pairs)
-        cosines = np.full(len(pairs), np.nan, np.float32)
-        if embeddings is not None:
-            mean = mean_direction(embeddings)
-            for block in blocks_of(range(len(pairs)), _PAIRS):
-                first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
-                cosines[block] = (first * second).sum(1).numpy()
-        found = config.are_copies(correlations, cosines)
-        pairs = pairs[found]
-        same_pixels = np.array([_same_pixels(self.encoded, pair) for pair in pairs.tolist()], np.bool_)
-        columns = (*pairs.T, correlations[found], cosines[found], same_pixels)
-        return pa.table(dict(zip(("first", "second", "correlation", "cosine", "same_pixels"), columns, strict=True)))
-
-    def grouped(self, copies: pa.Table, pictures: _Pictures) -> Duplicates:
-        """Return the groups of pairs of copies, which two parts may both have found."""
-        manifest = self.encoded.manifest
-        first, second, *values = (copies[name].to_numpy() for name in copies.column_names)
-        pairs, kept = np.unique(np.stack([first, second], axis=1), axis=0, return_index=True)
-        correlations, cosines, same_pixels = (each[kept] for each in values)
-        groups = _groups(pairs, len(manifest))
-        return Duplicates(
-            manifest=manifest,
-            pairs=pairs,
-            correlations=correlations,
-            cosines=cosines,
-            same_pixels=same_pixels,
-            groups=groups,
-            excluded=_excluded(groups, manifest.splits == self.config.train_split),
-            thumbnails=pictures[0],
-            unreadable=pictures[1],
-        )
+    config, encoded = config or DuplicatesConfig(), EncodedImages(manifest, root)
+    thumbnails, unreadable = read_thumbnails(encoded, progress)
+    readable = ~np.isin(manifest.ids, [*unreadable])
+    vectors, usable = searched_vectors(thumbnails, readable, embeddings)
+    _, neighbours = nearest_images(vectors, config.neighbours, only_itself, usable)
+    pairs = _candidates(neighbours, readable)
+    correlations = thumbnail_correlations(thumbnails, pairs)
+    cosines = np.full(len(pairs), np.nan, np.float32)
+    if embeddings is not None:
+        mean = mean_direction(embeddings)
+        for block in blocks_of(len(pairs), _PAIRS):
+            first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
+            cosines[block] = (first * second).sum(1).numpy()
+    found = config.are_copies(correlations, cosines)
+    pairs = pairs[found]
+    groups = _groups(pairs, len(manifest))
+    return Duplicates(
+        manifest=manifest,
+        pairs=pairs,
+        correlations=correlations[found],
+        cosines=cosines[found],
+        same_pixels=np.array([_same_pixels(encoded, pair) for pair in pairs.tolist()], np.bool_),
+        groups=groups,
+        excluded=_excluded(groups, manifest.splits == config.train_split),
+        thumbnails=thumbnails,
+        unreadable=unreadable,
+    )
 
 
 def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
@@ -264,53 +189,45 @@ def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
 
 
 def read_thumbnails(
-    encoded: EncodedImages, progress: Progress | None = None, rows: range | None = None
+    encoded: EncodedImages, progress: Progress | None = None
 ) -> tuple[NDArray[np.uint8], dict[str, str]]:
     """Read the thumbnails of N images, and why others could not be read, by their ids.
-
-    Args:
-        rows: The images, of a part; all by default.
 
     Returns:
         uint8, shape (N, SIZE, SIZE), black for unreadable images, and the reasons.
 
     Raises:
-        InputError: No image can be read, unless ``rows`` are those of a part.
+        InputError: No image can be read.
     """
-    progress, chosen = progress or NoProgress(), range(len(encoded.manifest)) if rows is None else rows
-    thumbnails, unreadable = np.zeros((len(chosen), SIZE, SIZE), np.uint8), dict[str, str]()
-    progress.start(len(chosen))
-    for place, row in enumerate(chosen):
+    n_images, progress = len(encoded.manifest), progress or NoProgress()
+    thumbnails, unreadable = np.zeros((n_images, SIZE, SIZE), np.uint8), dict[str, str]()
+    progress.start(n_images)
+    for row in range(n_images):
         try:
-            thumbnails[place] = thumbnail(upright_rgb(open_image(encoded.read(row)), SIZE))
+            thumbnails[row] = thumbnail(upright_rgb(open_image(encoded.read(row)), SIZE))
         except UnreadableImageError as error:
             unreadable[encoded.manifest.ids[row]] = error.description
         progress.advance()
-    if rows is None:
-        _require_readable(len(chosen), unreadable, encoded.root)
+    if len(unreadable) == n_images:
+        image, reason = next(iter(unreadable.items()))
+        raise InputError(f"{encoded.root}: no image can be read; {image}: {reason}")
     return thumbnails, unreadable
 
 
-def _require_readable(n_images: int, unreadable: Mapping[str, str], root: Path) -> None:
-    if len(unreadable) == n_images:
-        image, reason = next(iter(unreadable.items()))
-        raise InputError(f"{root}: no image can be read; {image}: {reason}")
-
-
-def details(thumbnails: Thumbnails) -> NDArray[np.float32]:
+def details(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return thumbnails minus a blurred version of each, float32, shape (n, SIZE, SIZE)."""
-    values = np.asarray(thumbnails[:], np.float32)
+    values = thumbnails.astype(np.float32)
     return np.asarray(values - gaussian_filter(values, (0, _BLUR, _BLUR)), np.float32)
 
 
-def thumbnail_correlations(thumbnails: Thumbnails, pairs: NDArray[np.int64]) -> NDArray[np.float32]:
+def thumbnail_correlations(thumbnails: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.float32]:
     """Return the highest correlation of the details of two images over crops of one of them and mirror images.
 
     It is float32, shape (n,), from -1 to 1, for pairs of rows of the thumbnails, shape (n, 2); 0 for pairs with an
     image without details.
     """
     best = np.full(len(pairs), -1, np.float32)
-    for rows in blocks_of(range(len(pairs)), _PAIRS):
+    for rows in blocks_of(len(pairs), _PAIRS):
         # A single pair is taken twice, as it would differ in the last bits from what it is among others.
         batch = np.resize(pairs[rows], (max(len(pairs[rows]), 2), 2))
         first, second = (torch.from_numpy(details(thumbnails[batch[:, side]]))[:, None] for side in range(2))
@@ -341,7 +258,7 @@ def _correlations(wholes: torch.Tensor, parts: torch.Tensor, side: int) -> torch
 
 
 def searched_vectors(
-    thumbnails: Thumbnails, readable: NDArray[np.bool_], embeddings: torch.Tensor | None
+    thumbnails: NDArray[np.uint8], readable: NDArray[np.bool_], embeddings: torch.Tensor | None
 ) -> tuple[torch.Tensor, NDArray[np.bool_]]:
     """Return the vectors that nearest images are found by: centred embeddings, or else the details of thumbnails.
 
@@ -359,7 +276,7 @@ def searched_vectors(
 
 def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
     """Return the mean of the directions of vectors, float32, shape (d,)."""
-    blocks = blocks_of(range(len(vectors)))
+    blocks = blocks_of(len(vectors))
     total = sum(functional.normalize(vectors[block].float(), dim=1).sum(0) for block in blocks)
     return torch.as_tensor(total / len(vectors))
 
@@ -369,11 +286,10 @@ def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
 
 
-def _candidates(
-    rows: NDArray[np.int64], neighbours: NDArray[np.int64], readable: NDArray[np.bool_]
-) -> NDArray[np.int64]:
+def _candidates(neighbours: NDArray[np.int64], readable: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Return the pairs of readable images of which one is near the other, lower row first, each once."""
-    pairs = np.stack([np.broadcast_to(rows[:, None], neighbours.shape), neighbours], axis=2).reshape(-1, 2)
+    rows = np.repeat(np.arange(len(neighbours)), neighbours.shape[1])
+    pairs = np.stack([rows, neighbours.ravel()], axis=1)
     pairs = pairs[(pairs[:, 1] >= 0) & (pairs[:, 0] != pairs[:, 1])]
     return np.unique(np.sort(pairs[readable[pairs].all(axis=1)], axis=1), axis=0)
 
@@ -467,7 +383,7 @@ def measure_recall(
     for name, alter in ALTERATIONS.items():
         copies = [alter(image) for image in originals]
         thumbnails = np.stack([thumbnail(image) for image in copies])
-        both = np.concatenate([np.asarray(found.thumbnails[rows]), thumbnails])
+        both = np.concatenate([found.thumbnails[rows], thumbnails])
         pairs = np.stack([np.arange(len(rows)), len(rows) + np.arange(len(rows))], axis=1)
         cosines = np.full(len(rows), np.nan, np.float32)
         queries = torch.from_numpy(details(thumbnails)).flatten(1)

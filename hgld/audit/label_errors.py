@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.arrays import Integers
 from hgld.audit.duplicates import centred, mean_direction
-from hgld.audit.parts import itself, nearest_images
+from hgld.audit.nearest_images import nearest_images, only_itself
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError, require
 from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
@@ -139,10 +139,7 @@ class LevelErrors:
 
 
 def find_label_errors(
-    manifest: Manifest,
-    embeddings: torch.Tensor,
-    config: LabelErrorsConfig | None = None,
-    voters: pa.Table | None = None,
+    manifest: Manifest, embeddings: torch.Tensor, config: LabelErrorsConfig | None = None
 ) -> list[LevelErrors]:
     """Rank the labels of each level by how much the nearest images contradict them.
 
@@ -150,7 +147,6 @@ def find_label_errors(
         manifest: N images with one label each at every level.
         embeddings: float, shape (N, d), of any model that was not trained on these labels; their mean is subtracted.
         config: Settings.
-        voters: Result of :func:`find_voters` for all images, if it is known already.
 
     Returns:
         Images by their finest label, then classes of the finest level by their label at each coarser one.
@@ -159,45 +155,26 @@ def find_label_errors(
         InputError: Images have several labels, or there are no two images of a class.
     """
     config, labels = config or LabelErrorsConfig(), manifest.labels
-    rows, members = np.arange(len(labels)), _members(manifest)
+    members = _members(manifest)
     if max(map(len, members)) < 2:
         raise InputError("no class has two images, of which one could confirm the label of the other")
-    voters = find_voters(manifest, embeddings, config) if voters is None else voters
+    vectors = centred(embeddings, mean_direction(embeddings))
+
+    def class_members(images: Integers) -> RaggedIndices:
+        return RaggedIndices.from_lists([members[number] for number in labels[images, 0]])
+
     found = []
     for level in range(labels.shape[1]):
-        kind, judged = ("other_class", members) if level else ("other_image", [*rows[:, None]])
+        judged = members if level else [*np.arange(len(labels))[:, None]]
+        if level == 0:
+            cosines, neighbours = nearest_images(vectors, config.neighbours, only_itself)
+        elif level == 1:  # and at the levels above
+            cosines, neighbours = nearest_images(vectors, config.neighbours, class_members)
         # A label of a single image, or of a single class, cannot be confirmed.
         n_with_label = np.bincount([labels[group[0], level] for group in judged])
         judged = [group for group in judged if n_with_label[labels[group[0], level]] > 1]
-        cosines, neighbours = (
-            voters[f"{kind}_{what}"].to_numpy().reshape(len(rows), -1) for what in ("cosine", "row")
-        )
         found.append(_ranked(level, judged, labels[:, level], neighbours, cosines, config.temperature))
     return found
-
-
-def find_voters(
-    manifest: Manifest, embeddings: torch.Tensor, config: LabelErrorsConfig, rows: range | None = None
-) -> pa.Table:
-    """Return the nearest images of some images, and the nearest ones of other classes.
-
-    Args:
-        rows: The images, of a part; all by default.
-
-    Returns:
-        Cosines and rows of the k nearest of the first image, best first, then of the second one, and so on.
-    """
-    vectors, members = centred(embeddings, mean_direction(embeddings)), _members(manifest)
-    rows = range(len(vectors)) if rows is None else rows
-
-    def of_class(images: Integers) -> RaggedIndices:
-        return RaggedIndices.from_lists([members[number] for number in manifest.labels[images, 0]])
-
-    columns = dict[str, NDArray[Any]]()
-    for kind, excluded in [("other_image", itself), ("other_class", of_class)][: manifest.labels.shape[1]]:
-        cosines, neighbours = nearest_images(vectors, rows, config.neighbours, excluded)
-        columns |= {f"{kind}_cosine": cosines.ravel(), f"{kind}_row": neighbours.ravel()}
-    return pa.table(columns)
 
 
 def _members(manifest: Manifest) -> list[Integers]:

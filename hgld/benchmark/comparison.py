@@ -3,8 +3,6 @@
 ::
 
     OUT/runs/                                 training runs, see hgld.benchmark.runs
-    OUT/runs/METHOD/seed0.json, .log          task of the process of a run, and its output the last time that it ran
-    OUT/slurm                                 see hgld.compute.slurm
     OUT/results.parquet, .md, .tex            the table, see hgld.benchmark.result_files
     OUT/figures/, OUT/strips.html, .png       figures of the table
     OUT/sweeps/                               tables and figures of sweeps
@@ -13,35 +11,44 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
+from hgld.benchmark.evaluated_runs import (
+    EvaluatedRun,
+    is_done,
+    per_query_file,
+    read_evaluated,
+    train_and_evaluate,
+)
 from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import MethodResults
-from hgld.benchmark.worker import EvaluatedRun, WorkerTask, is_done, per_query_file, read_evaluated
-from hgld.compute.executors import DEVICE, LocalExecutor, Task, parse_slots
-from hgld.compute.slurm import SlurmExecutor
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.compute.parts import Part
+from hgld.compute.processes import Processes
+from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy
-from hgld.io.files import exclusive_lock, sha256_of, write_text
+from hgld.io.files import sha256_of, write_text
 from hgld.io.settings import to_dict
-from hgld.progress import Progress
+from hgld.parted_output import locked_output
+from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
-from hgld.training.run_folder import RunFolder
+from hgld.training.run import usable_device
+
+log = logging.getLogger(__name__)
 
 #: Stands for all sweeps where sweeps are named.
 ALL_SWEEPS = "all"
-#: Module that trains and evaluates the run of a task file, which is its first argument; the second one is the device.
-WORKER_MODULE = "hgld.cli.benchmark_worker"
 _MAX_STALE_LISTED = 5
 
 
@@ -92,6 +99,13 @@ class Report:
         return Provenance(**content["provenance"]), [self.record.parent / name for name in content["files"]]
 
 
+class PendingRun(NamedTuple):
+    """A run that is not done, and whether it is to be trained again, as its settings or data have changed."""
+
+    run: Run
+    retrain: bool
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Runs of a comparison: those of its table, or those of sweeps.
@@ -113,36 +127,35 @@ class Comparison:
         in_turn = zip_longest(*self.table.values(), *points)
         return tuple({run.folder: run for runs in in_turn for run in runs if run is not None}.values())
 
-    def tasks(self, n_processes: int, *, force: bool) -> list[WorkerTask]:
-        """Return the tasks of the runs that are not done, in order.
+    def pending(self, runs: Sequence[Run], n_processes: int, *, force: bool) -> list[PendingRun]:
+        """Return those of some runs that are not done, in order.
 
         Raises:
             ConfigurationError: A run was begun with other settings, and ``force`` is false.
             InputError: A file that trainings read is missing.
         """
-        tasks, stale = list[WorkerTask](), list[str]()
-        for run in self.runs:
-            retrain = False
+        pending = list[PendingRun]()
+        stale = list[str]()
+        for run in runs:
             try:
-                if is_done(self.settings, run, n_processes=n_processes):
-                    continue
+                if not is_done(self.settings, run, n_processes=n_processes):
+                    pending.append(PendingRun(run, retrain=False))
             except ConfigurationError as error:
                 stale.append(str(error))
-                retrain = True
-            tasks.append(WorkerTask(benchmark=self.settings, run=run, retrain=retrain))
+                pending.append(PendingRun(run, retrain=True))
         if stale and not force:
             more = [f"… and {len(stale) - _MAX_STALE_LISTED} more"] if len(stale) > _MAX_STALE_LISTED else []
             raise ConfigurationError(
-                f"{len(stale)} of {len(self.runs)} runs were begun with other settings or data; retrain only these "
+                f"{len(stale)} of {len(runs)} runs were begun with other settings or data; retrain only these "
                 "with `force`, or choose another folder:\n" + "\n".join([*stale[:_MAX_STALE_LISTED], *more])
             )
-        if tasks:
-            self._check_inputs(tasks)
-        return tasks
+        if pending:
+            self._check_inputs(pending)
+        return pending
 
-    def _check_inputs(self, tasks: Sequence[WorkerTask]) -> None:
+    def _check_inputs(self, pending: Sequence[PendingRun]) -> None:
         """Raise if a file that all runs need is missing, rather than fail one by one after hours of training."""
-        data = [task.run.settings.data for task in tasks]
+        data = [run.settings.data for run, _ in pending]
         paths = dict.fromkeys(path for one in data for path in (one.manifest, one.features) if path is not None)
         missing = [f"{path}: no such file" for path in paths if not path.exists()]
         if missing:
@@ -279,82 +292,80 @@ def read_comparison(
 def compare_methods(
     comparison: Comparison,
     *,
-    executor: LocalExecutor | SlurmExecutor | None = None,
+    part: Part | None = None,
     force: bool = False,
+    device: str = "cpu",
+    processes: Processes | None = None,
     progress: Progress | None = None,
 ) -> ComparisonSummary | None:
     """Train and evaluate the runs that are not done, then write the tables and figures that are not up to date.
 
-    The executor runs them as child processes of this machine, by default on all GPUs, else on the CPU; or as jobs of
-    SLURM, which go on when this process is stopped. With ``force``, runs whose settings or data changed are
-    retrained, and tables and figures rewritten; other runs are kept.
+    Args:
+        part: Every COUNT-th run to train and evaluate, from the N-th on; other parts may run at the same time, also
+            on other computers. A call without it then does what is missing. Default: all runs, and the reports.
+        force: Whether to retrain runs whose settings or data changed, and rewrite tables and figures; other runs are
+            kept.
+        processes: Processes that train and evaluate each run together.
+        progress: Progress in runs.
 
     Returns:
         None if everything is up to date.
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
-        ConfigurationError: Runs have other settings or data, or have failed, and the others are done; or SLURM
-            refuses the jobs, or a run was submitted with other settings.
+        ConfigurationError: Runs have other settings or data, or have failed, and the others are done.
         InputError: The data cannot be read.
-        SourceError: SLURM does not say what became of jobs that were submitted before.
-        BusyError: Another comparison is writing to the folder.
+        BusyError: Another run is writing to the folder, or works on the same part.
     """
-    executor, out = executor or LocalExecutor(parse_slots()), comparison.out
+    processes, out = processes or Processes(), comparison.out
     out.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(out):
-        tasks = comparison.tasks(executor.n_processes, force=force)
-        if tasks:
-            launch(executor, tasks, out, progress)
-        written = [report.rewrite() for report in comparison.reports() if force or not report.is_up_to_date()]
-    files = tuple(file for each in written for file in each.files)
-    if not tasks and not files:
+    runs = comparison.runs if part is None else comparison.runs[part.number - 1 :: part.count]
+    is_first = processes.rank == 0
+    with locked_output(out, out, part) if is_first else nullcontext():
+        pending = comparison.pending(runs, processes.count, force=force) if is_first else []
+        pending = processes.gather(pending)[0]
+        _train_and_evaluate(comparison.settings, pending, device, processes, progress or NoProgress())
+        written = list[Written]()
+        if part is None and is_first:
+            for report in comparison.reports():
+                if force or not report.is_up_to_date():
+                    written.append(report.rewrite())
+    files = tuple(file for report in written for file in report.files)
+    if not pending and not files:
         return None
     table = written[0] if written else Written()
-    return ComparisonSummary(table.methods, table.columns, files, len(comparison.runs), len(tasks))
+    return ComparisonSummary(table.methods, table.columns, files, len(runs), len(pending))
 
 
-def launch(
-    executor: LocalExecutor | SlurmExecutor,
-    tasks: Sequence[WorkerTask],
-    out: Path,
-    progress: Progress | None = None,
+def _train_and_evaluate(
+    settings: BenchmarkSettings,
+    pending: Sequence[PendingRun],
+    device: str,
+    processes: Processes,
+    progress: Progress,
 ) -> None:
-    """Train and evaluate runs in processes of their own.
+    """Train and evaluate runs, one after the other; a run that fails does not stop the others.
 
     Raises:
-        KeyboardInterrupt: A signal asked the process to stop.
         ConfigurationError: Runs have failed; the message reports them, and the others are done.
     """
-    executed = [executor_task(task, executor) for task in tasks]
-    failed = executor.run(executed, out / "slurm", progress=progress)
-    if failed:
-        errors = "\n".join(f"{each}:\n{each.error}" for each in failed)
-        raise ConfigurationError(
-            f"{len(failed)} of {len(tasks)} runs failed, the others are done; fix the errors below and run the same "
-            f"command again, which resumes from here, or exclude the methods:\n{errors}"
-        )
-
-
-def executor_task(task: WorkerTask, executor: LocalExecutor | SlurmExecutor) -> Task:
-    """Return the process that trains and evaluates a run."""
-    run, benchmark, checkpoint = task.run, task.benchmark, RunFolder(task.run.folder).last
-    path = run.folder.with_name(f"{run.folder.name}.json")
-
-    def is_task_done() -> bool:
+    if not pending:
+        return
+    usable_device(device)  # raises for a wrong one, rather than in every run
+    failures = []
+    progress.start(len(pending))
+    for number, (run, retrain) in enumerate(pending, start=1):
+        log.info("run %d of %d: %s", number, len(pending), run)
         try:
-            return is_done(benchmark, run, n_processes=executor.n_processes)
-        except ConfigurationError:  # the run with other settings, which the task is to replace
-            return False
-
-    parent = ["--no-parent"] if isinstance(executor, SlurmExecutor) else []
-    decisive_settings = (run.settings, benchmark.evaluation, benchmark.metrics)  # unlike titles and other runs
-    return Task(
-        name=str(run),
-        arguments=(WORKER_MODULE, str(path.absolute()), DEVICE, *parent),
-        log=path.with_suffix(".log"),
-        is_done=is_task_done,
-        prepare=partial(task.write, path),
-        saved=lambda: checkpoint.stat().st_mtime_ns if checkpoint.is_file() else None,
-        result=hashlib.sha256(repr(decisive_settings).encode()).hexdigest(),
-    )
+            train_and_evaluate(settings, run, retrain=retrain, device=device, processes=processes)
+        except HgldError as error:
+            if processes.count > 1:  # the other processes may still be in this run
+                raise
+            log.error("%s failed: %s", run, error)
+            failures.append(f"{run}: {error}")
+        progress.advance(failed=len(failures))
+    if failures:
+        raise ConfigurationError(
+            f"{len(failures)} of {len(pending)} runs failed, the others are done; fix the errors below and run the "
+            f"same command again, which resumes from here, or exclude the methods:\n{indented_list(failures)}"
+        )

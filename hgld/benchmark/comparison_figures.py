@@ -26,9 +26,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
+from hgld.benchmark.evaluated_runs import EvaluatedRun
 from hgld.benchmark.runs import BenchmarkSettings, SweepPoint, SweepSettings
 from hgld.benchmark.statistics import MethodResults
-from hgld.benchmark.worker import EvaluatedRun
 from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.figures.comparisons import (

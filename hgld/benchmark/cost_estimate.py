@@ -11,9 +11,9 @@ from functools import cache
 
 import numpy as np
 
+from hgld.benchmark.evaluated_runs import read_evaluated
 from hgld.benchmark.evaluations import Gldv2Evaluation
 from hgld.benchmark.runs import BenchmarkSettings, Run
-from hgld.benchmark.worker import read_evaluated
 from hgld.errors import InputError
 from hgld.evaluation.metrics import Metric
 from hgld.losses.registry import LabelSpace

@@ -1,6 +1,6 @@
 """Evaluations of trained models that a comparison can ask for: their settings, and how each is done.
 
-Embeddings of the images of a run are in its folder ``evaluation``, see :mod:`hgld.benchmark.worker`.
+Embeddings of the images of a run are in its folder ``evaluation``, see :mod:`hgld.benchmark.evaluated_runs`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, PositiveFloat
 
+from hgld.compute.parts import Part
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
@@ -30,7 +31,7 @@ from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+from hgld.models.image_embedding import EmbedImagesConfig, embed_images, embed_part
 from hgld.models.model_loading import load_checkpoint_model
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
@@ -101,7 +102,13 @@ class EvaluationContext:
             batch_size=self.training.evaluation.batch_size,
             workers=self.training.workers,
         )
-        embed_images(images, out, self.model, config, root=root, processes=self.processes)
+        n_processes = self.processes.count
+        if n_processes > 1:
+            embed_part(images, out, self.model, config, part=Part(self.processes.rank + 1, n_processes), root=root)
+            self.processes.gather(None)  # wait for the other parts
+        if self.processes.rank == 0:
+            embed_images(images, out, self.model, config, root=root)
+        self.processes.gather(None)
         return out
 
     def evaluate(

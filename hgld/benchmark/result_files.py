@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from hgld.benchmark.evaluated_runs import EvaluatedRun, per_query_file
 from hgld.benchmark.runs import BenchmarkSettings, SweepPoint, SweepSettings, read_training_record
 from hgld.benchmark.statistics import (
     MethodResults,
@@ -29,7 +30,6 @@ from hgld.benchmark.statistics import (
     seed_stds,
     stds_of,
 )
-from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.evaluation.results import (
     LatexRow,
     escape_latex,

@@ -6,7 +6,7 @@ with the settings that differ from those under ``shared``, or another file. The 
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
     OUT/runs/METHOD/split1/seed0                 the same, where there are several random splits
     OUT/runs/METHOD/loss.lambda=0.3/seed0        a run of a sweep
-    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.worker
+    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.evaluated_runs
 
 Runs with the same settings are shared: a sweep whose values include the value of the table uses the run of the table.
 """

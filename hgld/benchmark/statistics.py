@@ -28,8 +28,8 @@ import pandas as pd
 from scipy import stats
 
 from hgld.arrays import Floats, Integers
+from hgld.benchmark.evaluated_runs import EvaluatedRun
 from hgld.benchmark.runs import read_training_record
-from hgld.benchmark.worker import EvaluatedRun
 from hgld.compute.cluster_intervals import PairDifferences, mean_intervals, pair_differences
 from hgld.compute.resampling import check_resampling
 from hgld.errors import ConfigurationError

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -11,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from hgld.cli.base import (
-    PART,
     App,
-    ExecutionConfig,
     app,
     out_file,
     writable_file,
@@ -21,7 +18,6 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
-from hgld.compute.executors import Part
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
 
@@ -29,7 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig, LevelErrors
-    from hgld.audit.parts import AuditParts
     from hgld.datasets.manifest import Manifest
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
@@ -48,7 +43,6 @@ app.add_typer(audit, name="audit", rich_help_panel="Retrieval")
 
 @audit.command()
 @options_of("hgld.audit.duplicates:DuplicatesConfig")
-@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def duplicates(
     *,
     manifest: Path,
@@ -58,16 +52,11 @@ def duplicates(
     config: DuplicatesConfig,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     recall: bool = False,
-    execution: ExecutionConfig,
-    part: Annotated[Part | None, PART] = None,
 ) -> None:
     """Find images that are copies of one another: the same, re-encoded, resized, cropped, mirrored or recoloured.
 
     All images but one of each group of copies are marked to be left out. Those of the training go first, so that
     nothing of the test remains in it. Edit the table where you decide otherwise.
-
-    An --executor runs --parts, each twice, for thumbnails and for copies, and joins them. Jobs of your own write
-    --part 1/16, --part 2/16 and so on twice, which --executor local --parts 16 joins.
 
     Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o duplicates.csv --page copies.html
 
@@ -78,38 +67,24 @@ def duplicates(
         embeddings: Embeddings of the images, of any model; crops are hardly found without. Default: thumbnails.
         page: HTML page to write, with the copies side by side.
         recall: Measure how many altered copies of 100 images would be found, by the recorded model.
-        part: Work on one of several parts of the images, such as 3/16: read its thumbnails, then, when those of all
-            parts are there, find its copies. Default: all images.
     """
-    from hgld.audit.duplicates import THUMBNAILS, DuplicatesSearch, measure_recall
-    from hgld.datasets.image_dataset import EncodedImages
+    from hgld.audit.duplicates import find_duplicates, measure_recall
     from hgld.search.query_model import load_query_model
 
-    images = _AuditedImages.read(manifest, root, embeddings, part)
+    images = _AuditedImages.read(manifest, root, embeddings)
     embed = None
-    if embeddings is not None and recall and part is None:
+    if embeddings is not None and recall:
         embed = load_query_model(embeddings, images.vectors.shape[1]).embed
-    parts = _parts(out, config, images, root, embeddings)
-    search = DuplicatesSearch(EncodedImages(*images[:2]), images.vectors, config)
-    with parts.joined(out) if execution.parts and part is None else nullcontext():
-        with TerminalProgress("audit", "images") as progress:
-            if part:
-                written = search.write_part(parts, part, progress)
-                typer.echo(written or f"{parts.folder}: thumbnails of other parts are missing; run these first")
-                return
-            if execution.parts:
-                for suffix in (THUMBNAILS, ".parquet"):
-                    execution.run_parts(out, parts.has(suffix))
-            found = search.join(parts, execution.parts) if execution.parts else search.whole(progress)
-        typer.echo(_format_duplicates(found))
-        if recall:
-            typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
-        _write_duplicates(images, found, config, out, page)
+    with TerminalProgress("audit", "images") as progress:
+        found = find_duplicates(images.manifest, images.root, images.vectors, config, progress=progress)
+    typer.echo(_format_duplicates(found))
+    if recall:
+        typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
+    _write_duplicates(images, found, config, out, page)
 
 
 @audit.command()
 @options_of("hgld.audit.label_errors:LabelErrorsConfig")
-@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
 def labels(
     *,
     manifest: Path,
@@ -120,15 +95,10 @@ def labels(
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     queue: Annotated[Path | None, typer.Option(callback=writable_folder)] = None,
     hierarchy: Path | None = None,
-    execution: ExecutionConfig,
-    part: Annotated[Part | None, PART] = None,
 ) -> None:
     """Find labels that the nearest images contradict: of single images, and of all images of a class.
 
     They are ranked, the most contradicted first. What looks wrong need not be wrong; a person decides.
-
-    An --executor runs --parts of the search for the nearest images, and joins them. Jobs of your own write --part
-    1/16, --part 2/16 and so on, which --executor local --parts 16 joins.
 
     Example: hgld audit labels manifest.parquet --embeddings embeddings.npy -o labels.csv --page labels.html
 
@@ -140,29 +110,17 @@ def labels(
         page: HTML page to write, with photographs.
         queue: Folder to write, for hgld review: landmarks and labels to decide on again; needs --hierarchy.
         hierarchy: Hierarchy of the manifest, with the tables it was built from beside it.
-        part: Search for the nearest images of one of several parts, such as 3/16. Default: all images.
     """
     from hgld.audit import find_label_errors
-    from hgld.audit.label_errors import find_voters
-    from hgld.audit.parts import rows_of_part
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
-    images = _AuditedImages.read(manifest, root, embeddings, part)
-    parts, voters = _parts(out, config, images, root, embeddings), None
-    if part:
-        rows = rows_of_part(part, len(images.manifest))
-        typer.echo(parts.write(part, find_voters(images.manifest, images.vectors, config, rows)))
-        return
-    with parts.joined(out) if execution.parts else nullcontext():
-        if execution.parts:
-            execution.run_parts(out, parts.has())
-            voters = parts.read(execution.parts)
-        found = find_label_errors(images.manifest, images.vectors, config, voters)
-        typer.echo(_format_label_errors(found, images.manifest.level_names))
-        _write_label_errors(images, found, config, out, page)
-        if queue is not None and hierarchy is not None:
-            typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
+    images = _AuditedImages.read(manifest, root, embeddings)
+    found = find_label_errors(images.manifest, images.vectors, config)
+    typer.echo(_format_label_errors(found, images.manifest.level_names))
+    _write_label_errors(images, found, config, out, page)
+    if queue is not None and hierarchy is not None:
+        typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
 
 
 class _AuditedImages(NamedTuple):
@@ -176,10 +134,8 @@ class _AuditedImages(NamedTuple):
     digests: dict[str, str]
 
     @classmethod
-    def read(
-        cls, manifest: Path, root: Path | None, embeddings: Path | None, part: Part | None = None
-    ) -> _AuditedImages:
-        """Read a manifest and the embeddings of its images; for a part, without the digests of embeddings."""
+    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> _AuditedImages:
+        """Read a manifest and the embeddings of its images."""
         import numpy as np
 
         from hgld.datasets.manifest import read_manifest
@@ -187,7 +143,7 @@ class _AuditedImages(NamedTuple):
         from hgld.tables.embeddings import read_embeddings, rows_of
 
         images, folder = read_manifest(manifest, root), root or manifest.parent
-        digests = input_digests(manifest=manifest, embeddings=None if part else embeddings)
+        digests = input_digests(manifest=manifest, embeddings=embeddings)
         if embeddings is None:
             return cls(images, folder, None, digests)
         embedded = read_embeddings(embeddings)
@@ -195,16 +151,6 @@ class _AuditedImages(NamedTuple):
         if np.array_equal(rows, np.arange(len(embedded))):  # they may stay in their file
             return cls(images, folder, embedded.vectors, digests)
         return cls(images, folder, embedded.vectors[rows], digests)
-
-
-def _parts(out: Path, config: object, images: _AuditedImages, root: Path | None, *large: Path | None) -> AuditParts:
-    """Return the files of the parts of an audit; of the large inputs, names, sizes and modification times count."""
-    from hgld.audit.parts import AuditParts
-    from hgld.io.files import stat_digest
-
-    given = [each for path in large if path for each in (path, path.with_suffix(".ids.txt")) if each.exists()]
-    files = [each for path in given for each in (sorted(path.iterdir()) if path.is_dir() else [path])]
-    return AuditParts.of(out, config, root, images.digests["manifest"], stat_digest(files))
 
 
 def _write_duplicates(

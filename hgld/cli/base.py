@@ -1,4 +1,4 @@
-"""The application that commands register with, and what they share: options, errors, logs, execution in parts.
+"""The application that commands register with, and what they share: options, errors and logs.
 
 A command takes the options that are fields of a settings class from that class, see :mod:`hgld.cli.options`. Errors
 need no handling in commands: every command runs in :func:`friendly_errors`.
@@ -10,41 +10,33 @@ import errno
 import logging
 import re
 import shlex
-import shutil
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
 from hgld.cli.options import deferred_options, with_options
-from hgld.compute.executors import Part
+from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
-from hgld.errors import ConfigurationError, HgldError, ProcessError, SourceError, indented_list, require_at_least
+from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
-from hgld.io.files import check_writable_file, check_writable_folder, exclusive_lock, require_suffix
-from hgld.progress import TerminalProgress
+from hgld.io.files import check_writable_file, check_writable_folder, require_suffix
 from hgld.version import __version__
-
-if TYPE_CHECKING:
-    from hgld.compute.executors import Executor, Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
 
 #: The options and arguments of the running command as they are typed, by the name of the parameter.
 _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # noqa: B039
-#: What follows ``hgld`` on the command line.
-_command_line: ContextVar[tuple[str, ...]] = ContextVar("_command_line", default=())
 
 log = logging.getLogger("hgld")
 
@@ -73,7 +65,6 @@ class _Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, and refuse repeated options of a single value: the last one alone would count."""
         _options.set({str(parameter.name): _typed_name(parameter) for parameter in self.params})
-        _command_line.set((*_command_names(ctx), *args))
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         with friendly_errors():
             for option, count in Counter(given).items():
@@ -93,16 +84,11 @@ class _Command(TyperCommand):
         """Refuse to do the same work in several tasks of SLURM, unless each may have a part of its own."""
         task = current_task()
         shares_work = self.shares_work or parameters.get("part") is not None
-        if task is not None and (parameters.get("executor") or not shares_work):
+        if task is not None and (parameters.get("ray") or not shares_work):
             raise ConfigurationError(
                 f"srun has started {task.count} tasks of hgld {self.name}, which does not divide its work among "
                 "them; use srun --ntasks=1"
             )
-
-
-def _command_names(context: Any) -> list[str]:
-    """Return the name of a command after those of its groups, without the name of the program."""
-    return [] if context.parent is None else [*_command_names(context.parent), context.info_name]
 
 
 def _typed_name(parameter: Any) -> str:
@@ -186,8 +172,8 @@ def out_file(*suffixes: str) -> Any:
 #: The option ``--out`` for a folder, and for an image file.
 OUT_FOLDER = typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder)
 OUT_FIGURE = typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure)
-#: The option ``--part`` for a :class:`~hgld.compute.executors.Part` of the work.
-PART = typer.Option(parser=Part.parse, metavar="N/COUNT")
+#: The option ``--part`` for a :class:`~hgld.compute.parts.Part` of the work.
+PART = typer.Option(parser=Part.parse, metavar="N/COUNT", rich_help_panel="Parts")
 
 
 def parse_images(text: str) -> Path | tuple[str, Path]:
@@ -223,103 +209,6 @@ def parse_numbers(parameter: str, example: str) -> Callable[[str], tuple[float, 
             raise ConfigurationError(f'`{parameter}` is "{text}"; expected numbers such as {example}') from error
 
     return parse
-
-
-@dataclass(frozen=True)
-class ExecutionConfig:
-    """Engine that runs a command in parts.
-
-    Args:
-        executor: Run ``parts`` on an engine, then join them: processes of this machine, a job array of SLURM, or
-            tasks of a Ray cluster (that of RAY_ADDRESS, or the one on this machine). Default: no engine.
-        parts: Number of parts; many more than run at the same time, as what is lost is run again.
-        max_running: Largest number of parts at the same time. Default: as many as the engine takes; local: one per
-            GPU with ``device`` cuda, else 1.
-        sbatch: Options of sbatch for each part, such as "--gpus=1 --time=8:00:00"; for slurm.
-        ray: What each part needs, such as "num_gpus=1 num_cpus=8"; for ray.
-
-    Raises:
-        ConfigurationError: An option is missing, out of range, or for another executor.
-    """
-
-    executor: Literal["local", "slurm", "ray"] | None = None
-    parts: int | None = None
-    max_running: int | None = None
-    sbatch: str = ""
-    ray: str = ""
-
-    def __post_init__(self) -> None:
-        if (self.executor is None) != (self.parts is None):
-            raise ConfigurationError("`executor` and `parts` need each other; give both")
-        require_at_least(1, parts=self.parts, max_running=self.max_running)
-        if (self.sbatch and self.executor != "slurm") or (self.ray and self.executor != "ray"):
-            raise ConfigurationError("`sbatch` is for `executor` slurm, and `ray` for `executor` ray")
-
-    def engine(self, device: str) -> Executor:
-        """Return the executor."""
-        from hgld.compute.executors import LocalExecutor, RayExecutor, parse_slots
-        from hgld.compute.slurm import SlurmExecutor
-
-        if self.executor == "slurm":
-            return SlurmExecutor(self.sbatch, max_running=self.max_running)
-        if self.executor == "ray":
-            return RayExecutor(self.ray, self.max_running)
-        names = [slot.devices[0] for slot in parse_slots("cuda" if device == "cuda" else "cpu")]
-        n_slots = self.max_running or len(names)
-        return LocalExecutor(parse_slots(",".join(names[n % len(names)] for n in range(n_slots))))
-
-    def run_parts(self, out: Path, is_written: Callable[[Part], bool], *, device: str = "cpu") -> None:
-        """Run the parts of the running command that are not written.
-
-        Args:
-            out: Output of the command. Logs are in ``{out}.logs`` beside it until all parts are done.
-            is_written: Returns whether a part is written.
-            device: Device that parts use.
-
-        Raises:
-            ConfigurationError: The output holds files of another number of parts.
-            ProcessError: Parts have failed; the others are done.
-            BusyError: Another run executes parts of the same output.
-        """
-        assert self.parts is not None
-        count = self.parts
-        written = [match for file in out.glob("*") if (match := re.fullmatch(r"\d+-of-(\d+)\..*", file.name))]
-        if others := sorted({int(match[1]) for match in written} - {count}):
-            raise ConfigurationError(
-                f"{out} has files of {others[0]:,} parts; choose this number as `parts`, or remove them"
-            )
-        beside = out.resolve() if out.name in ("", "..") else out  # . and .. have no name of their own
-        folder = beside.with_name(f"{beside.name}.logs")
-        with exclusive_lock(folder, name=f"parts of {out}"):
-            parts = [part for part in (Part(number, count) for number in range(1, count + 1)) if not is_written(part)]
-            log.info("%d of %d parts are done", count - len(parts), count)
-            tasks = [self._task(part, folder, partial(is_written, part)) for part in parts]
-            with TerminalProgress(_command_line.get()[0], "parts") as progress:
-                failed = self.engine(device).run(tasks, folder / "slurm", progress=progress) if tasks else ()
-            problems = [f"{each}: {each.last_line}" for each in failed] or [
-                f"part {part}: wrote nothing; did an input change meanwhile?"
-                for part in parts
-                if not is_written(part)
-            ]
-            if problems:
-                raise ProcessError(
-                    f"{len(problems):,} of {count:,} parts failed, the others are done; the same command runs only "
-                    f"these again:\n{indented_list(problems)}"
-                )
-            shutil.rmtree(folder, ignore_errors=True)
-
-    def _task(self, part: Part, folder: Path, is_done: Callable[[], bool]) -> Task:
-        from hgld.compute.executors import Task
-
-        module, line = "hgld" if self.executor == "slurm" else "hgld.cli.part_worker", _command_line.get()
-        return Task(
-            name=f"part {part}",
-            arguments=(module, *line, "--part", str(part)),
-            log=folder / f"{part.number}-of-{part.count}.log",
-            is_done=is_done,
-            result=" ".join(line),
-            retries=1,
-        )
 
 
 # Options that several commands share.

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import OUT_FOLDER, FigureFormat, Force, app, print_summary
+from hgld.cli.base import OUT_FOLDER, PART, FigureFormat, Force, SharedCommand, app, print_summary
 from hgld.cli.models import Images, Manifest, complete_comparison, with_images
 from hgld.cli.options import options_of
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
-from hgld.errors import ConfigurationError, indented_list
-from hgld.progress import TerminalProgress
+from hgld.compute.parts import Part
+from hgld.errors import indented_list
+from hgld.progress import NoProgress, TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.benchmark.comparison import ComparisonSummary
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
     from hgld.benchmark.model_reports import ModelResults
     from hgld.benchmark.rejection import RejectionComparison
     from hgld.benchmark.rejection.values import RejectionValues
+    from hgld.compute.parts import PartsConfig
     from hgld.evaluation.settings import RerankSettings
 
 
-@app.command(rich_help_panel="Retrieval")
+@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+@options_of("hgld.compute.parts:PartsConfig", "division", panel="Parts")
 def benchmark(
+    *,
     config: Annotated[str, typer.Argument(autocompletion=complete_comparison)],
     out: Annotated[Path, OUT_FOLDER],
     overrides: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
@@ -37,19 +42,18 @@ def benchmark(
     seeds: str | None = None,
     splits: str | None = None,
     sweep: list[str] | None = None,
-    devices: str | None = None,
-    per_run: int = 1,
-    launcher: Literal["local", "slurm"] = "local",
-    sbatch: Annotated[str, typer.Option(metavar="OPTIONS")] = "",
-    max_running: int | None = None,
+    device: str | None = None,
     plan: bool = False,
+    part: Annotated[Part | None, PART] = None,
+    division: PartsConfig,
     formats: FigureFormat = None,
     force: bool = False,
 ) -> None:
     """Train methods with several seeds and splits, evaluate and compare them: tables, figures, confidence intervals.
 
-    Finished runs are kept; an interrupted comparison is resumed. With --launcher slurm, the command submits a job
-    array and waits for it; jobs go on without it, and the same command finds them again.
+    Finished runs are kept; an interrupted comparison is resumed. Jobs of a cluster share the runs by --part 1/16,
+    --part 2/16 and so on. Several processes train each run together: torchrun --nproc-per-node 2 -m hgld benchmark
+    ..., or srun --ntasks 2 hgld benchmark ...
 
     Example: hgld benchmark own_images --manifest grocery.parquet --images data/grocery -o runs/grocery
 
@@ -61,23 +65,17 @@ def benchmark(
         seeds: Random seeds of the training runs, e.g. 0,1. Default: those in CONFIG.
         splits: Seeds of random splits of the images, e.g. 0,1. Default: those in CONFIG.
         sweep: Sweep in CONFIG to run instead of the methods, or all; repeatable.
-        devices: Devices to train on side by side: cuda:0,cuda:1, or cpu,cpu for two runs that share the cores; with
-            --launcher slurm: cuda or cpu. Default: all GPUs, else cpu; with --launcher slurm: cuda.
-        per_run: Number of devices, each with a process, that train a run together.
-        launcher: local: processes on this machine. slurm: a job array on a cluster, with a task per run.
-        sbatch: Options of sbatch for each run, e.g. "--partition=gpu --gpus=1 --time=8:00:00"; for --launcher slurm.
-        max_running: Largest number of runs at the same time; for --launcher slurm. Default: as many as SLURM starts.
+        device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.
+        part: Do every 16th training run from the third on, for 3/16; the same command without it does what is
+            missing, and writes the results. Default: all runs.
         plan: Print the numbers of runs, steps and images, then exit.
         force: Retrain only runs whose settings or data changed, and rewrite the results.
     """
     from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
     from hgld.benchmark.cost_estimate import estimate_cost
-    from hgld.compute.executors import LocalExecutor, parse_slots
-    from hgld.compute.slurm import SlurmExecutor
+    from hgld.compute.machine import disable_trimming
+    from hgld.compute.processes import default_device, joined_processes, local_device, training_backend
 
-    on_slurm = launcher == "slurm"
-    if not on_slurm and (sbatch or max_running):
-        raise ConfigurationError("--sbatch and --max-running are options of jobs; add --launcher slurm")
     comparison = read_comparison(
         config,
         out,
@@ -90,14 +88,26 @@ def benchmark(
     if plan:
         typer.echo(format_cost(estimate_cost(comparison.settings, comparison.runs)))
         return
-    chosen = (
-        SlurmExecutor(sbatch, per_run, max_running, devices or "cuda")
-        if on_slurm
-        else LocalExecutor(parse_slots(devices, per_run))
-    )
-    with TerminalProgress("benchmark", "runs", interval_s=60) as progress:
-        summary = compare_methods(comparison, executor=chosen, force=force, progress=progress)
-    print_summary(out, summary, format_comparison)
+    disable_trimming()
+    device = device or default_device()
+    if division.ray is not None:
+        work = partial(compare_methods, comparison, force=force, device=device)
+        with TerminalProgress("benchmark", "parts", interval_s=60) as progress:
+            division.run_on_ray(work, progress, device=device)
+    with (
+        joined_processes(training_backend(device)) as processes,
+        TerminalProgress("benchmark", "runs", interval_s=60) as bar,
+    ):
+        summary = compare_methods(
+            comparison,
+            part=part,
+            force=force,
+            device=local_device(device),
+            processes=processes,
+            progress=NoProgress() if processes.rank else bar,
+        )
+    if processes.rank == 0:
+        print_summary(out, summary, format_comparison)
 
 
 def format_comparison(summary: ComparisonSummary) -> str:

@@ -12,7 +12,6 @@ from hgld.cli.base import (
     OUT_FOLDER,
     PART,
     App,
-    ExecutionConfig,
     Force,
     app,
     option,
@@ -23,12 +22,13 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
-from hgld.compute.executors import Part
+from hgld.compute.parts import Part
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 from hgld.errors import ConfigurationError
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
+    from hgld.compute.parts import PartsConfig
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.pixel_arrays import ExtractSummary
     from hgld.datasets.readers.base import Reader
@@ -258,15 +258,15 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 @app.command(rich_help_panel="Photographs")
 @options_of("hgld.datasets.repack:RepackConfig", shard_size=None)
-@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
+@options_of("hgld.compute.parts:PartsConfig", "division", panel="Parts")
 def repack(
     *,
     manifest: Path,
     out: Annotated[Path, OUT_FOLDER],
     images: Path | None = None,
     config: RepackConfig,
-    execution: ExecutionConfig,
     part: Annotated[Part | None, PART] = None,
+    division: PartsConfig,
     plan: bool = False,
     verify: bool = False,
     force: bool = False,
@@ -274,8 +274,8 @@ def repack(
     """Write the images of a manifest into tar files, once, at a smaller size, with a manifest of them.
 
     Splits and labels stay, boxes are scaled. Images that are small already are stored as they are, and images that
-    cannot be read are listed in skipped.csv. The same command resumes an interrupted run. The jobs of an array on a
-    cluster share the tar files by --part 1/16, --part 2/16 and so on.
+    cannot be read are listed in skipped.csv. The same command resumes an interrupted run. Jobs of a cluster share the
+    tar files by --part 1/16, --part 2/16 and so on; the same command without --part then writes the manifest.
 
     Example: hgld repack gldv2.parquet --images data/gldv2 --size 512 -o data/gldv2_512
 
@@ -283,21 +283,22 @@ def repack(
         manifest: Manifest from hgld manifest, or a CSV or Parquet file like it.
         out: Folder for the tar files and their manifest.parquet.
         images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
-        part: Write one of several parts of the tar files, such as 3/16; then run the command without --part, which
-            writes the manifest. Default: all of them.
+        part: Write one of several parts of the tar files, such as 3/16; the same command without it writes what is
+            missing, and the manifest. Default: all of them.
         plan: Print how many images, how large and how long, and stop.
         verify: Verify existing tar files by SHA-256, and write damaged ones again.
         force: Write all tar files again, and discard those of other settings.
     """
-    from hgld.datasets.repack import plan_repack, repack_images, tar_files_are_written
+    from hgld.datasets.repack import plan_repack, repack_images
 
     if plan:
         typer.echo(_format_repack_plan(plan_repack(manifest, out, config, root=images, part=part)))
         return
-    if execution.executor and part is None:
+    if division.ray is not None:
         if force:
             raise ConfigurationError("`force` would discard what parts have written; remove the folder instead")
-        execution.run_parts(out, tar_files_are_written(manifest, out, config, root=images))
+        with TerminalProgress("repack", "parts") as progress:
+            division.run_on_ray(partial(repack_images, manifest, out, config, root=images), progress)
     with TerminalProgress("repack", "images") as progress:
         summary = repack_images(
             manifest,

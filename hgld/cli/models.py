@@ -13,7 +13,6 @@ import typer
 from hgld.cli.base import (
     OUT_FOLDER,
     PART,
-    ExecutionConfig,
     Force,
     Pretrained,
     SharedCommand,
@@ -25,13 +24,14 @@ from hgld.cli.base import (
 )
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
-from hgld.compute.executors import Part
+from hgld.compute.parts import Part
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.io.files import check_writable_file, check_writable_folder
 from hgld.progress import NoProgress, TerminalProgress, byte_size
 
 if TYPE_CHECKING:
     from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
+    from hgld.compute.parts import PartsConfig
     from hgld.models.image_embedder import ImageEmbedder
     from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
     from hgld.training.publish_model import PushSummary
@@ -166,10 +166,8 @@ def train(
         plan: Print all settings and the numbers of images and steps, then exit.
     """
     with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
-        import torch
-
         from hgld.compute.machine import disable_trimming
-        from hgld.compute.processes import joined_processes, local_device, training_backend
+        from hgld.compute.processes import default_device, joined_processes, local_device, training_backend
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
@@ -183,7 +181,7 @@ def train(
         if out is None:
             raise ConfigurationError("no folder for the run; name one with --out")
         disable_trimming()
-        device = local_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = local_device(device or default_device())
         with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as bar:
             progress = NoProgress() if processes.rank else bar
             summary = run.train(
@@ -244,14 +242,14 @@ def _check_embeddings(path: Path) -> None:
     (check_writable_file if path.suffix and not path.is_dir() else check_writable_folder)(path)
 
 
-@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+@app.command(rich_help_panel="Retrieval")
 @options_of(
     "hgld.models.image_embedding:EmbedImagesConfig",
     scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )
 @options_of("hgld.models.model_loading:load_model", "load")
-@options_of("hgld.cli.base:ExecutionConfig", "execution", panel="Parts")
+@options_of("hgld.compute.parts:PartsConfig", "division", panel="Parts")
 def embed_images(
     *,
     images: Annotated[Path, typer.Option()],
@@ -263,16 +261,14 @@ def embed_images(
     mean: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
     std: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
     config: partial[EmbedImagesConfig],
-    execution: ExecutionConfig,
     part: Annotated[Part | None, PART] = None,
-    merge: bool = False,
+    division: PartsConfig,
     force: Force = False,
 ) -> None:
     """Embed images with a trained model, or with an untrained backbone.
 
-    An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Several
-    processes share the images: torchrun --nproc-per-node 2 -m hgld embed-images ... An --executor runs --parts and
-    joins them. Jobs of your own write --part 1/16, --part 2/16 and so on, which a last one joins by --merge.
+    An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Jobs of a
+    cluster share the images by --part 1/16, --part 2/16 and so on, which the same command without --part joins.
 
     Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
 
@@ -287,55 +283,59 @@ def embed_images(
         mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
             of the model.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
-        part: Embed one of several parts, such as 3/16; --merge joins them. Default: all images.
-        merge: Join the embeddings of all parts, with the options they had otherwise.
+        part: Embed one of several parts of the images, such as 3/16; the same command without it embeds what is
+            missing, and joins the parts. Default: all images.
     """
     from hgld.compute.machine import disable_trimming
-    from hgld.compute.processes import joined_processes, local_device
+    from hgld.compute.processes import local_device
     from hgld.models import image_embedding
 
-    in_parts, in_folder = part is not None or execution.executor is not None, not out.suffix or out.is_dir()
-    if in_parts + merge + force > 1:
-        raise ConfigurationError(
-            "choose one of `part`, `merge` and `force`; to embed all again in parts, remove the output first"
-        )
-    disable_trimming()
-    embedder = load()
-    settings = config(device=local_device(config.keywords["device"]))
-    if execution.executor and part is None:
-        is_written = image_embedding.parts_are_written(images, out, embedder, settings, root=root)
-        execution.run_parts(out, is_written, device=config.keywords["device"])
+    in_folder = image_embedding.is_folder_of_parts(out)
+    if force and (part is not None or division.ray is not None):
+        raise ConfigurationError("`force` would discard what other parts have written; remove the output instead")
+    if division.ray is not None:
+        work = partial(_load_and_embed_part, load, images, out, config(), root)
+        with TerminalProgress("embed", "parts") as progress:
+            division.run_on_ray(work, progress, device=config.keywords["device"])
         if in_folder:
             typer.echo(out)
             return
-    if merge or (execution.executor and part is None):
-        print_summary(
-            out, image_embedding.merge_parts(images, out, embedder, settings, root=root), format_embed_images
-        )
-        return
-    with joined_processes() as processes, TerminalProgress("embed", "images") as bar:
-        progress = NoProgress() if processes.rank else bar
-        if part is not None and not in_folder:
-            embedded = image_embedding.embed_part(
-                images, out, embedder, part, settings, root=root, processes=processes, progress=progress
+    if in_folder and part is None:
+        raise ConfigurationError(f"{out}: a folder is written in parts; add `part` or `ray`, or name a file")
+    disable_trimming()
+    embedder = load()
+    settings = config(device=local_device(config.keywords["device"]))
+    summary: EmbedImagesSummary | EmbedPartSummary | None
+    with TerminalProgress("embed", "images") as progress:
+        if part is None:
+            summary = image_embedding.embed_images(
+                images, out, embedder, settings, root=root, force=force, progress=progress
             )
         else:
-            out = image_embedding.part_file(out, part) if part is not None else out
-            summary = image_embedding.embed_images(
-                images,
-                out,
-                embedder,
-                settings,
-                root=root,
-                force=force,
-                part=part,
-                processes=processes,
-                progress=progress,
+            summary = image_embedding.embed_part(
+                images, out, embedder, settings, part=part, root=root, progress=progress
             )
-    if processes.rank == 0 and part is not None and not in_folder:
-        typer.echo(f"{out}: up to date" if embedded is None else _format_embed_part(embedded))
-    elif processes.rank == 0:
+    if isinstance(summary, image_embedding.EmbedPartSummary):
+        typer.echo(_format_embed_part(summary))
+    elif part is not None and in_folder:
+        print_summary(image_embedding.part_file(out, part), summary, format_embed_images)
+    else:
         print_summary(out, summary, format_embed_images)
+
+
+def _load_and_embed_part(
+    load: Callable[[], ImageEmbedder],
+    images: Path,
+    out: Path,
+    config: EmbedImagesConfig,
+    root: Path | None,
+    *,
+    part: Part,
+) -> None:
+    """Embed a part of the images, in a process that loads the model."""
+    from hgld.models.image_embedding import embed_part
+
+    embed_part(images, out, load(), config, part=part, root=root)
 
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:
@@ -358,7 +358,7 @@ def _format_embed_part(summary: EmbedPartSummary) -> str:
     return lines(
         f"part {summary.part}: {summary.images:,} images{_throughput(summary, 'of them')}",
         summary.skipped > 0
-        and f"{counted(summary.skipped, 'image')} could not be read; the list is written when the parts are merged",
+        and f"{counted(summary.skipped, 'image')} could not be read; the list is written when the parts are joined",
     )
 
 

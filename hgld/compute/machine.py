@@ -177,17 +177,6 @@ def ignore_stop_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def stop_with_parent() -> None:
-    """Send SIGTERM to this process when stdin ends: a pipe that the parent process keeps open while it lives."""
-
-    def watch() -> None:
-        while os.read(0, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
 def return_memory() -> None:
     """Return freed memory, which the allocators of Arrow and glibc hold for later use, to the system."""
     import pyarrow as pa

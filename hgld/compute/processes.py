@@ -149,6 +149,11 @@ def training_backend(device: str) -> str:
     return "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
 
 
+def default_device() -> str:
+    """Return ``cuda`` where there is a GPU, otherwise ``cpu``."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def local_device(device: str) -> str:
     """Return the GPU of this process for ``cuda``: one per process on a node, otherwise the first one.
 

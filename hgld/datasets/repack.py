@@ -4,7 +4,8 @@ What passes: the rows of a manifest, in order, in chunks; the bytes of each imag
 process; a tar file and its record for each ten thousand of them
 (:mod:`hgld.datasets.repacked_shards`); and in the end a manifest with the same ids, splits and labels.
 
-The jobs of an array write a part of the tar files each; the same call without a part then writes the manifest.
+A part of the work writes some of the tar files; the same call without a part writes the missing ones and the
+manifest, see :mod:`hgld.parted_output`.
 
 The tar files depend on the images and settings alone, with any number of workers, after any interruption. So a
 manifest with other labels of the same images is written without touching the images again.
@@ -13,9 +14,9 @@ manifest with other labels of the same images is written without touching the im
 from __future__ import annotations
 
 import hashlib
+import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -25,22 +26,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.compute.executors import Part
+from hgld.compute.parts import Part
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.loading import SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord
 from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
-from hgld.io.files import (
-    OPENING_WAIT_S,
-    PartLocks,
-    exclusive_lock,
-    free_bytes,
-    require_free_space,
-    sha256_of,
-    write_csv,
-)
+from hgld.io.files import free_bytes, require_free_space, sha256_of, write_csv
 from hgld.io.text_array import TextArray
+from hgld.parted_output import RECORD, PartedOutput
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, is_up_to_date
 
@@ -124,23 +118,11 @@ def plan_repack(
     path: Path, out: Path, config: RepackConfig, *, root: Path | None = None, part: Part | None = None
 ) -> RepackPlan:
     """Return what :func:`repack_images` with the same arguments is going to do; nothing is written."""
-    job = _Job(path, out, config, root, part)
-    job.shards.check(discard=False)
-    return job.plan(job.shards.records(job.numbers, verify=False))
-
-
-def tar_files_are_written(
-    path: Path, out: Path, config: RepackConfig, *, root: Path | None = None
-) -> Callable[[Part], bool]:
-    """Return a function that says whether the tar files of a part are there; see :func:`repack_images`."""
-    job = _Job(path, out, config, root, None)
-    job.shards.check(discard=False)
-
-    def is_written(part: Part) -> bool:
-        numbers = part.of(job.numbers)
-        return len(job.shards.records(numbers, verify=False)) == len(numbers)
-
-    return is_written
+    job = _RepackJob(path, out, config, root)
+    job.require_own_folder()
+    job.output().check()
+    numbers = job.numbers(part)
+    return job.plan(numbers, job.shards.records(numbers, verify=False))
 
 
 def repack_images(
@@ -180,83 +162,87 @@ def repack_images(
     start = time.monotonic()
     if part is not None and force:
         raise ConfigurationError("`force` would discard what other parts have written; remove the folder instead")
-    job = _Job(path, out, config, root, part)
-    with ExitStack() as locks:
-        before = job.open(locks, verify=verify, force=force)
-        if before is None:
+    job = _RepackJob(path, out, config, root)
+    job.require_own_folder()
+    numbers = job.numbers(part)
+    with job.output(verify=verify).opened(part, force=force) as is_open:
+        if not is_open:
             return None
-        if len(before) < len(job.numbers):
-            plan = job.plan(before)
+        before = job.shards.records(numbers, verify=verify)
+        if len(before) < len(numbers):
+            (out / MANIFEST_NAME).unlink(missing_ok=True)  # it names places in files that are now replaced
+            plan = job.plan(numbers, before)
             require_free_space(out, plan.n_bytes, "the images")
             if announce is not None:
                 announce(plan)
-        records = job.write_missing(before, progress or NoProgress())
+        elif part is not None and not verify:
+            return None
+        records = job.write_missing(numbers, before, progress or NoProgress())
         skipped = job.skipped(records) if part is not None else job.write_tables(records)
     return RepackSummary(
         images=sum(len(record.rows) for record in records),
         copies=sum(record.copies for record in records),
         skipped=skipped,
         n_bytes=sum(record.n_bytes for record in records),
-        shards=len(job.numbers),
-        written=len(job.numbers) - len(before),
+        shards=len(numbers),
+        written=len(numbers) - len(before),
         verified=len(before) if verify else None,
         seconds=time.monotonic() - start,
     )
 
 
-class _Job:
+class _RepackJob:
     """The images of a manifest and the tar files that they go to; arguments as of :func:`repack_images`."""
 
-    def __init__(self, path: Path, out: Path, config: RepackConfig, root: Path | None, part: Part | None) -> None:
-        root = path.parent if root is None else root
-        manifest = read_manifest(path, root)
+    def __init__(self, path: Path, out: Path, config: RepackConfig, root: Path | None) -> None:
+        self._root = path.parent if root is None else root
+        self._manifest = read_manifest(path, self._root)
         if config.split is not None:
-            manifest = manifest.select_split(config.split)
-        self._manifest, self._root, self._out, self._config = manifest, root, out, config
-        self._part = part
-        numbers = range(-(-len(manifest) // config.shard_size))
-        self.numbers = numbers if part is None else part.of(numbers)
-        parameters = config.parameters()
-        self.shards = RepackedShards(out, Provenance("repack", parameters, {"images": _images_digest(manifest)}))
-        #: That of the manifest, to which the labels belong.
-        self.provenance = Provenance("repack", {**parameters, "split": config.split}, {"manifest": sha256_of(path)})
+            self._manifest = self._manifest.select_split(config.split)
+        self._out, self._config = out, config
+        self.shards = RepackedShards(out)
+        #: Provenance of the manifest, to which the labels belong, unlike that of the tar files.
+        self._provenance = Provenance(
+            "repack", {**config.parameters(), "split": config.split}, {"manifest": sha256_of(path)}
+        )
 
-    def open(self, locks: ExitStack, *, verify: bool, force: bool) -> dict[int, ShardRecord] | None:
-        """Open the folder, locked until ``locks`` is closed.
+    def numbers(self, part: Part | None = None) -> Sequence[int]:
+        """Return the numbers of the tar files of a part, by default of all."""
+        numbers = range(math.ceil(len(self._manifest) / self._config.shard_size))
+        return numbers if part is None else part.of(numbers)
 
-        Returns:
-            Records of the tar files that are there; None if nothing is to be done.
-        """
-        part_locks, manifest = PartLocks(self._out, self._out), self._out / MANIFEST_NAME
-        with ExitStack() as opening:
-            (opening if self._part else locks).enter_context(
-                exclusive_lock(self._out, wait_s=OPENING_WAIT_S if self._part else 0)
-            )
-            if self._part is None:
-                part_locks.require_idle()
-            self.shards.check(discard=force)
-            if force:
-                manifest.unlink(missing_ok=True)
-            self.shards.open(discard=force)
-            if self._part is not None:
-                locks.enter_context(part_locks.held(str(self._part)))
-        records = self.shards.records(self.numbers, verify=verify)
-        is_complete = len(records) == len(self.numbers)
-        if is_complete and not verify and (self._part or is_up_to_date(manifest, self.provenance)):
-            return None
-        if not is_complete:
-            manifest.unlink(missing_ok=True)  # it names places in files that are now replaced
-        return records
+    def require_own_folder(self) -> None:
+        """Raise a ConfigurationError if the folder holds files that are not of a repack."""
+        if (self._out / RECORD).is_file() or not self._out.is_dir():
+            return
+        # Hidden files are drafts of killed runs, or of other programs.
+        if any(not path.name.startswith(".") for path in self._out.iterdir()):
+            raise ConfigurationError(f"{self._out} holds files that are not from hgld repack; choose another folder")
+
+    def output(self, *, verify: bool = False) -> PartedOutput:
+        """Return the folder as an output in pieces; it is never up to date where tar files are to be verified."""
+        images = {"images": _images_digest(self._manifest)}
+        provenance = Provenance("repack", self._config.parameters(), images)
+        files = [MANIFEST_NAME, "images_*.json", "images_*.tar"]
+        return PartedOutput(
+            self._out, self._out, provenance, files, "tar files", lambda: not verify and self._is_complete()
+        )
+
+    def _is_complete(self) -> bool:
+        """Return whether the manifest is up to date and has all of its tar files."""
+        if not is_up_to_date(self._out / MANIFEST_NAME, self._provenance):
+            return False
+        return len(self.shards.records(self.numbers(), verify=False)) == len(self.numbers())
 
     @cached_property
     def _images(self) -> RepackedImages:
         """The images, whose files may be gone where all of them are repacked."""
         return RepackedImages(EncodedImages(self._manifest, self._root), self._config.size, self._config.quality)
 
-    def plan(self, records: dict[int, ShardRecord]) -> RepackPlan:
-        """Return what is left to do beside tar files that are there, estimated from some images of the others."""
-        missing = _joined([self._rows(number) for number in self.numbers if number not in records])
-        n_images = self._n_images(self.numbers)
+    def plan(self, numbers: Sequence[int], records: Mapping[int, ShardRecord]) -> RepackPlan:
+        """Estimate the remaining work from a sample of images without a tar file."""
+        missing = _joined([self._rows(number) for number in numbers if number not in records])
+        n_images = self._n_images(numbers)
         sample = missing[np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)].tolist()
         start = time.process_time()
         images = [self._images[row] for row in sample]
@@ -273,17 +259,19 @@ class _Job:
         return RepackPlan(
             images=n_images,
             done=n_images - len(missing),
-            shards=len(self.numbers),
+            shards=len(numbers),
             source_bytes=scale * sum(self._images.n_bytes(row) for row in sample),
             n_bytes=scale * sum(len(image.data) for image in readable),
             cpu_seconds=scale * seconds,
             free_bytes=free_bytes(self._out),
         )
 
-    def write_missing(self, records: dict[int, ShardRecord], progress: Progress) -> list[ShardRecord]:
-        """Write the tar files that are not there yet; returns the records of all."""
-        missing = [number for number in self.numbers if number not in records]
-        progress.start(self._n_images(self.numbers), self._n_images(records))
+    def write_missing(
+        self, numbers: Sequence[int], records: Mapping[int, ShardRecord], progress: Progress
+    ) -> list[ShardRecord]:
+        """Write those of some tar files that have no record yet; return the records of all of them."""
+        missing = [number for number in numbers if number not in records]
+        progress.start(self._n_images(numbers), self._n_images(records))
         written = dict(records)
         images: Iterator[RepackedImage | SkippedImage] = iter(())
         if missing:
@@ -292,7 +280,7 @@ class _Job:
             rows = self._rows(number)
             ids = self._manifest.ids[rows.start : rows.stop].tolist()
             written[number] = self.shards.write(number, rows, ids, _counted(islice(images, len(rows)), progress))
-        return [written[number] for number in self.numbers]
+        return [written[number] for number in numbers]
 
     def write_tables(self, records: Sequence[ShardRecord]) -> tuple[str, ...]:
         """Write the manifest, the list of images that could not be read, and digests; returns the former's ids."""
@@ -305,7 +293,7 @@ class _Job:
         reasons = ((ids[row], reason.removeprefix(f"{ids[row]}: ")) for row, reason in skipped.items())
         write_csv(self._out / SKIPPED_NAME, ["id", "reason"], reasons)
         self.shards.write_sums(records)
-        write_manifest(self._out / MANIFEST_NAME, self._repacked_manifest(records), self.provenance)
+        write_manifest(self._out / MANIFEST_NAME, self._repacked_manifest(records), self._provenance)
         return self.skipped(records)
 
     def skipped(self, records: Sequence[ShardRecord]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ The folder has tar files of a fixed number of images each, and a record of each:
   its own tar files, ``a/b/c/abc….jpg``, so that ``hgld index-images`` finds them by id, too.
 - ``images_00000.json``, ...: what is where in the tar file, and its SHA-256. It is written last, so a tar file with a
   record is complete.
-- ``made_of.json``: the settings, and a digest of which images these are.
+- ``made_of.json``: the settings, and a digest of which images these are (:mod:`hgld.parted_output`).
 - ``sha256sums.txt``: the digests again, for ``sha256sum --check`` on the machine that the folder is copied to.
 """
 
@@ -29,12 +29,11 @@ from PIL import Image
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.loading import SkippedImage, worker_loader
 from hgld.datasets.resizing import resize
-from hgld.errors import ConfigurationError, HgldError, indented_list
+from hgld.errors import HgldError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
-from hgld.tables import Provenance
 
-_SETTINGS, _SUMS = "made_of.json", "sha256sums.txt"
+_SUMS = "sha256sums.txt"
 _GLDV2_ID = re.compile("[0-9a-f]{16}")
 #: Suffixes by format; the other formats that are read are kinds of JPEG.
 _SUFFIXES = {"PNG": ".png", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp", "TIFF": ".tif"}
@@ -163,42 +162,10 @@ class RepackedShards:
 
     Args:
         folder: The folder.
-        provenance: Settings, and the digest of the images.
     """
 
-    def __init__(self, folder: Path, provenance: Provenance) -> None:
-        self.folder, self._provenance = folder, provenance
-
-    def open(self, *, discard: bool) -> None:
-        """Create the folder, or reuse it with the tar files in it, unless they are to be discarded.
-
-        Raises:
-            ConfigurationError: The tar files have other settings or images, or the folder holds something else.
-        """
-        self.check(discard=discard)
-        if discard:
-            for record in self.folder.glob("images_*.json"):
-                record.unlink()
-                record.with_suffix(".tar").unlink(missing_ok=True)
-        with atomic_write(self.folder / _SETTINGS) as draft:
-            draft.write_text(self._provenance.to_json())
-
-    def check(self, *, discard: bool) -> None:
-        """Raise what :meth:`open` would; nothing is written."""
-        settings = self.folder / _SETTINGS
-        if not settings.is_file():
-            # Hidden files are drafts of killed runs, or none of ours.
-            if self.folder.is_dir() and any(not path.name.startswith(".") for path in self.folder.iterdir()):
-                raise ConfigurationError(
-                    f"{self.folder} holds files that are not from hgld repack; choose another folder"
-                )
-        elif not discard:
-            made_of = Provenance.from_json(settings.read_text())
-            if changes := made_of.changes(self._provenance):
-                raise ConfigurationError(
-                    f"{self.folder}: tar files of other settings or images; choose another folder, or discard these "
-                    f"with `force`:\n{indented_list(changes)}"
-                )
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
 
     def records(self, numbers: Iterable[int], *, verify: bool) -> dict[int, ShardRecord]:
         """Return the records of those of some tar files that have the right size, or SHA-256, by number."""

@@ -18,7 +18,7 @@ import re
 import shutil
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,6 @@ log = logging.getLogger(__name__)
 
 #: Errors of file systems without locks, such as Lustre mounted without ``flock`` and NFS without a lock manager.
 _WITHOUT_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
-#: Seconds to wait for the lock of an output, which parts that start at the same time hold one after the other.
-OPENING_WAIT_S = 60
 #: File that states what the files of a complete set replace; it is written last.
 _REPLACED = "replaced.json"
 
@@ -213,13 +211,6 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("not a mapping")
     return values
-
-
-def stat_digest(paths: Iterable[Path]) -> str:
-    """Return the SHA-256 of the names, sizes and modification times of files that are too large to read for it."""
-    stats = [(path.name, path.stat()) for path in paths]
-    texts = (f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in stats)
-    return hashlib.sha256("".join(texts).encode()).hexdigest()
 
 
 def sha256_of(path: Path) -> str:
@@ -442,49 +433,6 @@ def is_locked(out: Path) -> bool:
             return False
     except BusyError:
         return True
-
-
-class PartLocks:
-    """Locks of the parts of an output, which several jobs write at the same time.
-
-    A run that writes all of an output holds the lock of that output (:func:`exclusive_lock`) to its end. A part holds
-    it only until it has a lock of its own. So which parts are running is certain to whoever holds the lock of the
-    output.
-
-    Args:
-        folder: Folder of the lock files, which are hidden.
-        out: The output, for messages.
-    """
-
-    def __init__(self, folder: Path, out: Path) -> None:
-        self._folder, self._out = folder, out
-
-    def held(self, part: str) -> AbstractContextManager[None]:
-        """Lock a part, such as ``3/16``, for this process, or raise a BusyError if another run holds the lock."""
-        number, count = part.split("/")
-        return exclusive_lock(self._folder / f"{number}_of_{count}", name=f"part {part} of {self._out}")
-
-    def running(self) -> list[str]:
-        """Return the parts that are locked, in order."""
-        names = [path.name for path in self._folder.glob(".*_of_*.lock")]
-        matches = [match for name in names if (match := re.fullmatch(r"\.((\d+)_of_(\d+))\.lock", name))]
-        parts = [(int(match[3]), int(match[2])) for match in matches if is_locked(self._folder / match[1])]
-        return [f"{number}/{count}" for count, number in sorted(parts)]
-
-    def require_idle(self) -> None:
-        """Raise a BusyError if parts are running."""
-        if running := self.running():
-            raise BusyError(f"{self._out}: {are_running(running)}; wait for the end")
-
-
-def are_running(parts: list[str]) -> str:
-    """Say that some parts are running.
-
-    >>> are_running(["3/16", "4/16"])
-    'parts 3/16, 4/16 are still running'
-    """
-    subject = f"part {parts[0]} is" if len(parts) == 1 else f"parts {', '.join(parts)} are"
-    return f"{subject} still running"
 
 
 def _lock_path(out: Path) -> Path:

@@ -8,7 +8,6 @@ from .image_embedder import ImageEmbedder as ImageEmbedder
 from .image_embedding import EmbedImagesConfig as EmbedImagesConfig
 from .image_embedding import embed_images as embed_images
 from .image_embedding import embed_part as embed_part
-from .image_embedding import merge_parts as merge_parts
 from .model_loading import load_checkpoint_model as load_checkpoint_model
 from .model_loading import load_model as load_model
 from .model_loading import load_untrained_model as load_untrained_model

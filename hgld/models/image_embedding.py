@@ -1,43 +1,33 @@
-"""``hgld embed-images``: embed many images, in shards that processes and jobs share.
+"""``hgld embed-images``: embed many images, in shards that are joined in the end.
 
-Shards of about a thousand images, ``part_000000.safetensors`` and so on, are written to ``.{name}.parts`` beside the
-output, each completely or not at all; a killed run resumes with the missing ones. In the end they are joined into the
-output and removed.
-
-One run does all of it (:func:`embed_images`), or the jobs of an array do a part of the shards each
-(:func:`embed_part`), and a last one joins them (:func:`merge_parts`). The output has the same bytes. Shards do not
-depend on parts: a run with another number of parts, or without parts, completes what an earlier one has left.
-
-Locks settle who may write when, see :class:`hgld.io.files.PartLocks`.
+Shards of about a thousand images are written to ``.{name}.parts`` beside the output, each completely or not at all.
+A part of the work writes some of them (:func:`embed_part`). A run of all images (:func:`embed_images`) writes the
+missing ones, joins all into the output, and removes them. The output has the same bytes, whichever runs wrote the
+shards; see :mod:`hgld.parted_output`.
 """
 
 from __future__ import annotations
 
-import json
 import logging
+import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing, nullcontext
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from safetensors import safe_open
-from safetensors.torch import save_file
 
-from hgld.compute.executors import Part, format_numbers
-from hgld.compute.processes import Processes
+from hgld.compute.parts import Part
 from hgld.datasets.image_dataset import ImageDataset, images_per_row_group, open_images
 from hgld.datasets.loading import BatchReader, SkippedImage
 from hgld.datasets.transforms import evaluation_transform
-from hgld.errors import ConfigurationError, InputError, indented_list, require, require_at_least
-from hgld.io.files import OPENING_WAIT_S, PartLocks, are_running, atomic_write, exclusive_lock
+from hgld.errors import ConfigurationError, InputError, require, require_at_least
 from hgld.models.embedding_files import (
     EmbeddingSources,
     images_digest,
@@ -47,12 +37,12 @@ from hgld.models.embedding_files import (
     write_output,
 )
 from hgld.models.embedding_model import MEMORY_FORMAT
-from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
+from hgld.models.embedding_shards import EmbeddingShards
+from hgld.models.image_embedder import ImageEmbedder, embed_batches
+from hgld.parted_output import PartedOutput
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
 from hgld.tables.embeddings import check_suffix
-
-T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -143,14 +133,13 @@ def embed_images(
     *,
     root: Path | None = None,
     force: bool = False,
-    part: Part | None = None,
-    processes: Processes | None = None,
     progress: Progress | None = None,
 ) -> EmbedImagesSummary | None:
     """Write the embeddings of images with their ids, and their landmark ids if the manifest and the format have them.
 
-    On the same kind of device and with the same number of threads, an interrupted and resumed run, or one of several
-    processes, writes the same bytes as an undisturbed one.
+    On the same kind of device and with the same number of threads, an interrupted and resumed run, or one whose parts
+    were written by several runs, writes the same bytes as an undisturbed one. Where all parts are written, no image
+    is read and nothing is computed on the device of the settings, which need not be there.
 
     Args:
         images: A manifest, the table of ``hgld index-images``, or a folder of pictures or tar files.
@@ -158,7 +147,6 @@ def embed_images(
         model: The model; it is moved to the device of the settings.
         root: Folder that the paths of the table are relative to. Default: the folder of the table.
         force: Whether to redo the work although the output is up to date, and discard existing shards.
-        part: Part of the images to embed, for a file of a folder, see :func:`part_file`. Default: all images.
 
     Returns:
         Counts of the run, or None if ``out`` was up to date.
@@ -167,67 +155,62 @@ def embed_images(
         ConfigurationError: Existing shards have other settings, the split does not exist, or the device is not
             available.
     """
-    job = _Job(images, out, model, config, root, processes, part)
-    if job.first_answer(not force and job.is_up_to_date()):
-        return None
-    job.require_usable()
-    with exclusive_lock(out) if job.is_first else nullcontext():
-        if job.is_first:
-            job.locks.require_idle()
-            job.open_shards(discard=force)
-        embedded, waiting_share = job.embed(job.shards, progress)
-        return job.first_answer(job.join(embedded, waiting_share) if job.is_first else None)
+    start, config = time.monotonic(), config or EmbedImagesConfig()
+    check_suffix(out)
+    source = _ImageSource.open(images, model, config, root)
+    return _embed_all(source, out, model, config, start, force=force, progress=progress)
 
 
 def embed_part(
     images: Path,
     out: Path,
     model: ImageEmbedder,
-    part: Part,
     config: EmbedImagesConfig | None = None,
     *,
+    part: Part,
     root: Path | None = None,
-    processes: Processes | None = None,
     progress: Progress | None = None,
-) -> EmbedPartSummary | None:
+) -> EmbedPartSummary | EmbedImagesSummary | None:
     """Embed a part of the images; other parts may run at the same time, also on other computers.
 
-    A part that was interrupted, or is run again, embeds what is missing. When all parts are done, :func:`merge_parts`
-    writes the output. Arguments and errors are those of :func:`embed_images`, and the same for all parts but for
-    ``part``, the part of the shards to embed. A part without any does nothing.
+    A part that was interrupted, or is run again, embeds what is missing. Arguments and errors are those of
+    :func:`embed_images`, and the same for all parts but for ``part``.
+
+    Args:
+        out: File that :func:`embed_images` writes when all parts are done; or a folder, in which each part is a file
+            of its own, see :func:`part_file`.
+        part: The part. One without images does nothing.
+
+    Returns:
+        Counts of the part, of a folder those of its file; None if the output was up to date.
     """
-    job = _Job(images, out, model, config, root, processes, reads=part)
-    if job.first_answer(job.is_up_to_date()):
+    start, config = time.monotonic(), config or EmbedImagesConfig()
+    source = _ImageSource.open(images, model, config, root, part)
+    if is_folder_of_parts(out):
+        return _embed_all(
+            source.as_whole(part, config), part_file(out, part), model, config, start, progress=progress
+        )
+    check_suffix(out)
+    if out.suffix != ".npy":
+        source.dataset.manifest.landmark_ids()  # invalid ids are refused before the work
+    output, shards = _parted_output(out, source, config)
+    if output.is_up_to_date():
         return None
-    job.require_usable()
-    shards = part.of(job.shards)
-    with ExitStack() as lock:
-        if not job.first_answer(job.is_first and job.claim(part, lock)):
+    numbers = part.of(shards.numbers)
+    if shards.missing(numbers):
+        source.require_usable(model, config)
+    with output.opened(part) as is_open:
+        if not is_open:
             return None
-        embedded, waiting_share = job.embed(shards, progress)
-        skipped = job.first_answer(job.n_skipped(shards) if job.is_first else 0)
-    return EmbedPartSummary(part, job.n_images(shards), skipped, embedded, job.seconds(), waiting_share)
+        embedded, waiting_share = _embed_missing(source, shards, numbers, model, config, progress)
+        n_skipped = shards.n_skipped(numbers)
+    seconds = time.monotonic() - start
+    return EmbedPartSummary(part, shards.n_images(numbers), n_skipped, embedded, seconds, waiting_share)
 
 
-def merge_parts(
-    images: Path,
-    out: Path,
-    model: ImageEmbedder,
-    config: EmbedImagesConfig | None = None,
-    *,
-    root: Path | None = None,
-) -> EmbedImagesSummary | None:
-    """Join the embeddings of all parts into the output, with the bytes that :func:`embed_images` would write.
-
-    Arguments are those of the parts. No image is read and nothing is computed on the device of the settings, which
-    need not be there.
-    """
-    job = _Job(images, out, model, config, root)
-    with exclusive_lock(out, wait_s=OPENING_WAIT_S):
-        if job.is_up_to_date():
-            return None
-        job.require_complete()
-        return job.join()
+def is_folder_of_parts(out: Path) -> bool:
+    """Return whether an output is a folder, or the name of one that does not exist yet, and not a file."""
+    return not out.suffix or out.is_dir()
 
 
 def part_file(folder: Path, part: Part) -> Path:
@@ -235,282 +218,183 @@ def part_file(folder: Path, part: Part) -> Path:
     return folder / f"{part.file_name}.safetensors"
 
 
-def parts_are_written(
-    images: Path,
-    out: Path,
-    model: ImageEmbedder,
-    config: EmbedImagesConfig | None = None,
-    *,
-    root: Path | None = None,
-) -> Callable[[Part], bool]:
-    """Return a function that says whether a part is written: its shards, or its file if ``out`` is a folder.
+@dataclass(frozen=True, eq=False)
+class _ImageSource:
+    """Images to embed: all images of a table or a folder, or those of a part.
 
-    Arguments are those of the parts.
+    Args:
+        dataset: The images.
+        first: Row of the first of them among all images.
+        n_images: Number of all images.
+        provenance: What the embeddings of all images are made from.
+        sources: Where the images and the model are.
     """
-    if out.suffix and not out.is_dir():
-        return _Job(images, out, model, config, root, reads=_NO_IMAGES).has_shards_of
-    job = _Job(images, part_file(out, Part()), model, config, root, reads=_NO_IMAGES)
-    return lambda part: output_is_up_to_date(part_file(out, part), job.provenance_of(part))
 
+    dataset: ImageDataset
+    first: int
+    n_images: int
+    provenance: Provenance
+    sources: EmbeddingSources
 
-#: A part that has no shard: no image needs to be read.
-_NO_IMAGES = Part(1, 2**62)
-
-
-class _Job:
-    """The images, the model, and the folder of shards beside the output, with a record of what they are made from."""
-
-    def __init__(
-        self,
+    @classmethod
+    def open(
+        cls,
         images: Path,
-        out: Path,
         model: ImageEmbedder,
-        config: EmbedImagesConfig | None,
+        config: EmbedImagesConfig,
         root: Path | None,
-        processes: Processes | None = None,
         part: Part | None = None,
-        reads: Part | None = None,
-    ) -> None:
-        """Read the images and find out what their embeddings are made from.
+    ) -> _ImageSource:
+        """Open the images of a part, by default all images; arguments are those of :func:`embed_images`.
 
-        Args:
-            part: Part of the images that the output consists of. Default: all images.
-            reads: Part of the images to read, where the table of images can be read in parts. Default: all images.
+        A part reads only the row groups of its images, where the table has any.
         """
-        self._start, config = time.monotonic(), config or EmbedImagesConfig()
-        check_suffix(out)
-        self._out, self._model, self._config, self._processes = out, model, config, processes or Processes()
-        #: Whether this is the first process, which alone writes anything but shards.
-        self.is_first = self._processes.rank == 0
+        parameters = _parameters(model, config)
         transform = evaluation_transform(model.image_settings)
-        self._open = partial(open_images, images, transform, root=root, split=config.split)
-        counts, reads, rows = images_per_row_group(images, config.split), part or reads, None
-        if counts is not None and reads is not None:
-            rows = _rows_of(reads, int(counts.sum()), config.shard_size) or range(1)
-        dataset = self._dataset = self._open(rows=rows)
-        self._n_images = len(dataset) if counts is None else int(counts.sum())
-        #: Image that is the first one of the dataset.
-        self._first = 0 if rows is None else rows.start
+        open_rows = partial(open_images, images, transform, root=root, split=config.split)
+        row_group_sizes = None if part is None else images_per_row_group(images, config.split)
+        if part is None or row_group_sizes is None:
+            dataset = open_rows()
+            n_images = len(dataset)
+            rows = _rows_of(part, n_images, config)
+        else:
+            n_images = int(row_group_sizes.sum())
+            rows = _rows_of(part, n_images, config)
+            dataset = open_rows(rows=rows or range(1))
         inputs = {
             "images": images_digest(images, dataset.manifest, dataset.root),
             "weights": weights_digest(model.network),
         }
-        self._provenance = Provenance("embed-images", _parameters(model, config), inputs)
-        self._sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
-        self._folder = out.with_name(f".{out.name}.parts")
-        self._record, self._n_parts = self._folder / "made_of.json", self._folder / "parts.txt"
-        self.shards = range(-(-self._n_images // config.shard_size))
-        if part is not None:
-            self._provenance, shards = self.provenance_of(part), part.of(self.shards)
-            if rows is None:
-                own = np.array(_rows_of(part, self._n_images, config.shard_size))
-                self._dataset = ImageDataset(dataset.manifest.take(own), dataset.root, transform)
-            self._n_images, self._first, self.shards = len(self._dataset), 0, range(len(shards))
-        # Read early: what is wrong with them should not show itself after the work.
-        self._landmark_ids = None if out.suffix == ".npy" else self._dataset.manifest.landmark_ids()
-        self.locks = PartLocks(self._folder, out)
+        sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
+        if len(rows) < len(dataset):
+            manifest = dataset.manifest.take(np.arange(rows.start, rows.stop))
+            dataset = ImageDataset(manifest, dataset.root, transform)
+        return cls(dataset, rows.start, n_images, Provenance("embed-images", parameters, inputs), sources)
 
-    def seconds(self) -> float:
-        return time.monotonic() - self._start
+    def as_whole(self, part: Part, config: EmbedImagesConfig) -> _ImageSource:
+        """Return the images of a part as all images of an output of their own.
 
-    def first_answer(self, value: T) -> T:
-        """Return the value of the first process to all of them, which wait for each other."""
-        return self._processes.gather(value)[0]
-
-    def is_up_to_date(self) -> bool:
-        """Return whether the output is complete and made from the same settings and inputs."""
-        return output_is_up_to_date(self._out, self._provenance)
-
-    def provenance_of(self, part: Part) -> Provenance:
-        """Return the provenance of the file of a part; raise unless every part can have one."""
-        if self._config.center:
-            raise ConfigurationError("`center` subtracts the mean of all parts; name a file instead of a folder")
-        if part.count > len(self.shards):
-            raise ConfigurationError(
-                f"{part.count:,} parts of {self._n_images:,} images, which are {len(self.shards):,} shards of "
-                f"{self._config.shard_size:,}; choose as many parts as there are shards, or fewer"
-            )
-        return replace(self._provenance, parameters={**self._provenance.parameters, "part": str(part)})
-
-    def has_shards_of(self, part: Part) -> bool:
-        """Return whether all shards of a part are there, if it has any, or the output is up to date."""
-        shards = part.of(self.shards)
-        if not shards or self.is_up_to_date():
-            return True
-        if not self._record.is_file():
-            return False
-        self._check_provenance()
-        return not self._missing(shards)
-
-    def require_usable(self) -> None:
-        """Check, before any work, that the device is available and that some image can be read."""
-        self._model.to(self._config.device)
-        try:
-            self._dataset.require_readable()
-        except InputError:
-            if len(self._dataset) == self._n_images:
-                raise
-            self._open().require_readable()  # those of other parts may be readable
-
-    def claim(self, part: Part, lock: ExitStack) -> bool:
-        """Lock a part until ``lock`` is closed; return False, without a lock, if the output is up to date."""
-        with exclusive_lock(self._out, wait_s=OPENING_WAIT_S):
-            if self.is_up_to_date():
-                return False
-            self.open_shards(n_parts=part.count)
-            lock.enter_context(self.locks.held(str(part)))
-        return True
-
-    def open_shards(self, *, discard: bool = False, n_parts: int = 1) -> None:
-        """Create the folder of shards, or reuse the shards in it; ``n_parts`` is for messages about missing ones."""
-        # Shards without a record are what is left of a folder whose removal was interrupted.
-        if discard or not self._record.is_file():
-            shutil.rmtree(self._folder, ignore_errors=True)
-        else:
-            self._check_provenance()
-        for path, text in ((self._n_parts, f"{n_parts}\n"), (self._record, self._provenance.to_json())):
-            with atomic_write(path) as draft:
-                draft.write_text(text)
-
-    def require_complete(self) -> None:
-        """Raise if shards are missing or parts are running."""
-        if not self._record.is_file():
-            raise InputError(f"{self._out}: no part of it has been run; run all of them (`part`), then merge")
-        self._check_provenance()
-        missing, running = set(self._missing(self.shards)), self.locks.running()
-        count = int(self._n_parts.read_text())
-        parts = [part for part in (Part(n, count) for n in range(1, count + 1)) if str(part) not in running]
-        to_run = [part.number for part in parts if not missing.isdisjoint(part.of(self.shards))]
-        if not to_run:
-            return self.locks.require_idle()
-        also = f" ({are_running(running)})" if running else ""
-        raise InputError(
-            f"{self._out}: {len(missing):,} of {len(self.shards):,} shards are missing; run `part` N/{count} again "
-            f"for N = {format_numbers(to_run)}, then merge{also}"
-        )
-
-    def embed(self, shards: Sequence[int], progress: Progress | None) -> tuple[int, float | None]:
-        """Write those of some shards that are missing, shared between processes.
-
-        Returns:
-            Number of images in the missing shards; and share of this process's time that it waited for images.
+        Raises:
+            ConfigurationError: The settings need all images, or not every part has some.
         """
-        config, progress = self._config, progress or NoProgress()
-        # All use the first process's list: a slow process would not list shards that another has written since.
-        missing = self.first_answer(self._missing(shards) if self.is_first else [])
-        share = missing[self._processes.rank :: self._processes.count]
-        progress.start(self.n_images(share))
-        waiting_share = None
-        if share:
-            if self.is_first:
-                name, images = self._model.network.settings.backbone, self._model.image_settings
-                log.info("images of %s: %s", name, images.describe())
-            network = self._model.network.to(memory_format=MEMORY_FORMAT).eval()
-            started = time.perf_counter()
-            with closing(BatchReader(self._dataset, config.workers)) as reader:
-                # In one go, so that images of a shard are read while the model embeds those before.
-                rows = (self._rows(number) - self._first for number in share)
-                batches = reader.evaluation(rows, batch_size=config.batch_size)
-                for number in share:
-                    shard = embed_batches(
-                        network,
-                        islice(batches, -(-len(self._rows(number)) // config.batch_size)),
-                        scales=config.scales,
-                        half=config.half,
-                        with_deviations=config.with_std,
-                        progress=progress,
-                    )
-                    self._write(number, shard)
-            waiting_share = reader.waited_s / (time.perf_counter() - started)
-        self.first_answer(None)  # wait until every process has written its shards
-        return self.n_images(missing), waiting_share
-
-    def join(self, embedded: int = 0, waiting_share: float | None = None) -> EmbedImagesSummary:
-        """Turn the shards, which are all there, into the output, and remove them."""
-        joined, manifest = self._joined(), self._dataset.manifest
-        mean = tuple(_center(joined.vectors).tolist()) if self._config.center else None
-        write_output(self._out, joined, manifest, self._landmark_ids, self._provenance, self._sources, mean)
-        zeros = joined.rows[torch.linalg.vector_norm(joined.vectors, dim=1) == 0]
-        skipped = [image.row for image in joined.skipped]
-        shutil.rmtree(self._folder, ignore_errors=True)
-        return EmbedImagesSummary(
-            len(joined.rows),
-            self._model.dim,
-            tuple(manifest.ids[skipped]),
-            tuple(manifest.ids[zeros.numpy()]),
-            embedded,
-            self.seconds(),
-            waiting_share,
-            skipped_path(self._out),
-        )
-
-    def n_images(self, shards: Sequence[int]) -> int:
-        """Return the number of images of some shards."""
-        return sum(len(self._rows(number)) for number in shards)
-
-    def n_skipped(self, shards: Sequence[int]) -> int:
-        """Return the number of images that could not be read, of some shards that exist."""
-        n_skipped = 0
-        for path in map(self._path, shards):
-            with safe_open(path, framework="pt") as file:
-                n_skipped += len(json.loads(file.metadata()["skipped"]))
-        return n_skipped
-
-    def _missing(self, shards: Sequence[int]) -> list[int]:
-        """Return those of some shards that do not exist yet."""
-        # A listing is fresh where other computers write: a network file system may remember that a file was absent.
-        existing = {path.name for path in self._folder.iterdir()}
-        return [number for number in shards if self._path(number).name not in existing]
-
-    def _write(self, number: int, shard: EmbeddingShard) -> None:
-        """Write a shard atomically."""
-        skipped = json.dumps([[self._first + image.row, image.reason] for image in shard.skipped])
-        rows = shard.rows + self._first
-        tensors = {"vectors": shard.vectors, "rows": rows, "deviations": shard.deviations}
-        with atomic_write(self._path(number)) as draft:
-            save_file({key: t for key, t in tensors.items() if t is not None}, draft, metadata={"skipped": skipped})
-
-    def _joined(self) -> EmbeddingShard:
-        """Join all shards in order; vectors and deviations are in memory-mapped files in the folder."""
-        rows, skipped, shapes = [], [], dict[str, tuple[int, ...]]()
-        for path in map(self._path, self.shards):
-            with safe_open(path, framework="pt") as file:
-                rows.append(file.get_tensor("rows"))
-                skipped += [SkippedImage(*image) for image in json.loads(file.metadata()["skipped"])]
-                # A shard without readable images has no deviations, whose number of channels it cannot know.
-                shapes |= {name: file.get_slice(name).get_shape() for name in {*file.keys()} - {"rows"}}
-        ends = np.cumsum([len(shard_rows) for shard_rows in rows])
-        joined = {name: self._join_tensor(name, ends, shape[1]) for name, shape in shapes.items()}
-        return EmbeddingShard(joined["vectors"], torch.cat(rows), skipped, joined.get("deviations"))
-
-    def _join_tensor(self, name: str, ends: NDArray[np.int64], dim: int) -> torch.Tensor:
-        """Join a tensor of all shards; ``ends`` are the numbers of rows up to the end of each."""
-        shape = (int(ends[-1]), dim)
-        if not shape[0]:  # an empty file cannot be memory-mapped
-            return torch.empty(shape)
-        joined = torch.from_numpy(np.lib.format.open_memmap(self._folder / f"{name}.npy", "w+", np.float32, shape))
-        for start, end, path in zip([0, *ends], ends, map(self._path, self.shards), strict=False):
-            if start < end:
-                with safe_open(path, framework="pt") as file:
-                    joined[start:end] = file.get_tensor(name)
-        return joined
-
-    def _path(self, number: int) -> Path:
-        return self._folder / f"part_{number:06}.safetensors"
-
-    def _rows(self, number: int) -> NDArray[np.int64]:
-        start = number * self._config.shard_size
-        return np.arange(start, min(start + self._config.shard_size, self._n_images))
-
-    def _check_provenance(self) -> None:
-        """Raise if existing shards are made from something else."""
-        recorded = Provenance.from_json(self._record.read_text())
-        if not recorded.same_work(self._provenance):
-            changes = indented_list(recorded.changes(self._provenance))
+        if config.center:
+            raise ConfigurationError("`center` subtracts the mean of all parts; name a file instead of a folder")
+        n_shards = math.ceil(self.n_images / config.shard_size)
+        if part.count > n_shards:
             raise ConfigurationError(
-                f"{self._folder}: shards of an unfinished run with other settings; run with those settings to resume "
-                f"it, or discard it with `force`, or remove the folder:\n{changes}"
+                f"{part.count:,} parts of {self.n_images:,} images, which are {n_shards:,} shards of "
+                f"{config.shard_size:,}; choose as many parts as there are shards, or fewer"
             )
+        parameters = {**self.provenance.parameters, "part": str(part)}
+        provenance = replace(self.provenance, parameters=parameters)
+        return replace(self, first=0, n_images=len(self.dataset), provenance=provenance)
+
+    def require_usable(self, model: ImageEmbedder, config: EmbedImagesConfig) -> None:
+        """Check, before any work, that the device is available and that some image can be read."""
+        model.to(config.device)
+        try:
+            self.dataset.require_readable()
+        except InputError:
+            if len(self.dataset) == self.n_images:
+                raise
+            # Images of other parts may be readable.
+            transform = evaluation_transform(model.image_settings)
+            open_images(self.sources.images, transform, root=self.sources.root, split=config.split).require_readable()
+
+
+def _embed_all(
+    source: _ImageSource,
+    out: Path,
+    model: ImageEmbedder,
+    config: EmbedImagesConfig,
+    start: float,
+    *,
+    force: bool = False,
+    progress: Progress | None,
+) -> EmbedImagesSummary | None:
+    """Embed all images of a source, and write the output; the run began at a time ``start``."""
+    landmark_ids = None if out.suffix == ".npy" else source.dataset.manifest.landmark_ids()
+    output, shards = _parted_output(out, source, config)
+    if output.is_up_to_date() and not force:
+        return None
+    if force or shards.missing(shards.numbers):
+        source.require_usable(model, config)
+    with output.opened(force=force) as is_open:
+        if not is_open:
+            return None
+        embedded, waiting_share = _embed_missing(source, shards, shards.numbers, model, config, progress)
+        joined, manifest = shards.joined(), source.dataset.manifest
+        mean = tuple(_center(joined.vectors).tolist()) if config.center else None
+        write_output(out, joined, manifest, landmark_ids, source.provenance, source.sources, mean)
+        zeros = joined.rows[torch.linalg.vector_norm(joined.vectors, dim=1) == 0]
+        shutil.rmtree(output.folder, ignore_errors=True)
+    return EmbedImagesSummary(
+        images=len(joined.rows),
+        dim=model.dim,
+        skipped=tuple(manifest.ids[[image.row for image in joined.skipped]]),
+        zeros=tuple(manifest.ids[zeros.numpy()]),
+        embedded=embedded,
+        seconds=time.monotonic() - start,
+        waiting_share=waiting_share,
+        skipped_file=skipped_path(out),
+    )
+
+
+def _parted_output(
+    out: Path, source: _ImageSource, config: EmbedImagesConfig
+) -> tuple[PartedOutput, EmbeddingShards]:
+    """Return an output and its shards."""
+    folder = out.with_name(f".{out.name}.parts")
+    output = PartedOutput(
+        out,
+        folder,
+        source.provenance,
+        files=["*"],
+        noun="shards of an unfinished run",
+        is_up_to_date=lambda: output_is_up_to_date(out, source.provenance),
+    )
+    return output, EmbeddingShards(folder, source.n_images, config.shard_size)
+
+
+def _embed_missing(
+    source: _ImageSource,
+    shards: EmbeddingShards,
+    numbers: Sequence[int],
+    model: ImageEmbedder,
+    config: EmbedImagesConfig,
+    progress: Progress | None,
+) -> tuple[int, float | None]:
+    """Write those of some shards that are missing.
+
+    Returns:
+        Number of images in the missing shards, and the share of the time that was spent waiting for images; None if
+        no shard is missing.
+    """
+    missing, progress = shards.missing(numbers), progress or NoProgress()
+    n_images = shards.n_images(missing)
+    progress.start(n_images)
+    if not missing:
+        return 0, None
+    log.info("images of %s: %s", model.network.settings.backbone, model.image_settings.describe())
+    network = model.network.to(memory_format=MEMORY_FORMAT).eval()
+    started = time.perf_counter()
+    with closing(BatchReader(source.dataset, config.workers)) as reader:
+        # In one go, so that images of a shard are read while the model embeds those before.
+        rows = (np.array(shards.rows([number])) - source.first for number in missing)
+        batches = reader.evaluation(rows, batch_size=config.batch_size)
+        for number in missing:
+            n_batches = math.ceil(shards.n_images([number]) / config.batch_size)
+            shard = embed_batches(
+                network,
+                islice(batches, n_batches),
+                scales=config.scales,
+                half=config.half,
+                with_deviations=config.with_std,
+                progress=progress,
+            )
+            skipped = [SkippedImage(source.first + image.row, image.reason) for image in shard.skipped]
+            shards.write(number, replace(shard, rows=source.first + shard.rows, skipped=skipped))
+    return n_images, reader.waited_s / (time.perf_counter() - started)
 
 
 def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, Any]:
@@ -535,10 +419,12 @@ def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, An
     }
 
 
-def _rows_of(part: Part, n_images: int, shard_size: int) -> range:
-    """Return the images of a part: whole shards, so that the last bits are those of a run without parts."""
-    shards = part.of(range(-(-n_images // shard_size)))
-    return range(shards[0] * shard_size, min((shards[-1] + 1) * shard_size, n_images)) if shards else range(0)
+def _rows_of(part: Part | None, n_images: int, config: EmbedImagesConfig) -> range:
+    """Return the rows of the images of a part: whole shards, so that the bits are those of a run of all images."""
+    if part is None:
+        return range(n_images)
+    shards = EmbeddingShards(Path(), n_images, config.shard_size)
+    return shards.rows(part.of(shards.numbers))
 
 
 def _center(vectors: torch.Tensor) -> torch.Tensor:

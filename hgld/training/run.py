@@ -95,7 +95,7 @@ def train(
     require_loggers(settings.loggers)
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out) if processes.rank == 0 else nullcontext():
-        folder, images, torch_device = RunFolder(out), TrainingImages(settings), _device(device)
+        folder, images, torch_device = RunFolder(out), TrainingImages(settings), usable_device(device)
         images.require_readable()
         resuming = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
         trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
@@ -250,7 +250,12 @@ def _summary(trainer: Trainer) -> TrainingSummary:
     )
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """Return a device, which becomes the current one if it is a GPU.
+
+    Raises:
+        ConfigurationError: There is no such device.
+    """
     try:
         device = torch.device(name)
     except RuntimeError as error:

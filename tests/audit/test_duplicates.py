@@ -21,7 +21,6 @@ from hgld.audit import (
 from hgld.audit.duplicates import thumbnail
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import ConfigurationError, InputError
-from hgld.tables.embeddings import write_embeddings
 from tests.commands import run_hgld
 
 LABELS = ("oak,tree", "elm,tree", "rose,flower")
@@ -145,47 +144,6 @@ def test_commands_from_copies_to_a_clean_manifest(folder: Path) -> None:
     shown = run("audit", "duplicates", folder / "manifest.csv", "-o", folder / "copies.parquet")
     assert "1 image could not be read: broken.png" in shown
     assert pd.read_parquet(folder / "copies.parquet")["id"].tolist()[:2] == ["04.png", "same.png"]
-
-
-@pytest.mark.parametrize("searched", ["embeddings", "thumbnails"])
-def test_parts_find_what_a_search_among_all_images_does(
-    folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch, searched: str
-) -> None:
-    """To the last bit, and with pairs of which each image is in another of the three blocks."""
-    monkeypatch.setattr("hgld.audit.parts.BLOCK", 8)
-    (folder / "broken.png").write_bytes(b"no picture")
-    with (folder / "manifest.csv").open("a") as file:
-        file.write(f"\nbroken.png,train,{LABELS[0]}")
-    options = ["--correlation", 0.3, "--similarity", 0.6]
-    if searched == "embeddings":
-        *readable, broken = read_manifest(folder / "manifest.csv").ids
-        vectors = torch.cat([embed([Image.open(folder / image) for image in readable]), torch.ones(1, 9)])
-        write_embeddings(folder / "all.npy", vectors, [*readable, broken])
-        options += ["--embeddings", folder / "all.npy"]
-    found = list[Duplicates]()
-    monkeypatch.setattr("hgld.cli.audit._format_duplicates", lambda each: found.append(each))
-    whole, parts = ([*options, "-o", folder / out / "copies.parquet"] for out in ("whole", "parts"))
-    command = ("audit", "duplicates", folder / "manifest.csv")
-    run(*command, *whole)
-    for shown in ("2-of-4.safetensors", "thumbnails of other parts are missing"):
-        assert shown in run(*command, *parts, "--part", "2/4")
-    run(*command, *parts, "--executor", "local", "--parts", 4)
-    assert parts_run_here == [f"part {number}/4" for number in (1, 3, 4, 1, 2, 3, 4)]
-    for name in ("pairs", "correlations", "cosines", "same_pixels", "groups", "excluded", "unreadable"):
-        one, other = (getattr(each, name) for each in found)
-        np.testing.assert_array_equal(one, other, err_msg=name)
-    assert np.array_equal(found[0].thumbnails, found[1].thumbnails[:])
-    assert [*found[0].unreadable] == ["broken.png"]
-    assert (found[0].pairs[:, 0] // 8 != found[0].pairs[:, 1] // 8).any()
-    (copies,) = (folder / "parts").iterdir()
-    assert copies.read_bytes() == (folder / "whole" / "copies.parquet").read_bytes()
-
-
-def test_damaged_thumbnails_of_a_part_are_named(folder: Path) -> None:
-    command = ("audit", "duplicates", folder / "manifest.csv", "-o", folder / "copies.parquet", "--part", "1/1")
-    (part,) = run_hgld(*command).stdout.split()
-    Path(part).write_bytes(Path(part).read_bytes()[:2000])
-    assert f"{part}: damaged; remove it" in run_hgld(*command, code=1).stderr
 
 
 def test_wrong_inputs_are_explained(folder: Path) -> None:

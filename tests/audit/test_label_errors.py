@@ -1,22 +1,20 @@
 """Labels that neighbours contradict, beside loops over all images, on points of which some are named wrongly."""
 
 import math
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 
 from hgld.audit import LabelErrorsConfig, LevelErrors, find_label_errors, label_errors_table
 from hgld.audit.duplicates import centred, mean_direction
-from hgld.audit.label_errors import MIN_RANDOM, find_voters
+from hgld.audit.label_errors import MIN_RANDOM
+from hgld.audit.nearest_images import blocks_of
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import write_embeddings
@@ -167,74 +165,13 @@ def test_command_writes_table_and_page(folder: Path) -> None:
     assert html.index("0-03.png") < html.index("All of c5: b")
 
 
-def test_parts_find_what_a_search_among_all_images_does(
-    folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hgld.audit.parts.BLOCK", 8)
-    (folder / "whole").mkdir()
-    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "--root", folder)
-    for out, engine in (("whole", []), ("parts", ["--executor", "local", "--parts", 20])):  # eleven blocks
-        written = ("-o", folder / out / "labels.parquet", "--page", folder / out / "page.html")
-        if engine:
-            assert "03-of-20.parquet" in run_hgld(*arguments, *written, "--part", "3/20").stdout
-        run_hgld(*arguments, *written, *engine)
-    assert [name for name in parts_run_here if name == "part 3/20"] == []
-    assert len(parts_run_here) == 19
-    for path in (folder / "parts").iterdir():
-        assert path.read_bytes() == (folder / "whole" / path.name).read_bytes(), path
-    assert len([*(folder / "parts").iterdir()]) == 2
-
-
-def test_parts_are_kept_until_the_queue_is_written(folder: Path, parts_run_here: list[str]) -> None:
-    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "l.csv")
-    queue = ("--queue", folder / "queue", "--hierarchy", folder / "absent.parquet")
-    run_hgld(*arguments, *queue, "--executor", "local", "--parts", 2, code=1)
-    assert parts_run_here == ["part 1/2", "part 2/2"]
-    run_hgld(*arguments, "--executor", "local", "--parts", 2)
-    assert len(parts_run_here) == 2
-    assert not [*folder.glob(".l.csv.*")]
-
-
-def test_another_run_does_not_join_the_parts_meanwhile(
-    folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would find some of them removed."""
-    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "l.csv")
-    command, errors = (*arguments, "--executor", "local", "--parts", 2), list[str]()
-    monkeypatch.setattr(
-        "hgld.cli.audit._write_label_errors", lambda *_: errors.append(run_hgld(*command, code=1).stderr)
-    )
-    run_hgld(*command)
-    assert errors == [
-        f"error: another run is writing {folder / 'l.csv'}; wait for it to end, or choose another output\n"
-    ]
-    assert not [*folder.glob(".*")]
-
-
-def test_an_input_that_changes_meanwhile_is_noticed(
-    folder: Path, parts_run_here: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def find(*arguments: Any) -> pa.Table:
-        os.utime(folder / "e.npy", (1, 1))
-        return find_voters(*arguments)
-
-    monkeypatch.setattr("hgld.audit.label_errors.find_voters", find)
-    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "l.csv")
-    error = run_hgld(*arguments, "--executor", "local", "--parts", 2, code=1).stderr
-    assert "1 of 2 parts failed" in error
-    assert "part 2/2: wrote nothing; did an input change meanwhile?" in error
-    run_hgld(*arguments, "--executor", "local", "--parts", 2)
-
-
-def test_damaged_part_is_named(folder: Path) -> None:
-    out = folder / "labels.parquet"
-    arguments = ("audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", out)
-    (part,) = run_hgld(*arguments, "--part", "1/1").stdout.split()
-    Path(part).write_bytes(Path(part).read_bytes()[:100])
-    error = run_hgld(*arguments, "--executor", "local", "--parts", 1, code=1).stderr
-    assert f"{part}: damaged; remove it, and run the same command again" in error
-    (folder / "e.ids.txt").touch()  # other inputs have other parts
-    assert run_hgld(*arguments, "--part", "1/1").stdout.split() != [part]
+def test_a_search_in_blocks_finds_the_same(manifest: Manifest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = embeddings(folder)
+    whole = find_label_errors(manifest, vectors)
+    monkeypatch.setattr("hgld.audit.nearest_images.blocks_of", lambda n: blocks_of(n, 8))
+    for errors, expected in zip(find_label_errors(manifest, vectors), whole, strict=True):
+        np.testing.assert_array_equal(errors.neighbours, expected.neighbours)
+        np.testing.assert_allclose(errors.margins, expected.margins, atol=1e-6)
 
 
 def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from hgld.benchmark.runs import SweepSettings, read_benchmark
-from hgld.benchmark.worker import WorkerTask, work
 from hgld.io.settings import comparison_presets, training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
@@ -50,12 +49,6 @@ REQUIRES: Mapping[str, Sequence[str]] = {
 def invoke(*arguments: object) -> str:
     """Run a command of hgld; return what it prints."""
     return run_hgld(*arguments).stdout
-
-
-def run_in_process(executor: object, tasks: Sequence[WorkerTask], *_: object) -> None:
-    """Train and evaluate runs without child processes, each of which would import PyTorch."""
-    for task in tasks:
-        work(task)
 
 
 def small_settings(training: str | Path) -> list[str]:

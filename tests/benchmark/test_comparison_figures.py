@@ -12,6 +12,7 @@ import torch
 
 from hgld.benchmark import comparison_figures
 from hgld.benchmark.comparison_figures import curve_colours, draw_comparison, draw_sweep, method_colours
+from hgld.benchmark.evaluated_runs import EvaluatedRun
 from hgld.benchmark.runs import (
     BenchmarkSettings,
     PictureSettings,
@@ -22,7 +23,6 @@ from hgld.benchmark.runs import (
     table_runs,
 )
 from hgld.benchmark.statistics import MethodResults
-from hgld.benchmark.worker import EvaluatedRun
 from hgld.datasets.manifest import write_manifest
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult

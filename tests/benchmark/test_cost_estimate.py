@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hgld.benchmark.cost_estimate import estimate_cost
+from hgld.benchmark.evaluated_runs import train_and_evaluate
 from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, work
 from hgld.cli.benchmark import format_cost
 from hgld.errors import ConfigurationError, InputError
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
@@ -46,7 +46,7 @@ def test_plan_finds_settings_that_no_run_survives(wrong: dict[str, Any], message
 
 def test_finished_runs_are_not_counted(tmp_path: Path) -> None:
     settings, runs = comparison(tmp_path)
-    work(WorkerTask(benchmark=settings, run=runs[0]))
+    train_and_evaluate(settings, runs[0])
     text = format_cost(estimate_cost(settings, runs))
     assert text.startswith("Noise: 4 runs, 1 of them done\n")
     assert re.search(r"^roadmap +1 ", text, re.MULTILINE)

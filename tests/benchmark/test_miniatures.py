@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.benchmark import comparison
 from hgld.benchmark.runs import read_benchmark
 from hgld.io.settings import comparison_presets, training_presets
 from tests.benchmark.miniatures import (
@@ -17,7 +16,6 @@ from tests.benchmark.miniatures import (
     dataset_of,
     documented_commands,
     invoke,
-    run_in_process,
     small_comparison,
     small_settings,
 )
@@ -39,7 +37,6 @@ def datasets(tmp_path_factory: pytest.TempPathFactory) -> MiniatureFolder:
 @pytest.fixture(autouse=True)
 def _in_process(datasets: MiniatureFolder, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(datasets.root)
-    monkeypatch.setattr(comparison, "launch", run_in_process)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # several would mostly wait for each other on inputs as small as these
     yield
@@ -51,7 +48,7 @@ def options(comparison: str) -> list[str]:
     method = next(iter(read_benchmark(comparison).methods.values()))
     own_images = OWN_IMAGES if method.training == training_presets()["own_images/untrained"] else ()
     assert method.training is not None
-    return [*small_settings(method.training), "--devices", "cpu", *own_images]
+    return [*small_settings(method.training), "--device", "cpu", *own_images]
 
 
 def test_every_method_has_a_miniature_data_set() -> None:

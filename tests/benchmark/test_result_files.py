@@ -14,6 +14,7 @@ import pytest
 
 from hgld import tables
 from hgld.benchmark.comparison import ComparisonSummary
+from hgld.benchmark.evaluated_runs import EvaluatedRun, per_query_file
 from hgld.benchmark.result_files import write_results, write_sweep
 from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import (
@@ -23,7 +24,6 @@ from hgld.benchmark.statistics import (
     difference_over_splits,
     paired_difference,
 )
-from hgld.benchmark.worker import EvaluatedRun, per_query_file
 from hgld.cli.benchmark import format_results
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.results import RetrievalResult, write_per_query

@@ -10,10 +10,10 @@ import torch
 
 from hgld.benchmark.comparison_figures import write_strips
 from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark.evaluated_runs import EvaluatedRun
 from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
-from hgld.benchmark.worker import EvaluatedRun
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.tables.embeddings import write_embeddings

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -74,11 +72,3 @@ def test_other_threads_leave_signals_alone() -> None:
     thread.join()
     assert handlers == [handler]
     assert not requests[0].requested
-
-
-def test_process_stops_when_its_stdin_closes() -> None:
-    script = "import time; from hgld.compute.machine import stop_with_parent; stop_with_parent(); time.sleep(60)"
-    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
-    assert process.stdin is not None
-    process.stdin.close()
-    assert process.wait(timeout=30) == -signal.SIGTERM

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from hgld.compute.executors import Part
+from hgld.compute.parts import Part
 from hgld.datasets.image_dataset import EncodedImages, ImageDataset, read_images
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repack import RepackConfig, RepackPlan, RepackSummary, plan_repack, repack_images
@@ -413,7 +413,7 @@ def test_memory_holds_few_images_at_once(tmp_path: Path) -> None:
             most = max(most, len(alive))
             yield image
 
-    shards = RepackedShards(tmp_path, Provenance("repack"))
+    shards = RepackedShards(tmp_path)
     record = shards.write(0, range(20), [f"{number}" for number in range(20)], images())
     assert len(record.rows) == 20
     assert most <= 2

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from hgld.compute.executors import Part
+from hgld.compute.parts import Part
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import (
     EmbedImagesConfig,
@@ -52,7 +52,9 @@ def embed_some(
     images: Path, out: Path, model: ImageEmbedder, part: Part, config: EmbedImagesConfig = CONFIG, **options: Any
 ) -> EmbedPartSummary:
     """Embed a part of images, and return the summary of a run that has something to do."""
-    return not_none(embed_part(images, out, model, part, config, **options))
+    summary = embed_part(images, out, model, config, part=part, **options)
+    assert isinstance(summary, EmbedPartSummary)
+    return summary
 
 
 def read_with_ids(path: Path) -> tuple[Embeddings, list[str]]:

@@ -1,7 +1,6 @@
 """Embeddings of many images: in shards, by several processes, after a kill."""
 
 import csv
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +24,6 @@ from hgld.models.model_loading import load_model
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
 from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
-from tests.child_processes import run_child, single_thread_environment
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
@@ -146,32 +144,6 @@ def test_command_writes_deviations_of_real_photographs(shared: Path, tmp_path: P
     assert "error: --with-std is set and --scales is [1.0, 0.5]" in result.stderr
 
 
-@pytest.mark.slow
-def test_several_processes_write_the_same_bytes_as_one(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
-    (folder / PATHS[4]).write_bytes(b"no picture")
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from hgld.models.image_embedding import embed_images\n"
-        "from hgld.models.image_embedding import EmbedImagesConfig\n"
-        "from hgld.models.model_loading import load_model\n"
-        "from hgld.compute.processes import joined_processes\n"
-        "loaded = load_model('test_resnet', 'none', size=32, resize=32)\n"
-        "config = EmbedImagesConfig(batch_size=3, shard_size=5, workers=0)\n"
-        "with joined_processes() as processes:\n"
-        "    summary = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), loaded, config, processes=processes)\n"
-        "    again = embed_images(Path(sys.argv[1]), Path(sys.argv[2]), loaded, config, processes=processes)\n"
-        "    assert (summary.images, len(summary.skipped), again) == (21, 1, None)\n"
-    )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    together, alone = tmp_path / "together.npy", tmp_path / "alone.npy"
-    run_child([*torchrun, script, folder, together], environment=single_thread_environment(), timeout_s=120)
-    embed_images(folder, alone, loaded, CONFIG)
-    for name in ("npy", "ids.txt", "skipped.csv"):
-        assert together.with_suffix(f".{name}").read_bytes() == alone.with_suffix(f".{name}").read_bytes()
-
-
 def test_unreadable_images_are_skipped_and_listed(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     whole = (folder / PATHS[0]).read_bytes()
     embed_images(folder, tmp_path / "all.npy", loaded, CONFIG)
@@ -228,9 +200,7 @@ def test_shards_of_other_settings_are_refused(loaded: ImageEmbedder, folder: Pat
     with pytest.raises(KilledError):
         embed_images(folder, out, loaded, CONFIG, progress=KillAfter(12))
     other = EmbedImagesConfig(batch_size=2, shard_size=5, workers=0)
-    with pytest.raises(
-        ConfigurationError, match=r"other settings; run with those settings .*\n  batch_size: 3 then, 2 now$"
-    ):
+    with pytest.raises(ConfigurationError, match=r"of other settings or images; .*\n  batch_size: 3 then, 2 now$"):
         embed_images(folder, out, loaded, other)
     assert embed(folder, out, loaded, other, force=True).embedded == 22
 

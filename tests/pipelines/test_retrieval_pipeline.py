@@ -38,26 +38,31 @@ def shipped(name: str, folder: Path) -> RetrievalPipeline:
             "config.yaml",
             {
                 **{"fetch_train": 1, "fetch_index": 1, "fetch_test": 1, "index": 3, "manifest": 1},
-                **{"embed_part": 18, "embed": 2, "evaluate": 1, "benchmark": 1},
+                **{"embed_part": 18, "embed": 2, "evaluate": 1, "benchmark_part": 28, "benchmark": 1},
             },
         ),
         (
             "washington.yaml",
             {
                 **{"fetch_washington": 1, "index": 1, "manifest": 1, "embed_part": 2, "embed": 1},
-                **{"evaluate": 1, "benchmark": 1},
+                **{"evaluate": 1, "benchmark_part": 1, "benchmark": 1},
             },
         ),
-        ("own_images.yaml", {"manifest": 1, "repack": 1, "embed_part": 1, "embed": 1, "evaluate": 1, "benchmark": 1}),
+        (
+            "own_images.yaml",
+            {
+                **{"manifest": 1, "repack": 1, "embed_part": 1, "embed": 1},
+                **{"evaluate": 1, "benchmark_part": 1, "benchmark": 1},
+            },
+        ),
     ],
 )
 def test_shipped_settings_make_commands_that_exist(name: str, jobs: dict[str, int], tmp_path: Path) -> None:
     output = shipped(name, tmp_path).run("--dry-run", "--printshellcmds", "--workflow-profile", str(SLURM_PROFILE))
     assert planned_jobs(output) == jobs
-    assert output.count("gpu=1") == (19 if name == "config.yaml" else 0), "of embed_part and benchmark"
+    assert output.count("gpu=1") == (46 if name == "config.yaml" else 0), "of embed_part and benchmark_part"
     lines = re.findall(r"hgld (.*?)(?: 2>&1 \|| > )", output)
     assert len(lines) == sum(jobs.values())
-    assert "--launcher=slurm" in output
     for line in lines:
         command, words = typer.main.get_command(app), shlex.split(line)
         while (inner := getattr(command, "commands", {}).get(words[0])) is not None:

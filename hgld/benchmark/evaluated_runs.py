@@ -1,4 +1,4 @@
-"""Training and evaluation of one run of a comparison, in a child process.
+"""Training and evaluation of one run of a comparison.
 
 Beside the run, in ``evaluation``::
 
@@ -20,38 +20,14 @@ from hgld.benchmark.runs import BenchmarkSettings, Run
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
-from hgld.io.files import write_text
-from hgld.io.settings import Settings, to_dict
-from hgld.progress import Progress
+from hgld.io.settings import to_dict
 from hgld.tables import Provenance, input_digests, is_up_to_date
 from hgld.training.run import is_finished, train
 from hgld.training.run_folder import RunFolder, require_same_run, result_affecting
 from hgld.training.training_images import data_digests
 
 
-class WorkerTask(Settings):
-    """A run to train and evaluate; holds all settings, so that their files may be edited meanwhile.
-
-    Args:
-        retrain: Delete a run in the folder that has other settings, data, or another number of processes. Where it is
-            the same run, which a requeued job of SLURM has begun, it is resumed.
-    """
-
-    benchmark: BenchmarkSettings
-    run: Run
-    retrain: bool = False
-
-    def write(self, path: Path) -> None:
-        """Write the task as JSON."""
-        write_text(path, self.model_dump_json(by_alias=True, indent=1))
-
-    @classmethod
-    def read(cls, path: Path) -> WorkerTask:
-        """Read a task that :meth:`write` has written."""
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
-
-
-def is_done(benchmark: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> bool:
+def is_done(settings: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> bool:
     """Return whether a run is trained and evaluated.
 
     Raises:
@@ -59,7 +35,7 @@ def is_done(benchmark: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> 
         InputError: The data cannot be read.
     """
     if is_finished(run.settings, run.folder):
-        return read_evaluated(benchmark, run) is not None
+        return read_evaluated(settings, run) is not None
     folder = RunFolder(run.folder)
     recorded = folder.recorded_run()
     if recorded is not None and folder.last.exists():
@@ -67,37 +43,28 @@ def is_done(benchmark: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> 
     return False
 
 
-def work(
-    task: WorkerTask, *, device: str = "cpu", processes: Processes | None = None, progress: Progress | None = None
+def train_and_evaluate(
+    settings: BenchmarkSettings,
+    run: Run,
+    *,
+    retrain: bool = False,
+    device: str = "cpu",
+    processes: Processes | None = None,
 ) -> None:
     """Train and evaluate a run; a run that was interrupted is resumed.
 
+    Args:
+        retrain: Whether to train again, whatever is in the folder of the run.
+        processes: Processes that train and evaluate together.
+
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; the last step is saved.
-        HgldError: See :func:`~hgld.training.run.train` and :func:`~hgld.benchmark.worker.evaluate_run`.
+        HgldError: See :func:`~hgld.training.run.train` and :func:`evaluate_run`.
     """
-    processes, run = processes or Processes(), task.run
-    retrain = task.retrain and processes.gather(_is_other_run(task, processes.count))[0]
+    processes = processes or Processes()
     if retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
-        train(
-            run.settings,
-            run.folder,
-            resume=not retrain,
-            force=retrain,
-            device=device,
-            processes=processes,
-            progress=progress,
-        )
-    evaluate_run(task.benchmark, run, device=device, processes=processes)
-
-
-def _is_other_run(task: WorkerTask, n_processes: int) -> bool:
-    """Return whether the run in the folder has other settings, data, or another number of processes."""
-    try:
-        is_done(task.benchmark, task.run, n_processes=n_processes)
-    except ConfigurationError:
-        return True
-    return False
+        train(run.settings, run.folder, resume=not retrain, force=retrain, device=device, processes=processes)
+    evaluate_run(settings, run, device=device, processes=processes)
 
 
 @dataclass(frozen=True, eq=False)

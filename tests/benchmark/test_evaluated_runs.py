@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.benchmark import worker
+from hgld.benchmark import evaluated_runs
 from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark.evaluated_runs import is_done, read_evaluated, train_and_evaluate
 from hgld.benchmark.evaluations import ManifestsEvaluation
 from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
-from hgld.benchmark.worker import WorkerTask, is_done, read_evaluated, work
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
@@ -30,53 +30,50 @@ from tests.benchmark.comparisons import METRICS, N_STEPS, write_comparison, writ
 from tests.benchmark.test_gldv2_pictures import UNLABELLED, generated, write_gldv2
 from tests.datasets.pictures import manifest_of
 
+Trained = tuple[BenchmarkSettings, Run]
 
-def task(folder: Path, *, retrain: bool = False, **training: Any) -> WorkerTask:
-    """Return a task of HAPPIER with changed settings."""
+
+def happier_run(folder: Path, **training: Any) -> Trained:
+    """Return a run of HAPPIER with changed settings."""
     if not (folder / "manifest.parquet").exists():
         write_data(folder)
-    benchmark = read_benchmark(write_comparison(folder, happier=training))
-    return WorkerTask(benchmark=benchmark, run=table_runs(benchmark, folder / "out")["happier"][0], retrain=retrain)
+    settings = read_benchmark(write_comparison(folder, happier=training))
+    return settings, table_runs(settings, folder / "out")["happier"][0]
 
 
-def done(task: WorkerTask, **processes: int) -> bool:
-    return is_done(task.benchmark, task.run, **processes)
-
-
-def times(task: WorkerTask) -> dict[Path, int]:
-    return {path: path.stat().st_mtime_ns for path in task.run.folder.rglob("*") if path.is_file()}
+def times(run: Run) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in run.folder.rglob("*") if path.is_file()}
 
 
 def test_run_is_trained_and_evaluated_once(tmp_path: Path) -> None:
-    once = task(tmp_path)
-    assert not done(once)
-    work(once)
-    assert done(once)
-    evaluated = read_evaluated(once.benchmark, once.run)
-    assert evaluated is not None
-    (*_, last) = RunFolder(once.run.folder).history("test")
+    settings, run = happier_run(tmp_path)
+    assert not is_done(settings, run)
+    train_and_evaluate(settings, run)
+    assert is_done(settings, run)
+    evaluated = not_none(read_evaluated(settings, run))
+    (*_, last) = RunFolder(run.folder).history("test")
     assert last["step"] == N_STEPS
     assert evaluated.result.means["H-AP"] == pytest.approx(last["H-AP"])
-    before = times(once)
+    before = times(run)
     evaluation = {path.name for path in before if path.parent.name == "evaluation"}
     assert evaluation == {"embeddings.npy", "embeddings.ids.txt", "per_query.parquet"}
-    work(once)
-    assert times(once) == before
+    train_and_evaluate(settings, run)
+    assert times(run) == before
 
 
 def test_trained_run_is_evaluated_without_training(tmp_path: Path) -> None:
-    once = task(tmp_path)
-    work(once)
-    (once.run.folder / "evaluation" / "per_query.parquet").unlink()
-    assert not done(once)
-    before = (once.run.folder / "last.pt").stat().st_mtime_ns
-    work(once)
-    assert done(once)
-    assert (once.run.folder / "last.pt").stat().st_mtime_ns == before
+    settings, run = happier_run(tmp_path)
+    train_and_evaluate(settings, run)
+    (run.folder / "evaluation" / "per_query.parquet").unlink()
+    assert not is_done(settings, run)
+    before = (run.folder / "last.pt").stat().st_mtime_ns
+    train_and_evaluate(settings, run)
+    assert is_done(settings, run)
+    assert (run.folder / "last.pt").stat().st_mtime_ns == before
 
 
 def test_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    once = task(tmp_path, checkpoint_steps=1)
+    settings, run = happier_run(tmp_path, checkpoint_steps=1)
     step = Trainer.train_step
 
     def stopped(self: Trainer, *given: Any) -> float | None:
@@ -87,40 +84,39 @@ def test_interrupted_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as patched:
         patched.setattr(Trainer, "train_step", stopped)
         with pytest.raises(KeyboardInterrupt):
-            work(once)
-    assert read_checkpoint(once.run.folder / "last.pt")["step"] == 2
-    assert not done(once)
+            train_and_evaluate(settings, run)
+    assert read_checkpoint(run.folder / "last.pt")["step"] == 2
+    assert not is_done(settings, run)
     with pytest.raises(ConfigurationError, match="processes: 1 then, 2 now"):
-        done(once, n_processes=2)
-    work(once)
-    assert done(once)
-    assert done(once, n_processes=2)  # a finished run is not resumed
-    steps = [line["step"] for line in RunFolder(once.run.folder).history("step")]
+        is_done(settings, run, n_processes=2)
+    train_and_evaluate(settings, run)
+    assert is_done(settings, run)
+    assert is_done(settings, run, n_processes=2)  # a finished run is not resumed
+    steps = [line["step"] for line in RunFolder(run.folder).history("step")]
     assert steps == list(range(1, N_STEPS + 1))
 
 
 def test_other_settings_require_retraining(tmp_path: Path) -> None:
-    work(task(tmp_path))
-    other = task(tmp_path, steps=N_STEPS + 1)
+    train_and_evaluate(*happier_run(tmp_path))
+    settings, run = happier_run(tmp_path, steps=N_STEPS + 1)
     with pytest.raises(ConfigurationError, match=f"steps: {N_STEPS} then, {N_STEPS + 1} now"):
-        done(other)
+        is_done(settings, run)
     with pytest.raises(ConfigurationError, match="started with other settings or data"):
-        work(other)
-    work(task(tmp_path, steps=N_STEPS + 1, retrain=True))
-    assert done(other)
-    assert read_checkpoint(other.run.folder / "last.pt")["step"] == N_STEPS + 1
+        train_and_evaluate(settings, run)
+    train_and_evaluate(settings, run, retrain=True)
+    assert is_done(settings, run)
+    assert read_checkpoint(run.folder / "last.pt")["step"] == N_STEPS + 1
 
 
 def test_other_data_are_an_error(tmp_path: Path) -> None:
-    once = task(tmp_path)
-    work(once)
+    settings, run = happier_run(tmp_path)
+    train_and_evaluate(settings, run)
     write_data(tmp_path, n_classes=10)
     with pytest.raises(ConfigurationError, match="digests.manifest"):
-        done(once)
+        is_done(settings, run)
 
 
 T = TypeVar("T")
-Trained = tuple[BenchmarkSettings, Run]
 
 
 def trained(folder: Path, **training: object) -> Trained:
@@ -138,8 +134,8 @@ def happier(tmp_path: Path) -> Trained:
 
 
 def evaluate(settings: BenchmarkSettings, run: Run) -> RetrievalResult:
-    worker.evaluate_run(settings, run)
-    evaluated = not_none(worker.read_evaluated(settings, run))
+    evaluated_runs.evaluate_run(settings, run)
+    evaluated = not_none(evaluated_runs.read_evaluated(settings, run))
     return evaluated.result
 
 
@@ -155,12 +151,12 @@ def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -
     (*_, tested) = RunFolder(run.folder).history("test")
     assert evaluated.means["H-AP"] == pytest.approx(tested["H-AP"])
     (run.folder / "best.pt").unlink()
-    assert worker.read_evaluated(settings, run) is None
+    assert evaluated_runs.read_evaluated(settings, run) is None
 
 
 def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    assert worker.read_evaluated(settings, run) is None
+    assert evaluated_runs.read_evaluated(settings, run) is None
     result = evaluate(settings, run)
 
     model = load_checkpoint_model(run.folder / "last.pt").network
@@ -207,28 +203,28 @@ def test_several_processes_give_the_same_result(happier: Trained) -> None:
     values, barrier = [None, None, None], Barrier(3)
     threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda thread: worker.evaluate_run(settings, run, processes=thread), threads))
-    result = not_none(worker.read_evaluated(settings, run))
+        list(pool.map(lambda thread: evaluated_runs.evaluate_run(settings, run, processes=thread), threads))
+    result = not_none(evaluated_runs.read_evaluated(settings, run))
     pd.testing.assert_frame_equal(result.result.per_query, alone.per_query)
 
 
 def test_outdated_evaluations_are_ignored(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    worker.evaluate_run(settings, run)
-    assert worker.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
+    evaluated_runs.evaluate_run(settings, run)
+    assert evaluated_runs.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
     other = table_runs(settings, tmp_path / "out", ["batch_size=4"])["happier"][0]
     assert other.folder == run.folder
-    assert worker.read_evaluated(settings, other) is None
+    assert evaluated_runs.read_evaluated(settings, other) is None
     ids = run.folder / "evaluation" / "embeddings.ids.txt"
     ids.rename(tmp_path / "ids.txt")
-    assert worker.read_evaluated(settings, run) is None
+    assert evaluated_runs.read_evaluated(settings, run) is None
     (tmp_path / "ids.txt").rename(ids)
-    assert worker.read_evaluated(settings, run) is not None
+    assert evaluated_runs.read_evaluated(settings, run) is not None
     with (run.folder / "last.pt").open("ab") as stream:
         stream.write(b"\0")
-    assert worker.read_evaluated(settings, run) is None
+    assert evaluated_runs.read_evaluated(settings, run) is None
     (run.folder / "last.pt").unlink()
-    assert worker.read_evaluated(settings, run) is None
+    assert evaluated_runs.read_evaluated(settings, run) is None
 
 
 def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
@@ -236,7 +232,7 @@ def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
     settings = read_benchmark(write_comparison(tmp_path))
     run = table_runs(settings, tmp_path / "out")["happier"][0]
     with pytest.raises(ConfigurationError, match="seed0: the training is not finished"):
-        worker.evaluate_run(settings, run)
+        evaluated_runs.evaluate_run(settings, run)
     with pytest.raises(InputError, match="no such file; expected the embeddings"):
         read_evaluated_images(settings.evaluation, run)
 
@@ -300,9 +296,9 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     drawn = read_evaluated_images(evaluation, run)  # the last set
     assert len(drawn.task.queries) == 16
     assert drawn.class_names == manifest.select_split("test").class_names
-    assert worker.read_evaluated(settings, run) is not None
+    assert evaluated_runs.read_evaluated(settings, run) is not None
     write_manifest(tmp_path / "small.parquet", manifest, Provenance("test"))
-    assert worker.read_evaluated(settings, run) is None
+    assert evaluated_runs.read_evaluated(settings, run) is None
 
 
 def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:

@@ -1,0 +1,55 @@
+"""The nearest images of every image, by their embeddings, searched for in blocks of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hgld.compute.nearest_neighbours import nearest_neighbours
+from hgld.ragged import RaggedIndices
+
+#: Images that are searched with at once. The last bits of cosines depend on it.
+BLOCK = 4096
+
+
+def blocks_of(n: int, size: int = BLOCK) -> list[slice]:
+    """Return the slices of ``size`` items that n items consist of; the last one may be smaller.
+
+    >>> blocks_of(5, 2)
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def nearest_images(
+    vectors: torch.Tensor,
+    k: int,
+    excluded: Callable[[NDArray[np.int64]], RaggedIndices],
+    usable: NDArray[np.bool_] | None = None,
+) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """Return the cosines and rows of the k nearest images of each image, best first, both of shape (N, k).
+
+    Args:
+        vectors: float, shape (N, d).
+        k: Number of nearest images; where there are fewer, cosines are NaN and rows -1.
+        excluded: Returns the images that are not neighbours of each of some images, given the rows of these.
+        usable: bool, shape (N,): whether an image may be found. Default: all.
+    """
+    cosines, neighbours = [], []
+    for block in blocks_of(len(vectors)):
+        others = excluded(np.arange(block.start, block.stop))
+        block_cosines, block_neighbours = nearest_neighbours(
+            vectors[block], vectors, k, excluded=others, gallery_mask=usable
+        )
+        cosines.append(block_cosines)
+        neighbours.append(block_neighbours)
+    return np.concatenate(cosines), np.concatenate(neighbours)
+
+
+def only_itself(rows: NDArray[np.int64]) -> RaggedIndices:
+    """Return each of some images as the only one that is not a neighbour of it, for :func:`nearest_images`."""
+    return RaggedIndices(np.arange(len(rows) + 1), rows)

@@ -1,0 +1,132 @@
+"""Outputs that are made in pieces, by one run, or by several runs at the same time that make some pieces each.
+
+Pieces are numbered files of a folder, each of which is complete or absent. They do not depend on parts: a run that
+was killed, another division into parts and a run of all pieces go on with those that are there. The folder has a
+record of what its pieces are made from, and pieces of something else are refused.
+
+A run of all pieces holds the lock of the output (:func:`~hgld.io.files.exclusive_lock`) to its end. A part holds it
+only until it has a lock of its own. So whoever holds the lock of the output knows which parts are running.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from hgld.compute.parts import Part
+from hgld.errors import BusyError, ConfigurationError, indented_list
+from hgld.io.files import exclusive_lock, is_locked, write_text
+from hgld.tables import Provenance
+
+#: Seconds that a part waits for the lock of the output, which parts that start at the same time hold in turn.
+OPENING_WAIT_S = 60
+#: Record of what the pieces of a folder are made from.
+RECORD = "made_of.json"
+
+
+@contextmanager
+def locked_output(
+    out: Path, folder: Path, part: Part | None, open_folder: Callable[[], bool] = lambda: True
+) -> Iterator[bool]:
+    """Lock an output for a run of all of it, or of a part, until the block ends.
+
+    Args:
+        out: The output.
+        folder: Folder of the lock files of parts.
+        part: The part; None for all of the output.
+        open_folder: Called while the output is locked; returns whether there is anything to do.
+
+    Yields:
+        The result of ``open_folder``.
+
+    Raises:
+        BusyError: Another run is writing the output, or the part; or parts are running, and this is a run of all.
+    """
+    with ExitStack() as locks:
+        if part is None:
+            locks.enter_context(exclusive_lock(out))
+            _require_idle(out, folder)
+            yield open_folder()
+            return
+        with exclusive_lock(out, wait_s=OPENING_WAIT_S):
+            is_open = open_folder()
+            if is_open:
+                locks.enter_context(exclusive_lock(folder / part.file_name, name=f"part {part} of {out}"))
+        yield is_open
+
+
+def _require_idle(out: Path, folder: Path) -> None:
+    """Raise a BusyError if parts are running."""
+    running = []
+    for path in sorted(folder.glob(".*-of-*.lock")):
+        name = path.name.removeprefix(".").removesuffix(".lock")
+        if is_locked(folder / name):
+            number, count = name.split("-of-")
+            running.append(f"{int(number)}/{count}")
+    if running:
+        parts = f"part {running[0]} is" if len(running) == 1 else f"parts {', '.join(running)} are"
+        raise BusyError(f"{out}: {parts} still running; wait for the end")
+
+
+@dataclass(frozen=True)
+class PartedOutput:
+    """An output and the folder of its pieces.
+
+    Args:
+        out: The output, which may be the folder itself.
+        folder: Folder of the pieces.
+        provenance: What the pieces are made from.
+        files: Patterns of the names of files that are discarded with the pieces, in this order.
+        noun: What messages call the pieces, such as ``tar files``.
+        is_up_to_date: Returns whether the output is complete, and made from the same settings and inputs.
+    """
+
+    out: Path
+    folder: Path
+    provenance: Provenance
+    files: Sequence[str]
+    noun: str
+    is_up_to_date: Callable[[], bool]
+
+    def opened(self, part: Part | None = None, *, force: bool = False) -> AbstractContextManager[bool]:
+        """Create the folder, or reuse it with its pieces, and lock the output or a part of it until the block ends.
+
+        Args:
+            part: Part that is to be made. Default: all pieces.
+            force: Whether to discard the pieces, whatever they are made from, and make an output that is up to date.
+
+        Yields:
+            Whether there is anything to do; False if the output is up to date.
+
+        Raises:
+            BusyError: See :func:`locked_output`.
+            ConfigurationError: See :meth:`check`.
+        """
+        return locked_output(self.out, self.folder, part, partial(self._open, force=force))
+
+    def _open(self, *, force: bool) -> bool:
+        if self.is_up_to_date() and not force:
+            return False
+        if force or not (self.folder / RECORD).is_file():
+            for pattern in self.files:
+                for path in sorted(self.folder.glob(pattern)):
+                    path.unlink()
+        else:
+            self.check()
+        write_text(self.folder / RECORD, self.provenance.to_json())
+        return True
+
+    def check(self) -> None:
+        """Raise a ConfigurationError if there are pieces that are made from something else."""
+        record = self.folder / RECORD
+        if not record.is_file():
+            return
+        recorded = Provenance.from_json(record.read_text(encoding="utf-8"))
+        if not recorded.same_work(self.provenance):
+            raise ConfigurationError(
+                f"{self.folder}: {self.noun} of other settings or images; choose another output, discard these with "
+                f"`force`, or remove the folder:\n{indented_list(recorded.changes(self.provenance))}"
+            )
