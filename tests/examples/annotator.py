@@ -24,7 +24,7 @@ from urllib.request import HTTPCookieProcessor, OpenerDirector, build_opener, ur
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import DecisionIndex, read_decisions
 
-_ROW = re.compile(r'name="label" value="([\d.]+):([^"]+)" aria-label="Select ([^"]*)"')
+_ROW = re.compile(r'name="label" value="([\w.]+):([^"]+)" aria-label="Select ([^"]*)"')
 
 
 def main(changes: Sequence[Path], redirect_file: str) -> None:
