@@ -22,6 +22,7 @@ from pathlib import Path
 from hgld.errors import InputError, counted, indented_list
 from hgld.io.columns import escape_formula, locate_invalid_byte, unescape_formula
 from hgld.io.files import atomic_write
+from hgld.names import stored_name
 from hgld.review.labels import MAX_UNITS, N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
 
 #: A workbook of 5,700 labels has 0.7 MB and unpacks to 10 MB; formats on a million empty rows unpack to 120 MB.
@@ -126,7 +127,7 @@ def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence
         InputError: A column is missing, or there are two of the same name.
     """
     known = set(columns)
-    header = [name if name in known else "" for name in (name.strip().casefold() for name in names)]
+    header = [name if name in known else "" for name in (stored_name(name).casefold() for name in names)]
     if missing := [name for name in columns if name not in header]:
         raise InputError(f"{path}: not a review sheet: {place} has no column {', '.join(missing)}")
     if repeated := [name for name in columns if header.count(name) > 1]:
@@ -160,7 +161,9 @@ def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow,
         entry = Entry(
             row.label_id,
             row.label,
-            **{column: normalise_entry(row.values.get(column, "")) for column in ENTRY_COLUMNS},
+            group=stored_name(normalise_entry(row.values.get("group", ""))),
+            decision=stored_name(normalise_entry(row.values.get("decision", ""))),
+            comment=normalise_entry(row.values.get("comment", "")),
         )
         if not entry:
             continue
@@ -231,6 +234,8 @@ def read_bytes(path: Path) -> bytes:
 _DELIMITERS = (",", ";", "\t")
 _ROWS_OF_EXCEL = 16
 _NEVER_FORMULAS = ("label_id", "group", "decision")
+#: First line that names the separator, which Excel reads and some programs write.
+_SEPARATOR_LINE = re.compile(r'"?sep=(?P<separator>[^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
 _CAUSE = "is the row cut off, or a value with a comma not in quotes?"
 
 
@@ -260,21 +265,29 @@ def is_text(path: Path) -> bool:
 def read_csv_sheet(path: Path) -> list[SheetRow]:
     """Read a sheet as hgld wrote it or as a spreadsheet program saved it.
 
-    The file may be in UTF-8 or UTF-16 ("Unicode text" of Excel). Cells are separated by commas, semicolons or tabs.
+    The file may be in UTF-8 or UTF-16 ("Unicode text" of Excel). Cells are separated by commas, semicolons or tabs,
+    or as a first line such as ``sep=;`` says, which does not count as a row.
 
     Raises:
         InputError: The file cannot be decoded, is not CSV, ends within quotes, or lacks a column of a review sheet.
     """
     text = _decode(path)
-    delimiter = max(_DELIMITERS, key=re.split(r"[\r\n]", text, maxsplit=1)[0].count)
+    lines_before = 0
+    if named := _SEPARATOR_LINE.match(text):
+        delimiter = named["separator"]
+        text = text[named.end() :]
+        lines_before = 1
+    else:
+        delimiter = max(_DELIMITERS, key=re.split(r"[\r\n]", text, maxsplit=1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     records, lines = [], []
     try:
         for record in reader:
             records.append(record)
-            lines.append(reader.line_num)
+            lines.append(lines_before + reader.line_num)
     except csv.Error as error:
-        raise InputError(f"{path}: line {reader.line_num}: not readable as CSV, perhaps cut off ({error})") from error
+        line = lines_before + reader.line_num
+        raise InputError(f"{path}: line {line}: not readable as CSV, perhaps cut off ({error})") from error
     header = check_header(path, "line 1", records[0] if records else (), COLUMNS)
     wrong_length = _find_wrong_lengths(records)
     return [

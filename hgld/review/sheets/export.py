@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
 from hgld.io.files import exclusive_lock, file_digests, finish_replacing, replace_together
+from hgld.names import stored_name
 from hgld.review.labels import find_inputs, review_labels
 from hgld.review.sheets.entries import (
     Entries,
@@ -232,7 +233,7 @@ def _warn_about_entries(workbook: Path, current: Entries, removed: Entries, grou
     """Warn of entries that do not match the labels or the taxonomy any more; they are kept as they are."""
     from hgld.review.sheets.worksheets import SET_ASIDE
 
-    names = {group.name for group in groups}
+    names = {stored_name(group.name) for group in groups}
     unknown = [
         f'{entry.label_id} ("{entry.label}"): {entry.group}'
         for entry in current.values()

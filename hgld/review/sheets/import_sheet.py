@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
+from hgld.names import stored_name
 from hgld.review.decision_files import landmarks_by_label, made_by_others, require_nothing_lost
 from hgld.review.labels import fit_for_cell
 from hgld.review.session import MAX_COMMENT
@@ -217,7 +218,7 @@ def import_sheet(
             f'{sheet}: exported for "{exported_for}", not for "{config.annotator}"; give the right `annotator`'
         )
     table = read_table(_clusters_beside(sheet) if clusters is None else clusters, CLUSTERS)
-    key_by_name = {group.name: group.key for group in read_taxonomy(find_taxonomy(taxonomy))}
+    key_by_name = {stored_name(group.name): group.key for group in read_taxonomy(find_taxonomy(taxonomy))}
     labels = dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True))
     checked = check_sheet(
         rows,

@@ -63,6 +63,8 @@ MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384
 #: of 5,700 labels has 74,000 cells of 2 million characters.
 MAX_CELLS, MAX_CHARACTERS, MAX_RANGES = 2_000_000, 100_000_000, 20_000
 
+#: Beginning of the names of elements in workbooks of Excel's format "Strict Open XML", which openpyxl cannot read.
+_STRICT = b"http://purl.oclc.org/ooxml/spreadsheetml"
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _ENCRYPTED = "protected by a password; save it without one"
 _SAVE_AS = "save it as .xlsx or .csv"
@@ -253,6 +255,10 @@ def _unpack(path: Path) -> dict[str, bytes]:
             # Without a size, and in ZipFile.read, everything is unpacked before it is cut to the stated size.
             content = stream.read(max(member.file_size, 1))
         parts[member.filename] = content
+        if member.filename == "xl/workbook.xml" and _STRICT in content:
+            raise InputError(
+                f'{path}: in the format "Strict Open XML Spreadsheet"; save it as "Excel Workbook" (.xlsx) or as .csv'
+            )
         if b"<!DOCTYPE" in content:
             raise ValueError(f"{member.filename} has a document type")
         if content.count(b"<") > MAX_TAGS:

@@ -51,6 +51,24 @@ def test_other_formats_are_named(tmp_path: Path, name: str, content: bytes, mess
     assert refusal(tmp_path / name).startswith(message)
 
 
+def test_strict_open_xml_is_named(tmp_path: Path) -> None:
+    """What Excel calls "Strict Open XML Spreadsheet" has other names of all elements, and the same suffix."""
+    path = write_xlsx(tmp_path / "a.xlsx", HEADER)
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    strict = {
+        name: content.replace(
+            "http://schemas.openxmlformats.org/spreadsheetml/2006", "http://purl.oclc.org/ooxml/spreadsheetml"
+        ).replace(
+            "http://schemas.openxmlformats.org/officeDocument/2006", "http://purl.oclc.org/ooxml/officeDocument"
+        )
+        for name, content in parts.items()
+    }
+    assert refusal(write_zip(tmp_path / "b.xlsx", strict)) == (
+        'in the format "Strict Open XML Spreadsheet"; save it as "Excel Workbook" (.xlsx) or as .csv'
+    )
+
+
 def test_folders_and_missing_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.xlsx").mkdir()
     assert refusal(tmp_path / "a.xlsx").startswith("a folder; give one of the sheets in it")

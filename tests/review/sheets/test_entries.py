@@ -275,6 +275,24 @@ def problems_of(path: Path, text: str) -> list[str]:
     return [text for _, text in collect_entries(read_csv_sheet(path))[1]]
 
 
+@pytest.mark.parametrize("delimiter", [";", ",", "\t", "|"])
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_first_line_that_names_the_separator_is_no_header(tmp_path: Path, delimiter: str, quote: str) -> None:
+    """Excel reads it, and some programs write it."""
+    path = tmp_path / "ada.csv"
+    write_csv_sheet(
+        path, review_labels(clusters_table(LABELS), clean_table(LABELS)), {"Q1": Entry("Q1", "lake", "lake")}
+    )
+    expected = read_csv_sheet(path)
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows(csv.reader(path.read_text("utf-8-sig").splitlines()))
+    path.write_text(f"{quote}sep={delimiter}{quote}\n{text.getvalue()}", "utf-8-sig")
+    assert read_csv_sheet(path) == expected
+    path.write_text(f"sep={delimiter}\n", "utf-8-sig")
+    with pytest.raises(InputError, match="not a review sheet"):
+        read_csv_sheet(path)
+
+
 def test_rows_cut_short_are_problems_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     records = sheet_records(tmp_path)

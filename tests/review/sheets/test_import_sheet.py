@@ -80,6 +80,34 @@ MISTAKES = {
 MISSING = ["  1 label without a row:", '    Q2 ("glacial lake")']
 
 
+@pytest.mark.parametrize("suffix", ["xlsx", "csv"])
+@pytest.mark.parametrize(
+    "entered",
+    ["castle\u00a0/ fort", "castle\u202f/\u00a0fort", " castle / fort\u00a0", "castle  / fort", "castle\u2007/ fort"],
+)
+def test_white_space_in_entries_is_any(review: Path, suffix: str, entered: str) -> None:
+    """Web pages, word processors and French keyboards put no-break spaces into names."""
+    fill(review / f"ada.{suffix}", Q1=entered, Q2={"decision": "drop\u00a0"})
+    run(review / f"ada.{suffix}")
+    assert {key: row.group or row.decision for key, row in imported(review).items()} == {
+        "Q1": "castle / fort",
+        "Q2": "drop",
+    }
+
+
+def test_groups_with_no_break_spaces_are_chosen_from_the_list(review: Path) -> None:
+    """The drop-down list has the name of the taxonomy."""
+    taxonomy = review / "taxonomy.csv"
+    write_taxonomy(
+        taxonomy, [Group("castle\u00a0/ fort", "human-made", "Walls."), Group("lake", "natural", "Water.")]
+    )
+    for entered in ("castle\u00a0/ fort", "castle / fort"):
+        fill(review / "ada.xlsx", Q1=entered)
+        out = review / "out.csv"
+        import_sheet(review / "ada.xlsx", out, ADA, taxonomy=taxonomy, force=True)
+        assert [row.group for row in read_decisions(out, None)] == [read_taxonomy(taxonomy)[0].key]
+
+
 def test_entries_become_decisions(review: Path) -> None:
     fill(
         review / "ada.xlsx",
