@@ -175,10 +175,10 @@ class ScrapeSummary:
     statuses: dict[str, int]
     routes: dict[str, int]
     classes: int
-    taken_over: int = 0
-    errors: int = 0
-    requests: int = 0
-    retries: int = 0
+    taken_over: int
+    errors: int
+    requests: int
+    retries: int
     seconds: float = 0.0
 
 
@@ -241,8 +241,15 @@ def scrape_file(
         try:
             with Journal(path, origin) as journal:
                 summary = _scrape(
-                    *(landmarks, out, config, provenance, client, properties),
-                    *(journal, existing, progress or NoProgress()),
+                    landmarks,
+                    out,
+                    config,
+                    provenance,
+                    client,
+                    properties,
+                    journal,
+                    existing,
+                    progress or NoProgress(),
                 )
         except PropertyError:
             path.unlink()  # or it would be in the way of the right property
@@ -296,16 +303,19 @@ def _scrape(
     collector = FactCollector(source, facts, titles, existing.rows, check, progress, client=client, journal=journal)
     unknown = [name for name, entity in properties.items() if entity.datatype is None]
     try:
-        summary = _write_tables(landmarks, collector, config, out, provenance, unknown)
+        statuses, routes, n_classes = _write_tables(landmarks, collector, config, out, provenance, unknown)
     except UnlikelyStatusError as error:
         if error.status == "no_value" and config.property_id in unknown:
             raise _unknown_property(config.property_id) from None
         forget_landmarks_without_value(titles, source, facts, journal)
         raise
-    return replace(
-        summary,
+    return ScrapeSummary(
+        landmarks=len(landmarks),
+        statuses=statuses,
+        routes=routes,
+        classes=n_classes,
         taken_over=sum(title in existing.rows for title in titles),
-        errors=summary.statuses.get("error", 0) + collector.failed_classes,
+        errors=statuses.get("error", 0) + collector.failed_classes,
         requests=client.requests,
         retries=client.retries,
     )
@@ -333,9 +343,16 @@ def _write_tables(
     config: ScrapeConfig,
     out: Path,
     provenance: Provenance,
-    unknown: Sequence[str] = (),
-) -> ScrapeSummary:
-    """Collect what is missing, and write both tables; ``unknown`` are properties that do not seem to exist."""
+    unknown: Sequence[str],
+) -> tuple[dict[str, int], dict[str, int], int]:
+    """Collect what is missing, and write both tables.
+
+    Args:
+        unknown: Properties that do not seem to exist.
+
+    Returns:
+        Numbers of landmarks by status and by route, and the number of classes.
+    """
     classes, query = collector.collect(config.workers, config.class_depth), config.query
     values = (collector.resolution(landmark.title)[0].instance_of for landmark in landmarks)
     if query.property_id in unknown and not any(values):
@@ -346,4 +363,4 @@ def _write_tables(
         ranks = collector.rank_labels if query.ranks else None
         write_classes(classes, collector.class_redirects, classes_path(out), provenance, ranks)
     statuses, routes = write_scraped(landmarks, collector.resolution, out, provenance, neutral=config.id is not None)
-    return ScrapeSummary(len(landmarks), statuses, routes, len(classes))
+    return statuses, routes, len(classes)
