@@ -24,7 +24,7 @@ from hgld.cli.options import options_of
 from hgld.cli.render import lines, listed
 from hgld.compute.parts import Part
 from hgld.datasets.readers.registry import READERS, ReaderEntry
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
@@ -394,6 +394,11 @@ def format_manifest(summary: ManifestSummary) -> str:
         [f"excluded: {count:,} images {reason}" for reason, count in summary.excluded.items()],
         len(summary.other_files) > 0
         and f"left out: files that are not images ({format_suffixes(summary.other_files)})",
+        summary.broken_links > 0 and f"left out: {counted(summary.broken_links, 'broken link')}",
+        [
+            f"{level} that differ by case alone, and are classes of their own: {preview(variants)}"
+            for level, variants in summary.case_variants.items()
+        ],
     )
 
 

@@ -22,7 +22,7 @@ from hgld.datasets.image_folders import FoundImages, find_images, format_suffixe
 from hgld.datasets.loading import Example, SkippedImage
 from hgld.datasets.manifest import Manifest, is_plain_table, read_manifest
 from hgld.datasets.transforms import Normalisation, Picture, Transform, open_picture
-from hgld.errors import InputError, indented_list
+from hgld.errors import InputError, counted, indented_list
 from hgld.gldv2.tar_images import TarFiles
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES, UnreadableImageError, box_inside, open_image, upright_rgb
@@ -290,6 +290,8 @@ def read_images(path: Path, root: Path | None = None, *, row_groups: Sequence[in
     """
     if path.is_dir() or is_tar(path):
         return _read_folder(path)
+    if not path.exists() and path.suffix.lower() in SUFFIXES:
+        raise InputError(f"{path}: no such file; expected a picture")
     if not path.exists():
         raise InputError(
             f"{path}: no such file; expected a manifest, the table of hgld index-images, or a folder of pictures"
@@ -333,6 +335,10 @@ def _read_folder(folder: Path) -> Manifest:
     found = find_images(folder)
     if found.other_files:
         log.info("%s: left out files that are not images: %s", folder, format_suffixes(found.other_files))
+    if found.broken_links:
+        log.warning(
+            "%s: left out %s to images that are not there", folder, counted(found.broken_links, "broken link")
+        )
     manifest = manifest_of_images(found)
     names, counts = np.unique(np.asarray(manifest.ids), return_counts=True)
     if len(repeated := names[counts > 1]):

@@ -9,14 +9,14 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from unicodedata import normalize
 
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import index_shard
 from hgld.io.columns import preview
-from hgld.io.files import files_below
+from hgld.io.files import files_and_links_below, files_below
 from hgld.io.images import SUFFIXES
 
 _TAR_SUFFIXES = (".tar",)
@@ -35,6 +35,8 @@ class FoundImages:
         files: The image file, or the tar file that holds the image; relative to the folder.
         offsets: Position of the image's bytes in the tar file; None for image files.
         other_files: Number of files that are not images, by suffix in lower case.
+        broken_links: Number of links to images or tar files that are not there, such as those of git-annex and DVC
+            before their content is fetched.
     """
 
     names: Sequence[str]
@@ -42,6 +44,7 @@ class FoundImages:
     offsets: Sequence[int | None]
     sizes: Sequence[int | None]
     other_files: Mapping[str, int] = field(default_factory=dict)
+    broken_links: int = 0
 
     def __len__(self) -> int:
         return len(self.names)
@@ -71,14 +74,16 @@ def find_images(root: Path) -> FoundImages:
         return _require_images(root, _read_tars(root.parent, [root.name]))
     if not root.is_dir():
         raise InputError(f"{root}: no such folder; name the one that contains the images, or a tar file of them")
-    files = files_below(root)
+    files, links = files_and_links_below(root)
+    n_broken = sum(PurePosixPath(link).suffix.lower() in (*SUFFIXES, *_TAR_SUFFIXES) for link in links)
     others = Counter(PurePosixPath(file).suffix.lower() for file in files)
     images = [file for file in files if PurePosixPath(file).suffix.lower() in SUFFIXES]
     if images:
         nones = [None] * len(images)
-        return FoundImages(images, images, nones, nones, _without(others, SUFFIXES))
+        return FoundImages(images, images, nones, nones, _without(others, SUFFIXES), n_broken)
     tars = [file for file in files if _has_tar_suffix(file)]
-    return _require_images(root, _read_tars(root, tars, _without(others, _TAR_SUFFIXES)))
+    found = replace(_read_tars(root, tars, _without(others, _TAR_SUFFIXES)), broken_links=n_broken)
+    return _require_images(root, found)
 
 
 def find_in_tars(root: Path) -> FoundImages:
@@ -150,6 +155,18 @@ def format_suffixes(other_files: Mapping[str, int]) -> str:
     return preview([f"{count:,} {suffix or 'without suffix'}" for suffix, count in counts])
 
 
+def format_broken_links(count: int) -> str:
+    """Return the end of a message that says how many links lead to nothing, if any.
+
+    >>> format_broken_links(1), format_broken_links(0)
+    ('; 1 link is broken: fetch the file that it leads to', '')
+    """
+    if not count:
+        return ""
+    links = "1 link is broken: fetch the file that it leads to"
+    return f"; {links}" if count == 1 else f"; {count:,} links are broken: fetch the files that they lead to"
+
+
 def _read_tars(folder: Path, tars: Sequence[str], others: Mapping[str, int] | None = None) -> FoundImages:
     """Return the images in tar files; ``others`` are the numbers of files beside these."""
     names, files, offsets, sizes = list[str](), list[str](), list[int | None](), list[int | None]()
@@ -180,6 +197,7 @@ def _require_images(root: Path, found: FoundImages) -> FoundImages:
         raise InputError(
             f"{root}: no images in this {'tar file' if is_tar(root) else 'folder or in tar files below it'} "
             f"({', '.join(SUFFIXES)}); found {format_suffixes(found.other_files) or 'no files'}{advice}"
+            f"{format_broken_links(found.broken_links)}"
         )
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class ManifestSummary:
         excluded: Number of images of the dataset that are not in the manifest, by reason.
         other_files: Number of files among the images that are none, by suffix.
         labels_per_image: Mean number of labels per image; None where each has one.
+        broken_links: Number of links to images that are not there.
+        case_variants: Class names of one level that differ by case alone, by name of the level, each as ``a / A``.
         untrained: Finest classes of the split test that the split train lacks, unless it lacks all of them, as in
             an open set.
     """
@@ -41,6 +43,8 @@ class ManifestSummary:
     excluded: Mapping[str, int]
     other_files: Mapping[str, int]
     labels_per_image: float | None = None
+    broken_links: int = 0
+    case_variants: Mapping[str, Sequence[str]] = field(default_factory=dict)
     untrained: Sequence[str] = ()
 
 
@@ -126,8 +130,28 @@ def _summary(result: ReaderResult) -> ManifestSummary:
     excluded = {reason: count for reason, count in result.excluded.items() if count}
     labels_per_image = None if manifest.label_sets is None else float(manifest.label_sets.counts().mean())
     return ManifestSummary(
-        images, n_classes, excluded, result.other_files, labels_per_image, _untrained_classes(manifest)
+        images,
+        n_classes,
+        excluded,
+        result.other_files,
+        labels_per_image,
+        result.broken_links,
+        _case_variants(manifest),
+        _untrained_classes(manifest),
     )
+
+
+def _case_variants(manifest: Manifest) -> dict[str, list[str]]:
+    """Return the class names of each level that differ by case alone."""
+    variants = {}
+    for level, names in zip(manifest.level_names, manifest.class_names, strict=True):
+        spellings: dict[str, list[str]] = {}
+        for name in names:
+            spellings.setdefault(name.casefold(), []).append(name)
+        several = [" / ".join(same) for same in spellings.values() if len(same) > 1]
+        if several:
+            variants[level] = several
+    return variants
 
 
 def _untrained_classes(manifest: Manifest) -> Sequence[str]:

@@ -70,7 +70,9 @@ have the same relevance.
 
 from __future__ import annotations
 
+import difflib
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -665,7 +667,9 @@ class Metric:
         head, _, k = stem.partition("@")
         spec = METRICS.get(f"{head}@K" if k.isdecimal() else stem)
         if spec is None or spec.cutoff != k.isdecimal() or (level_suffix and not (spec.level and number.isdecimal())):
-            raise ConfigurationError(f"there is no metric {name!r}; expected {_expected()}")
+            similar = _similar_name(name)
+            question = f" (did you mean {similar}?)" if similar else ""
+            raise ConfigurationError(f"there is no metric {name!r}{question}; expected {_expected()}")
         level = int(number or n_levels)
         column_of(level, n_levels)  # raises for a level that does not exist
         return cls(name, spec, int(k) if spec.cutoff else None, level)
@@ -738,6 +742,17 @@ def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
     """
     head = ["mAP@100"] if n_ranked >= 100 else []
     return [*head, "mAP@R", "R@1", "H-AP", "NDCG", "ASI", *(f"AP_l{level}" for level in range(n_levels, 0, -1))]
+
+
+def _similar_name(name: str) -> str | None:
+    """Return the metric whose name is spelt almost like this one; None if there is none."""
+
+    def spelling(text: str) -> str:
+        return re.sub(r"[^a-z@]", "", re.sub(r"[0-9]+", "k", text.partition("_l")[0].casefold()))
+
+    known = {spelling(metric): metric for metric in reversed(METRICS) if metric != name}
+    similar = difflib.get_close_matches(spelling(name), known, n=1, cutoff=0.75)
+    return known[similar[0]] if similar else None
 
 
 def _expected() -> str:

@@ -7,6 +7,7 @@ the size and time of modification of each tar file. Only headers are read: a fra
 from __future__ import annotations
 
 import io
+import logging
 import os
 import tarfile
 import time
@@ -26,13 +27,15 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hgld.errors import InputError, indented_list, require_at_least
-from hgld.io.files import files_below
+from hgld.io.columns import preview
+from hgld.io.files import files_and_links_below
 from hgld.io.images import SUFFIXES
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
 from hgld.tables import IMAGES, read_provenance, read_table, repeated_keys
 
 STAGE = Stage("index-images", (IMAGES,))
+log = logging.getLogger(__name__)
 
 #: First bytes of compressed files, and the program that unpacks them.
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -185,7 +188,11 @@ def _require_utf8(name: str) -> str:
 
 def _shard_stats(folder: Path) -> dict[str, list[int]]:
     stats = {}
-    for file in files_below(folder):
+    found = files_and_links_below(folder)
+    broken = [link for link in found.broken_links if link.endswith(".tar")]
+    if broken:
+        log.warning("%s: left out tar files whose links are broken: %s", folder, preview(broken))
+    for file in found.files:
         if file.endswith(".tar"):
             stat = (folder / file).stat()
             stats[file] = [stat.st_size, stat.st_mtime_ns]

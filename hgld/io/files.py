@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -237,7 +237,19 @@ def cache_folder(name: str) -> Path:
     return (Path(folder) if folder else Path("~/.cache/hgld").expanduser()) / name
 
 
+class FilesBelow(NamedTuple):
+    """Paths of the files below a folder, and of links to nothing, relative to it and sorted."""
+
+    files: list[str]
+    broken_links: list[str]
+
+
 def files_below(root: Path) -> list[str]:
+    """Return the paths of all files below a folder; see :func:`files_and_links_below`."""
+    return files_and_links_below(root).files
+
+
+def files_and_links_below(root: Path) -> FilesBelow:
     """Return the paths of all files below a folder, relative to it and sorted, alike on every machine.
 
     Hidden files and folders are left out. Linked folders are followed, but for links to a folder above their own,
@@ -250,6 +262,7 @@ def files_below(root: Path) -> list[str]:
         raise InputError(f"{root}: no such folder")
     visited: set[tuple[int, int]] = set()
     links: list[str] = []
+    broken_links: list[str] = []
 
     def walk(folder: str) -> Iterator[str]:
         stat = (root / folder).stat()
@@ -263,7 +276,9 @@ def files_below(root: Path) -> list[str]:
             # Python has surrogates for bytes that are not UTF-8.
             if len(path.splitlines()) != 1 or any("\ud800" <= character <= "\udfff" for character in path):
                 raise InputError(f"{root}: the name {path!r} is not a line of text in UTF-8; rename it")
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_symlink() and not (root / path).exists():
+                broken_links.append(path)
+            elif entry.is_dir(follow_symlinks=False):
                 yield from walk(path)
             elif entry.is_dir():
                 link = root / path
@@ -275,7 +290,7 @@ def files_below(root: Path) -> list[str]:
     files = list(walk(""))
     while links:
         files += walk(links.pop(0))
-    return sorted(files)
+    return FilesBelow(sorted(files), sorted(broken_links))
 
 
 # Folders, and sets of files in a folder. Callers hold :func:`exclusive_lock` for the folder, so what they find under

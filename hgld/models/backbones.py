@@ -30,6 +30,8 @@ PACKAGED_WEIGHTS = {f"efficientnet-lite{size}": f"tf_efficientnet_lite{size}" fo
 #: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by timm's names of the same, and by open_clip's.
 _FIT_OF_CROP_MODE: Mapping[str, Fit] = {"center": "crop", "squash": "squash", "border": "pad"}
 _FIT_OF_RESIZE_MODE: Mapping[str, Fit] = {"shortest": "crop", "squash": "squash"}
+#: Names of modules that hold a backbone, from the outermost on, in keys of checkpoints; timm removes ``module.``.
+_HOLDERS = ("model.", "backbone.")
 _QUICK_GELU = "-quickgelu"
 
 
@@ -167,10 +169,16 @@ def _create_timm_model(settings: ModelSettings, configuration: Any, weights: Pat
 
 
 def _backbone_weights(weights: Path, configuration: Any) -> dict[str, torch.Tensor]:
-    """Read weights without the classifier and, where the model has none, without the token of distillation."""
+    """Read weights without the classifier and, where the model has none, without the token of distillation.
+
+    Weights of a module that held the backbone, as in checkpoints of Lightning, lose the name of that module.
+    """
     names = configuration.classifier or ()
     prefixes = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
     state = load_state_dict(str(weights), weights_only=True)
+    for holder in _HOLDERS:
+        held = {key.removeprefix(holder): value for key, value in state.items() if key.startswith(holder)}
+        state = held or state
     if "dist_token" in state and "distilled" not in configuration.architecture:
         prefixes += ("dist_token", "head_dist.")
         position = state["pos_embed"]  # that of the class token, then that of the distillation token

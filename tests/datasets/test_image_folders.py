@@ -41,7 +41,18 @@ def test_linked_folders_are_followed_once(tmp_path: Path) -> None:
         (root / link).symlink_to(target)
     (root / "broken.jpg").symlink_to("absent.jpg")
     (root / "4.jpg").symlink_to("real/1.jpg")
-    assert find_images(root).names == ["4.jpg", "linked/3.jpg", "real/1.jpg", "real/below/2.jpg"]
+    (root / "circle.jpg").symlink_to("circle.jpg")
+    (root / "broken.txt").symlink_to("absent.txt")
+    found = find_images(root)
+    assert found.names == ["4.jpg", "linked/3.jpg", "real/1.jpg", "real/below/2.jpg"]
+    assert found.broken_links == 2
+
+
+def test_a_folder_of_broken_links_alone_is_refused(tmp_path: Path) -> None:
+    for name in ("1.jpg", "2.jpg", "3.tar"):
+        (tmp_path / name).symlink_to(f"/absent/annex/{name}")
+    with pytest.raises(InputError, match="no images in this folder .*; 3 links are broken: fetch the files"):
+        find_images(tmp_path)
 
 
 def test_members_of_tar_files_where_there_are_no_image_files(tmp_path: Path) -> None:

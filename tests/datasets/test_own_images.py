@@ -87,6 +87,22 @@ def test_table_with_any_column_names(root: Path, tmp_path: Path) -> None:
     assert "excluded: 2 images" in run(*command).stdout
 
 
+def test_broken_links_and_labels_that_differ_by_case_are_reported(tmp_path: Path) -> None:
+    root, out = tmp_path / "images", tmp_path / "m.parquet"
+    save_pictures(root, *(f"Fruit/{name}/1.jpg" for name in ("Apple", "Pear", "apple", "APPLE")))
+    for name in ("2.jpg", "3.jpg", "4.txt"):
+        (root / "Fruit" / "Apple" / name).symlink_to(f"/absent/annex/{name}")
+    command = ["folder", root, "--depth", "2", "--levels", "product,kind", "-o", out]
+    assert run(*command).stdout.splitlines()[1:] == [
+        "left out: 2 broken links",
+        "product that differ by case alone, and are classes of their own: APPLE / Apple / apple",
+        str(out),
+    ]
+    table = write(tmp_path, "path,product,kind\nFruit/Apple/1.jpg,apple,Fruit\nFruit/Apple/2.jpg,pear,Fruit\n")
+    message = run("table", table, "--images", root, *LEVELS, "-o", out, code=1).stderr
+    assert "; 2 links are broken: fetch the files that they lead to" in message
+
+
 def test_numbers_keep_their_text(root: Path, tmp_path: Path) -> None:
     columns = {"path": PATHS, "product": [1.0, 1.0, 2.0, 30.0], "kind": [7, 7, 7, 8], "code": ["07", "07", "08", "9"]}
     for name, content in {

@@ -371,7 +371,7 @@ GALLERY = {"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS}
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metrics": ["H-AB"]}, "there is no metric 'H-AB'; expected AP, mAP@R"),
+        ({"metrics": ["H-AB"]}, r"there is no metric 'H-AB' \(did you mean H-AP\?\); expected AP, mAP@R"),
         ({"metrics": ["AP_l4"]}, r"there is no level 4; expected 1 \(coarsest\) to 3 \(finest\)"),
         ({"metrics": ["R@6"]}, "R@6 needs k between 1 and the 5 gallery items that are ranked; take another k"),
         ({"metrics": ["R@0"]}, "R@0 needs k between 1 and the 5 gallery items"),

@@ -198,6 +198,27 @@ def test_cutoff_beyond_the_ranking() -> None:
 
 
 SUMS = summed([0, 1, 2], 2, [3])
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("HAP", "H-AP"),
+        ("h_ap", "H-AP"),
+        ("map@r", "mAP@R"),
+        ("map@100", "mAP@K"),
+        ("ndcg", "NDCG"),
+        ("ndcg@10", "NDCG@K"),
+        ("ap_l2", "AP"),
+        ("tr@1", "TR@K"),
+        ("misstake-severity", "mistake_severity"),
+    ],
+)
+def test_metrics_spelt_otherwise_are_asked_for(name: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"no metric '{name}' \(did you mean {meant}\?\); expected AP"):
+        Metric.from_name(name, 3)
+
+
 NO_METRIC = r"there is no metric .*expected AP, mAP@R, mAP@K.*H-AP_selfcount"
 NO_LEVEL = r"no level {}; expected 1 \(coarsest\) to {} \(finest\)"
 UNKNOWN = ("", "H", "map@r", "mAP@", "R@", "R@-1", "R@1.5", "AP@5", "AP_l", "AP_lx", "H-AP_l2", "NDCG_l1")

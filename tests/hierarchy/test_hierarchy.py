@@ -140,6 +140,9 @@ def test_relevance_of_levels_adds_up_to_their_weight() -> None:
     # index 1 (hill), index 5, train 2 (pond), train 5 itself, train 9
     assert levels.tolist() == [2, 0, 4, 5, 0]
     np.testing.assert_allclose(values, [0.4**2, 0, 0.8**2, 1, 0])
+    # By default, alpha is that of H-AP in the paper.
+    np.testing.assert_allclose(tree.relevance(query)[0], [0.4, 0, 0.8, 1, 0])
+    np.testing.assert_array_equal(relevance(query, tree.labels), tree.relevance(query, alpha=1.0))
 
 
 @pytest.mark.parametrize("case", ["loo_L1_N200", "loo_L3_N600", "edge_no_positive_L3_N60"])

@@ -422,3 +422,11 @@ def test_level_weights_have_no_effect_with_algorithm_1() -> None:
         ConfigurationError, match="`level_weights` have no effect without the `relevance` weighted_ap"
     ):
         happier(SupAP(), relevance="algorithm1", level_weights=(1.0,))
+
+
+@pytest.mark.parametrize("loss", [SupHAP, SmoothHAP])
+def test_relevance_is_linear_in_the_level_by_default(loss: type[SupHAP]) -> None:
+    embeddings = torch.nn.functional.normalize(torch.randn(12, 8, generator=torch.Generator().manual_seed(0)))
+    labels = torch.stack([torch.arange(12) // 2, torch.arange(12) // 4, torch.arange(12) // 8], dim=1)
+    assert loss()(embeddings, labels) == loss(alpha=1.0)(embeddings, labels)
+    assert loss()(embeddings, labels) != loss(alpha=2.0)(embeddings, labels)

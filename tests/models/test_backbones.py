@@ -84,6 +84,18 @@ def test_weights_are_read_from_a_file(tmp_path: Path, suffix: str) -> None:
         torch.testing.assert_close(value, reference.state_dict()[name])
 
 
+@pytest.mark.parametrize("holder", ["module.", "model.", "backbone.", "model.backbone.", "module.model."])
+def test_weights_of_a_module_that_held_the_backbone_are_read(tmp_path: Path, holder: str) -> None:
+    reference = timm.create_model("test_resnet")
+    held = {f"{holder}{name}": value for name, value in reference.state_dict().items()}
+    path = tmp_path / "epoch=3.ckpt"
+    others = {} if holder == "module." else {"loss.proxies": torch.ones(3, 4)}
+    torch.save({"epoch": 3, "state_dict": {**held, **others}}, path)
+    model = build_model(ModelSettings(backbone="test_resnet", pretrained=str(path), pooling="gem"))
+    for name, value in model.backbone.state_dict().items():
+        torch.testing.assert_close(value, reference.state_dict()[name])
+
+
 def test_distilled_weights_fit_the_plain_transformer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As get_backbone.py of SupRank: the distillation token is dropped, and its position."""
     torch.manual_seed(0)

@@ -301,6 +301,8 @@ def test_missing_images_are_explained(loaded: ImageEmbedder, tmp_path: Path) -> 
 
     with pytest.raises(InputError, match="absent: no such file; expected a manifest, the table"):
         run(tmp_path / "absent")
+    with pytest.raises(InputError, match=r"absent\.jpg: no such file; expected a picture$"):
+        run(tmp_path / "absent.jpg")
     (tmp_path / "notes.txt").touch()
     with pytest.raises(InputError, match=r"no images in this folder or in tar files below it .*; found 1 .txt$"):
         run(tmp_path)

@@ -50,7 +50,9 @@ def test_the_presets_are_those_of_their_sources() -> None:
         assert (thesis.hidden_dim, thesis.n_hidden + 2, thesis.shared_hidden) == (1024, 6, False)
         assert thesis.langevin == LangevinSettings(20, (1e-4, 1e-5), (5e-3, 5e-4), "thesis")
         assert thesis.input_noise == 1e-4
+        assert thesis.decay_after is None
     code = PRESETS["code"]
+    assert [code[prior].decay_after for prior in ("gmm", "energy", "gmm_std")] == [10, 10, 10]
     assert [code[prior].langevin.steps for prior in ("gmm", "energy", "gmm_std")] == [40, 50, 1]
     assert [code[prior].l2 for prior in ("gmm", "energy", "gmm_std")] == [10, 0.1, 10]
     assert [code[prior].batch_size for prior in ("gmm", "energy", "gmm_std")] == [1024, 256, 1024]
@@ -103,6 +105,25 @@ def test_training_depends_on_the_seed_only(variant: Variant) -> None:
 
     assert torch.equal(trained(1), trained(1))
     assert not torch.equal(trained(1), trained(2))
+
+
+@pytest.mark.parametrize(("decay_after", "expected"), [(None, [1, 1, 1]), (0, [0.1] * 3), (1, [1, 0.1, 0.1])])
+def test_the_learning_rate_is_divided_by_10_once(
+    decay_after: int | None, expected: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = ring(40)
+    prior = prior_of(points)
+    rates: list[float] = []
+    step = torch.optim.Adam.step
+
+    def recorded_step(optimiser: torch.optim.Adam) -> None:
+        rates.append(optimiser.param_groups[0]["lr"] / TINY.learning_rate)
+        step(optimiser)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", recorded_step)
+    settings = replace(TINY, epochs=3, batch_size=40, decay_after=decay_after)
+    train_residual_energy(prior, gaussian_sampler(prior.gaussians), points, settings, name="gmm")
+    assert rates == pytest.approx(expected)
 
 
 def test_float64_trains_on_the_same_noise() -> None:

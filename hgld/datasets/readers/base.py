@@ -25,11 +25,13 @@ class ReaderResult:
 
     Args:
         excluded: Number of images that are not in the manifest, by reason; may be 0.
+        broken_links: Number of links to images that are not there.
     """
 
     manifest: Manifest
     excluded: Mapping[str, int] = field(default_factory=dict)
     other_files: Mapping[str, int] = field(default_factory=dict)
+    broken_links: int = 0
 
 
 class Reader(Protocol):

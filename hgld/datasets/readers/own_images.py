@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from hgld.datasets.image_folders import FoundImages, find_images, image_id, match_paths
+from hgld.datasets.image_folders import FoundImages, find_images, format_broken_links, image_id, match_paths
 from hgld.datasets.label_columns import label_columns, split_codes, split_labels
 from hgld.datasets.readers.base import LabelColumn, ReaderResult, build_manifest, disambiguate
 from hgld.datasets.splits import check_split_settings, split_at_random
@@ -105,7 +105,7 @@ class LabelTable:
             "that the table does not list": len(found) - len(kept),
         }
         labels: Mapping[str, LabelColumn] = {name: column.take(kept) for name, column in levels.items()}
-        return _finish(self, self.table, columns, labels, bool(self.split), excluded, found.other_files)
+        return _finish(self, self.table, columns, labels, bool(self.split), excluded, found)
 
     def _levels(self, levels: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
         """Return the column of each level: texts, or lists of texts where images may have several labels."""
@@ -127,7 +127,8 @@ class LabelTable:
                 advice = "correct them, or leave these rows out with `skip_missing`"
             raise InputError(
                 f"{self.table}: {len(missing):,} of {len(paths):,} paths name no image in {root}, where images are "
-                f"named like {found.names[0]}; {advice}\n{indented_list(missing, limit=5)}"
+                f"named like {found.names[0]}; {advice}{format_broken_links(found.broken_links)}\n"
+                f"{indented_list(missing, limit=5)}"
             )
         counts = Counter(match for match in matches if match is not None)
         if repeated := [found.names[match] for match, count in counts.items() if count > 1]:
@@ -193,7 +194,7 @@ class NestedFolders:
         columns: dict[str, LabelColumn] = {"id": [image_id(name) for name in found.names], "split": splits}
         columns |= found.places()
         labels = disambiguate(levels)
-        return _finish(self, root, columns, labels, self.split_folders, {}, found.other_files)
+        return _finish(self, root, columns, labels, self.split_folders, {}, found)
 
     def _level_names(self) -> list[str]:
         if self.levels is not None:
@@ -219,7 +220,7 @@ def _finish(
     labels: Mapping[str, LabelColumn],
     own_splits: bool,
     excluded: Mapping[str, int],
-    other_files: Mapping[str, int],
+    found: FoundImages,
 ) -> ReaderResult:
     """Add the levels of the hierarchy, if there is one, and split the images at random, if that is asked for."""
     if reader.hierarchy is not None:
@@ -228,7 +229,7 @@ def _finish(
     manifest = split_at_random(
         build_manifest(source, columns, labels), reader.test_share, reader.open_set, reader.seed
     )
-    return ReaderResult(manifest, excluded, other_files)
+    return ReaderResult(manifest, excluded, found.other_files, found.broken_links)
 
 
 def _join_hierarchy(

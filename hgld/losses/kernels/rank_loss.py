@@ -208,7 +208,7 @@ class RankLoss(Loss):
             )
         of_levels = relevance.new_zeros(len(relevance), n_levels + 1).scatter_(1, numbers, ordered)
         levels = torch.zeros_like(order).scatter_(1, order, numbers)
-        return Pairs(lambda block: levels[block], n_levels, of_levels)
+        return Pairs(lambda block: levels[block].clone(), n_levels, of_levels)
 
     def forward(
         self,
