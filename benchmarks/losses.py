@@ -1,4 +1,4 @@
-"""Cost of one step of a rank loss, forward and backward: hgld beside a straightforward dense implementation.
+"""Cost of one step of a rank loss, forward and backward.
 
 A batch has 4 images of each landmark, in 78 groups and 2 roots, and d = 512; a set of references has 20 images of
 each. Every measurement runs in a process of its own that waits for idle cores; the tables hold medians of processor
@@ -12,12 +12,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import measuring
-import numpy as np
 import torch
 from measuring import BenchmarkProcess, Cost, MeasurementConfig
 from report import table, write_section
@@ -25,11 +23,9 @@ from report import table, write_section
 #: The job of ``losses_once.py`` for each loss.
 LOSSES = {"Sup-H-AP": "sup_h_ap", "Smooth-AP": "smooth_ap"}
 BATCHES = (128, 256, 512, 1024, 2048, 4096)
-#: The largest batch whose dense arrays fit into 24 GB: at 1,024 each of them takes 4 GB.
-LARGEST_DENSE = 512
+#: The largest batch whose arrays of batch x batch x batch fit into 24 GB: at 1,024 each of them takes 4 GB.
+LARGEST_OF_AUTHORS = 512
 REFERENCES = ((256, 100_000), (256, 1_000_000))
-#: Queries and references for the comparison of pairs and interpolation.
-SUM_SIZES = ((64, 256), (64, 512), (64, 1024), (64, 2048), (64, 4096), (64, 8192), (4, 100_000))
 HEADER = ["loss", "batch", "work", "processor s", "GB"]
 
 
@@ -43,16 +39,11 @@ def main() -> None:
     options = parser.parse_args()
     config = MeasurementConfig(options.device, options.repeats, wait_s=0 if options.quick else 60)
     once = config._replace(repeats=1)
-    sizes = ((32,), ((8, 400),), ((8, 300),)) if options.quick else (BATCHES, REFERENCES, SUM_SIZES)
-    with tempfile.TemporaryDirectory() as name:
-        tables = [
-            table(HEADER, compare(Path(name), sizes[0], config, options.suprank)),
-            table(["loss", "queries x references", "processor s", "GB"], with_references(Path(name), sizes[1], once)),
-            table(
-                ["queries x references", "pairs, ms a query on one core", "interpolation"],
-                compare_sums(Path(name), sizes[2], config),
-            ),
-        ]
+    batches, references = ((32,), ((8, 400),)) if options.quick else (BATCHES, REFERENCES)
+    tables = [
+        table(HEADER, compare(batches, config, options.suprank)),
+        table(["loss", "queries x references", "processor s", "GB"], with_references(references, once)),
+    ]
     if options.quick:
         print("\n\n".join(tables))
         return
@@ -65,44 +56,26 @@ def main() -> None:
     )
 
 
-def compare(
-    folder: Path, batches: Sequence[int], config: MeasurementConfig, suprank: Path | None = None
-) -> list[list[str]]:
-    """Return rows of hgld, of the dense implementation and of the authors' code."""
+def compare(batches: Sequence[int], config: MeasurementConfig, suprank: Path | None = None) -> list[list[str]]:
+    """Return rows of hgld and, where there is a clone of it, of the authors' code."""
     variables = {"PYTHONPATH": os.pathsep.join([str(suprank), os.environ.get("PYTHONPATH", "")])} if suprank else {}
     rows = []
     for loss, work in LOSSES.items():
         for size in batches:
             jobs = {"hgld": work}
-            if size <= LARGEST_DENSE:
-                authors = {"the authors' code": f"suprank_{work}"} if suprank else {}
-                jobs = {**authors, "dense": f"dense_{work}", **jobs}
-            costs = measure(folder, jobs, (size, 0), config, variables)
-            if "dense" in jobs:
-                check(folder)
+            if suprank and size <= LARGEST_OF_AUTHORS:
+                jobs = {"the authors' code": f"suprank_{work}", **jobs}
+            costs = measure(jobs, (size, 0), config, variables)
             rows += [[loss, f"{size:,}", method, *cells(cost)] for method, cost in costs.items()]
     return rows
 
 
-def with_references(folder: Path, sizes: Sequence[tuple[int, int]], config: MeasurementConfig) -> list[list[str]]:
+def with_references(sizes: Sequence[tuple[int, int]], config: MeasurementConfig) -> list[list[str]]:
     """Return rows of hgld for queries ranked against the references of a memory."""
     rows = []
     for size in sizes:
-        costs = measure(folder, LOSSES, size, config)
+        costs = measure(LOSSES, size, config)
         rows += [[loss, f"{size[0]:,} x {size[1]:,}", *cells(cost)] for loss, cost in costs.items()]
-    return rows
-
-
-def compare_sums(folder: Path, sizes: Sequence[tuple[int, int]], config: MeasurementConfig) -> list[list[str]]:
-    """Return rows of sums of H^- over the lower levels, by pairs and by interpolation."""
-    rows = []
-    for size in sizes:
-        costs = measure(
-            folder, {"pairs": "pairs", "interpolation": "interpolation"}, size, config, {"OMP_NUM_THREADS": "1"}
-        )
-        rows.append(
-            [f"{size[0]:,} x {size[1]:,}", *(f"{1000 * cost.processor_s / size[0]:.2f}" for cost in costs.values())]
-        )
     return rows
 
 
@@ -112,7 +85,6 @@ def cells(cost: Cost) -> list[str]:
 
 
 def measure(
-    folder: Path,
     works: Mapping[str, str],
     size: tuple[int, int],
     config: MeasurementConfig,
@@ -120,21 +92,10 @@ def measure(
 ) -> dict[str, Cost]:
     """Run jobs of ``losses_once.py`` in turns, and return the medians of each."""
     processes = {
-        name: BenchmarkProcess("losses_once.py", [str(folder), work, *map(str, size)], variables or {})
+        name: BenchmarkProcess("losses_once.py", [work, *map(str, size)], variables or {})
         for name, work in works.items()
     }
     return measuring.measure(processes, config)
-
-
-def check(folder: Path) -> None:
-    """Check that hgld and the dense implementation agree.
-
-    A pair whose score difference equals delta up to rounding may get either slope, so gradients may differ slightly.
-    """
-    ours, dense = np.load(folder / "hgld.npz"), np.load(folder / "dense.npz")
-    np.testing.assert_allclose(ours["value"], dense["value"], rtol=0, atol=1e-5)
-    largest = np.abs(dense["gradient"]).max()
-    np.testing.assert_allclose(ours["gradient"], dense["gradient"], rtol=0, atol=1e-3 * largest)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 """One measurement of ``losses.py`` in a process of its own; prints the cost of forward and backward as JSON.
 
-``python losses_once.py FOLDER JOB N_QUERIES N_REFERENCES DEVICE``; with 0 references, the queries are a batch.
-Value and gradient of a loss are written to the folder. Embeddings are synthetic: the sum of a direction for each
-root, group and landmark, and noise. The cosine of two images is about 0.33 for the same landmark, 0.17 for the same
-group, 0.06 for the same root, and 0 otherwise, with a standard deviation of 0.04.
+``python losses_once.py JOB N_QUERIES N_REFERENCES DEVICE``; with 0 references, the queries are a batch.
+Embeddings are synthetic: the sum of a direction for each root, group and landmark, and noise. The cosine of two
+images is about 0.33 for the same landmark, 0.17 for the same group, 0.06 for the same root, and 0 otherwise, with a
+standard deviation of 0.04.
 """
 
 from __future__ import annotations
@@ -11,19 +11,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
-import dense_losses
-import numpy as np
 import torch
 from measuring import print_cost
 
 from hgld.evaluation.metrics import hierarchical_relevance
-from hgld.losses import SmoothAP, SupHAP, SupRankStep
-from hgld.losses.base import pair_levels
-from hgld.losses.kernels.interpolation import grid_over, interpolated_sums
-from hgld.losses.kernels.pair_sums import pair_sums
-from hgld.losses.kernels.ranking import Ranking
+from hgld.losses import SmoothAP, SupHAP
 
 DIMENSION = 512
 #: Groups and roots of H-GLDv2; images per landmark in a batch and among references.
@@ -35,8 +28,7 @@ LENGTHS = (0.3, 0.4, 0.5)
 class Work:
     """The jobs that can be measured, one per method, forward and backward."""
 
-    def __init__(self, folder: Path, n_queries: int, n_references: int, device: str) -> None:
-        self.folder = folder
+    def __init__(self, n_queries: int, n_references: int, device: str) -> None:
         rng = torch.Generator(device).manual_seed(0)
         n_landmarks = max(n_queries // PER_BATCH, n_references // PER_SET)
         sizes = (n_landmarks, N_GROUPS, N_ROOTS)
@@ -63,19 +55,11 @@ class Work:
 
     def sup_h_ap(self) -> None:
         """Run Sup-H-AP with hgld."""
-        self._step("hgld", SupHAP())
+        self._step(SupHAP())
 
     def smooth_ap(self) -> None:
         """Run Smooth-AP with hgld."""
-        self._step("hgld", SmoothAP())
-
-    def dense_sup_h_ap(self) -> None:
-        """Run Sup-H-AP with the dense implementation."""
-        self._step("dense", dense_losses.sup_h_ap)
-
-    def dense_smooth_ap(self) -> None:
-        """Run Smooth-AP with the dense implementation."""
-        self._step("dense", dense_losses.smooth_ap)
+        self._step(SmoothAP())
 
     def suprank_sup_h_ap(self) -> None:
         """Run Sup-H-AP with the authors' code and its settings."""
@@ -83,46 +67,19 @@ class Work:
 
         sup_rank = {"tau": 0.01, "rho": 100.0, "delta": 0.05, "start": 0.5, "offset": 1.44}
         loss = SupHAPLoss(hierarchy_level="MULTI", **sup_rank)
-        self._step("suprank", lambda x, labels: loss(x, labels, _relevance))
+        self._step(lambda x, labels: loss(x, labels, _relevance))
 
     def suprank_smooth_ap(self) -> None:
         """Run Smooth-AP with the authors' code and its settings."""
         from suprank.losses import SmoothAPLoss
 
         loss = SmoothAPLoss(hierarchy_level=0, tau=0.01)
-        self._step("suprank", lambda x, labels: loss(x, labels, _relevance))
+        self._step(lambda x, labels: loss(x, labels, _relevance))
 
-    def pairs(self) -> None:
-        """Sum H^- over the lower levels pair by pair."""
-        self._sums(pair_sums)
-
-    def interpolation(self) -> None:
-        """Sum H^- over the lower levels by interpolation."""
-
-        def sums(ranking: Ranking, weights: torch.Tensor, step: SupRankStep) -> torch.Tensor:
-            grid = grid_over(ranking.scores, step)
-            assert grid is not None
-            return interpolated_sums(ranking, weights, step, grid)
-
-        self._sums(sums)
-
-    def _step(self, name: str, loss: Callable[..., torch.Tensor]) -> None:
+    def _step(self, loss: Callable[..., torch.Tensor]) -> None:
         references = (self.references, self.reference_labels) if len(self.references) else ()
         value = loss(self.embeddings, self.labels, *references)
         value.backward()
-        assert self.embeddings.grad is not None
-        result = {"value": value.detach(), "gradient": self.embeddings.grad}
-        np.savez(self.folder / f"{name}.npz", **{key: tensor.cpu().numpy() for key, tensor in result.items()})
-
-    def _sums(self, sums: Callable[..., torch.Tensor]) -> None:
-        scores = self.embeddings @ self.references.T
-        levels = pair_levels(self.labels, self.reference_labels)
-        depth = self.labels.shape[1]
-        lower = scores.new_ones(1, depth + 1, depth + 1).tril(-1)
-        n_items = torch.stack([(levels == level).sum(1) for level in range(depth + 1)])
-        n_pairs = (n_items[1:] * n_items.cumsum(0)[:-1]).sum().item()
-        (self.folder / "pairs.txt").write_text(str(n_pairs))
-        sums(Ranking(scores, levels, depth), lower, SupRankStep(start=0.0)).sum().backward()  # without the jump at 0
 
 
 def _relevance(levels: torch.Tensor) -> torch.Tensor:
@@ -133,12 +90,12 @@ def _relevance(levels: torch.Tensor) -> torch.Tensor:
 
 def main() -> None:
     """Measure and print."""
-    folder, name, n_queries, n_references, device = sys.argv[1:]
+    name, n_queries, n_references, device = sys.argv[1:]
     # warm-up: libraries load, threads start, and with as many items for each query, the same loops are compiled
-    # (the others compile none, and take no references)
-    n_items = 0 if name.startswith(("dense", "suprank")) else min(max(int(n_queries), int(n_references)), 10_000)
-    getattr(Work(Path(folder), min(int(n_queries), 16), n_items, device), name)()
-    print_cost(getattr(Work(Path(folder), int(n_queries), int(n_references), device), name), device)
+    # (the authors' code compiles none, and takes no references)
+    n_items = 0 if name.startswith("suprank") else min(max(int(n_queries), int(n_references)), 10_000)
+    getattr(Work(min(int(n_queries), 16), n_items, device), name)()
+    print_cost(getattr(Work(int(n_queries), int(n_references), device), name), device)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,7 @@
 """Sums of any step over all pairs, in blocks that fit into a cache and are not stored.
 
 The common steps, which are made of a sigmoid and a line, are summed by compiled loops where those work, and other
-steps, or on a GPU, by torch. A pair of H^- in float32, forward and backward, takes 0.8 ns by the loops and 5 ns by
-torch (``benchmarks/pair_step.py``).
+steps, or on a GPU, by torch, which takes several times as long on a CPU.
 
 In the loops, the sigmoid of a score difference needs no exponential of its own, because
 
