@@ -24,7 +24,8 @@ from hgld.taxonomy.label_identity import normalise_label
 
 #: Choices: assign to a group; drop from the dataset; unsure, possibly with a group as a guess.
 DECISIONS = ("group", "drop", "unsure")
-COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at", "blind", "comment")
+_REQUIRED_COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at")
+COLUMNS = (*_REQUIRED_COLUMNS, "blind", "comment")
 #: Texts of the categories of decisions without a group.
 _DECISION_TEXTS = ("(drop)", "(unsure)")
 #: Values of the column ``blind``.
@@ -151,7 +152,7 @@ def _comparable(name: str) -> str:
 
 
 def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen: bool = False) -> list[Decision]:
-    """Read and validate decisions.
+    """Read and validate decisions; the columns ``blind`` and ``comment`` may be absent.
 
     Args:
         may_be_unseen: Accept answers of models, which are not decisions.
@@ -167,7 +168,7 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
     first_lines: dict[str, int] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> Decision:
-        values = {name: unescape_formula(row[name]).strip() for name in COLUMNS}
+        values = {name: unescape_formula(row.get(name, "")).strip() for name in COLUMNS}
         for name in ("label_id", "label", "annotator"):
             if not values[name]:
                 raise ValueError(f"the {name} is empty")
@@ -191,7 +192,7 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
         )
 
     _refuse_store(path)
-    rows = read_rows(path, COLUMNS, parse, may_be_empty=True)
+    rows = read_rows(path, _REQUIRED_COLUMNS, parse, may_be_empty=True)
     models = sorted({row.annotator for row in rows if row.unseen})
     if models and not may_be_unseen:
         raise InputError(

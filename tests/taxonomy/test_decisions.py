@@ -49,6 +49,17 @@ def test_no_decisions(tmp_path: Path) -> None:
     assert read_decisions(tmp_path / "a.csv", GROUPS) == []
 
 
+def test_columns_of_what_may_be_empty_are_optional(tmp_path: Path) -> None:
+    """As in files of hgld 0.1, and of people who write their own."""
+    text = "annotator,label_id,label,decision,group,decided_at\nada,Q1,quay,group,lake,2026-03-01T12:00:00Z\n"
+    (tmp_path / "a.csv").write_text(text)
+    assert read_decisions(tmp_path / "a.csv", GROUPS) == [Decision("Q1", "quay", "group", "lake", "ada", NOON)]
+    for column in ("decided_at", "group", "annotator"):
+        (tmp_path / "a.csv").write_text(text.replace(column, "x"))
+        with pytest.raises(InputError, match=f"no column {column}; found .*, expected label_id,.*decided_at$"):
+            read_decisions(tmp_path / "a.csv", GROUPS)
+
+
 def test_any_group_is_accepted_without_a_taxonomy(tmp_path: Path) -> None:
     rows = [Decision("Q1", "quay", "group", "a proposed one", "ada", NOON)]
     write_decisions(tmp_path / "a.csv", rows)
