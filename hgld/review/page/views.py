@@ -81,7 +81,13 @@ def label_view(
     if brief:
         return row
     cluster = session.cluster(label_id) if query else None
+    n_shown = sum(not each.annotator for each in candidates)
+    n_hidden = 0
+    if not (session.blind or label.opinions):
+        n_hidden = len(label.suggestions) - n_shown
     return row | {
+        "shown_suggestions": n_shown,
+        "hidden_suggestions": n_hidden,
         "landmarks": label.landmarks,
         "parents": label.parents,
         "examples": [example_link(title) for title in label.examples],

@@ -22,6 +22,7 @@ from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.page.app import HANDLERS, label_action
 from hgld.review.session import LabelAction, ReviewSession
 from hgld.review.store import open_store
+from hgld.taxonomy.groups import Group
 from tests.assertions import not_none
 from tests.review import sessions
 from tests.review.conftest import decide as opinions
@@ -468,6 +469,26 @@ def test_opinions_in_another_order_are_not_taken_for_each_other(tmp_path: Path, 
     with open_session(tmp_path / "final.sqlite", with_opinions(LABELS, both, {"Q1"})) as session:
         assert open_client(session).post("/decide", data=waiting).status_code == 200
         assert [row.group for row in session.decisions()] == ["museum" if choose == "take:2" else "lake"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ([0.3, 0.2, 0.1], None),
+        ([0.3] + 11 * [0.05], "3 of 12 suggestions, the most likely ones"),
+        ([0.9, 0.01], "1 of 2 suggestions, the most likely one"),
+        ([], None),
+    ],
+)
+def test_card_says_how_many_suggestions_are_not_shown(tmp_path: Path, scores: list[float], said: str | None) -> None:
+    groups = [Group(f"group {number}", "natural", "A test.") for number in range(12)]
+    pairs = zip(groups, scores, strict=False)
+    suggestions = tuple(Candidate("group", group.key, "because", score) for group, score in pairs)
+    for blind in (False, True):
+        labels = [replace(label(1), suggestions=suggestions)]
+        with open_session(tmp_path / f"{blind}.sqlite", labels, groups, blind=blind) as session:
+            found = re.findall(r"\d+ of \d+ suggestions[^<]*", open_client(session).get("/").text)
+            assert found == ([] if blind or said is None else [said])
 
 
 def test_candidates_that_moved_up_are_not_taken_for_those_before(tmp_path: Path) -> None:

@@ -57,6 +57,33 @@ def test_decide_undo_and_redo_by_key(tab: Tab) -> None:
 
 
 @pytest.mark.slow
+def test_next_undecided_label_goes_through_all_clusters(tab: Tab) -> None:
+    """Also past clusters with undecided labels above the cursor, and back to them."""
+    visited = []
+    for _ in range(8):
+        visited.append(tab.current)
+        before = tab.current
+        tab.press("n")
+        wait_for(lambda: tab.current != before, True)  # noqa: B023 - called at once
+    assert visited == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6", "Q7", "Q1"]
+    tab.press("d", "d", "d", "d")
+    tab.wait_for_decisions(Q2="✕ drop", Q3="✕ drop", Q4="✕ drop", Q5="✕ drop")
+    wait_for(lambda: tab.current, "Q1")
+    tab.press("n")
+    wait_for(lambda: tab.current, "Q6")
+    assert tab.texts("#message") == ["This is cluster 2."]
+    tab.press("d", "d")
+    wait_for(lambda: tab.current, "Q1")
+    tab.press("n")
+    wait_for(lambda: tab.texts("#message"), ["This is the only undecided label."])
+    tab.press("j")
+    tab.press("n")
+    assert tab.current == "Q1"
+    tab.press("d")
+    wait_for(lambda: "All labels are decided." in tab.texts("#message")[0], True)
+
+
+@pytest.mark.slow
 def test_group_search_forgives_a_typo_where_nothing_else_matches(tab: Tab) -> None:
     shown = "#groups .groups > li:not([hidden]) button > span"
     tab.press("g")
@@ -248,6 +275,7 @@ def test_adjudication_counts_what_closes_and_lists_groups_to_settle(browser: Chr
         tab.press("u")
         tab.press("1")
         wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
+        wait_for(lambda: "Cluster 1 is decided, but 1 label is unsure; this is cl" in tab.texts("#message")[0], True)
         tab.press("2")
         status = "2 of 3 settled"
         wait_for(lambda: status in tab.texts("#status")[0], True)

@@ -2,7 +2,7 @@
 // to the one before.
 
 import { $, $$ } from "./dom.js";
-import { currentRow, guardDecision, nextUndecided, setCurrent } from "./rows.js";
+import { currentRow, guardDecision, isUndecided, nextUndecided, rows, setCurrent, undecidedBelow } from "./rows.js";
 import { on, state } from "./state.js";
 import { apply, request, show, Unreachable } from "./updates.js";
 
@@ -76,22 +76,48 @@ export function goToCluster() {
   if (!state.view.startsWith("cluster=")) showView(link.dataset.view, state.label);
 }
 
-/** Go to the next undecided label, in the next cluster that has one if this one has none; return what to say about it. */
+/**
+ * Go to the next undecided label below the cursor, else in the next cluster or part of the list that has one, else above the
+ * cursor; return what to say about it.
+ */
 export function goToNextUndecided() {
-  const row = nextUndecided(currentRow());
-  if (row) {
-    setCurrent(row);
+  const below = undecidedBelow(currentRow());
+  if (below) {
+    setCurrent(below);
     return "";
   }
   const more = $("#list .part .after");
-  if (more) showView(more.dataset.view, more.dataset.label);
-  if (!state.view.startsWith("cluster=")) return more ? "" : `All labels of this list are decided.${stillOpen()}`;
+  if (more) {
+    showView(more.dataset.view, more.dataset.label);
+    return "";
+  }
+  const inCluster = state.view.startsWith("cluster=");
+  const link = inCluster ? nextCluster() : null;
+  if (link) {
+    const left = leftCluster();
+    showView(link.dataset.view);
+    return `${left}${left ? "this" : "This"} is cluster ${link.dataset.cluster}.`;
+  }
+  const row = nextUndecided(currentRow());
+  if (!row) return `${inCluster ? "All labels" : "All labels of this list"} are decided.${stillOpen()}`;
+  if (row === currentRow()) return `This is the only undecided label${inCluster ? "" : " of this list"}.`;
+  setCurrent(row);
+  return "";
+}
+
+/** Return the link to the next cluster with an undecided label, beginning again at the first; undefined if no other has one. */
+function nextCluster() {
   const all = clusters(), here = all.findIndex(link => link.dataset.view === state.view);
-  const link = [...all.slice(here + 1), ...all.slice(0, here + 1)].find(other => other.dataset.undecided !== "0");
-  if (!link) return `All labels are decided.${stillOpen()}`;
-  if (link.dataset.view === state.view) return "";
-  showView(link.dataset.view);
-  return `Cluster ${all[here]?.dataset.cluster} is complete; this is cluster ${link.dataset.cluster}.`;
+  return [...all.slice(here + 1), ...all.slice(0, Math.max(0, here))].find(other => other.dataset.undecided !== "0");
+}
+
+/** Return the beginning of a sentence on a cluster that has no undecided label any more; empty if it has one. */
+function leftCluster() {
+  const here = clusters().find(link => link.dataset.view === state.view);
+  if (!here || rows().some(isUndecided)) return "";
+  const { cluster, unsure } = here.dataset;
+  if (unsure === "0") return `Cluster ${cluster} is complete; `;
+  return `Cluster ${cluster} is decided, but ${unsure} ${unsure === "1" ? "label is" : "labels are"} unsure; `;
 }
 
 /** Return what an adjudication leaves open although all labels are decided, as a sentence. */

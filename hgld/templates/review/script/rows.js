@@ -64,6 +64,12 @@ export function nextUndecided(from) {
   return [...all.slice(start), ...all.slice(0, start)].find(isUndecided);
 }
 
+/** Return the next undecided row after `from`; undefined if there is none. */
+export function undecidedBelow(from) {
+  const all = rows();
+  return all.slice(all.indexOf(from) + 1).find(isUndecided);
+}
+
 /** The cursor was not moved by the annotator: the next key must not overwrite a decision that nobody looked at. */
 export function guardDecision() {
   unseen = currentRow()?.dataset.decision ? state.label : null;
