@@ -249,11 +249,11 @@ class ImageTower(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
-        require_size(images, self._size, self._name)
+        _require_size(images, self._size, self._name)
         return self.visual(images)  # type: ignore[no-any-return]
 
 
-def require_size(images: torch.Tensor, size: int, name: str) -> None:
+def _require_size(images: torch.Tensor, size: int, name: str) -> None:
     """Raise an error unless images, shape (B, 3, h, w), have the height and width that a network takes."""
     if images.shape[2:] != (size, size):
         found = f"{images.shape[3]} x {images.shape[2]}"

@@ -133,7 +133,7 @@ def read_gallery(
     """
     embeddings = read_embeddings(path)
     levels = None if hierarchy is None else load_hierarchy(hierarchy)
-    image_labels = gallery_labels(embeddings, labels, levels, split)
+    image_labels = _gallery_labels(embeddings, labels, levels, split)
     ids = embeddings.ids or TextArray(pa.array(np.arange(len(embeddings))).cast(pa.string()))
     if image_labels is None:
         return Gallery(embeddings.vectors, ids, np.empty((len(ids), 0), np.int64))
@@ -156,7 +156,7 @@ def read_gallery(
     return Gallery(embeddings.vectors, ids, renumbered, image_labels.level_names, tuple(names))
 
 
-def gallery_labels(
+def _gallery_labels(
     embeddings: Embeddings,
     path: Path | None = None,
     hierarchy: Hierarchy | None = None,
