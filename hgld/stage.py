@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import exclusive_lock
 from hgld.tables import Provenance, Rows, TableSpec, input_digests, is_neutral, is_up_to_date, write_table
+from hgld.tables.parquet import require_own_table
 
 #: What a stage says of its work.
 Summary = TypeVar("Summary")
@@ -66,7 +67,7 @@ class Stage:
 
         Raises:
             InputError: An input does not exist, or a table does not fit its schema.
-            ConfigurationError: An output is also an input, or another output.
+            ConfigurationError: An output is also an input, or another output; or it exists and hgld did not write it.
             BusyError: Another run is writing the last of the outputs.
         """
         inputs = inputs or {}
@@ -85,7 +86,7 @@ class Stage:
         return summary
 
     def _check_files(self, outputs: Mapping[str, Path], inputs: Mapping[str, Files]) -> None:
-        """Raise unless all inputs exist, and all outputs are other files than these and one another."""
+        """Raise unless all inputs exist, and outputs are other files than these and one another, and hgld's own."""
         paths = []
         for name, files in inputs.items():
             for path in [files] if isinstance(files, Path) else files or ():
@@ -99,3 +100,4 @@ class Stage:
                 raise ConfigurationError(f"{path}: `{parameter}` is a file to read; name another one")
             if (other := parameters.setdefault(path.resolve(), parameter)) != parameter:
                 raise ConfigurationError(f"{path}: `{other}` and `{parameter}` cannot be the same file")
+            require_own_table(path)

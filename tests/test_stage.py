@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -203,6 +204,23 @@ def test_files_are_rewritten_only_after_a_change(case: Case, inputs: Path, tmp_p
             assert case.run(inputs, out, False) is not None, name
             assert case.run(inputs, out, False) is None, name
             assert contents(out).keys() == before.keys()
+
+
+@EVERY_CASE
+@pytest.mark.parametrize("force", [False, True])
+def test_files_of_other_programs_are_never_replaced(case: Case, inputs: Path, tmp_path: Path, force: bool) -> None:
+    for name in case.outputs:
+        if name.endswith((".parquet", ".csv")):
+            out = tmp_path / f"{force} {name}"
+            out.mkdir()
+            if name.endswith(".csv"):
+                (out / name).write_text("name,age,city\nada,36,London\n")
+            else:
+                pq.write_table(pa.table({"name": ["ada"]}), out / name)
+            before = contents(out)
+            with pytest.raises(ConfigurationError, match=f"{re.escape(name)}: exists, and hgld did not write it"):
+                case.run(inputs, out, force)
+            assert contents(out)[name] == before[name]
 
 
 @EVERY_CASE

@@ -150,9 +150,19 @@ def writable(*checks: Callable[[Path], None]) -> Callable[[Path | None], Path | 
 
 
 def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
-    """Return a callback that checks that a file in a format of these suffixes, or in any, can be written."""
+    """Return a callback that checks that a file in a format of these suffixes, or in any, can be written.
+
+    A Parquet table that hgld did not write is refused.
+    """
     checks = [lambda path: require_suffix(path, *suffixes)] if suffixes else []
-    return writable(check_writable_file, *checks)
+    return writable(check_writable_file, *checks, _require_own_file)
+
+
+def _require_own_file(path: Path) -> None:
+    if path.suffix == ".parquet" and path.exists():
+        from hgld.tables.parquet import require_own_table  # importing Arrow takes a while
+
+        require_own_table(path)
 
 
 writable_figure = writable(check_writable_file, check_figure_format)

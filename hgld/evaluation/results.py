@@ -26,6 +26,7 @@ from hgld.compute.resampling import Interval, check_resampling
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, require_suffix
 from hgld.tables import Provenance, read_provenance, with_provenance
+from hgld.tables.parquet import require_own_table
 from hgld.version import __version__
 
 #: Metrics in levels, without their cutoff.
@@ -443,6 +444,7 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
     metadata = with_provenance(table.schema, "per_query/1", provenance).metadata | {
         _RESULTS_KEY: json.dumps(to_json_values(entries))
     }
+    require_own_table(path)
     with atomic_write(path) as draft:
         pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
 

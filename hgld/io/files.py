@@ -122,11 +122,38 @@ def write_text(path: Path, text: str) -> None:
 def write_csv(
     path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]], *, lineterminator: str = "\n"
 ) -> None:
-    """Write rows below a header as a CSV file in UTF-8, atomically; values are quoted where necessary."""
+    """Write rows below a header as a CSV file in UTF-8, atomically; values are quoted where necessary.
+
+    Raises:
+        ConfigurationError: The file exists and has other columns.
+    """
+    require_own_csv(path, columns)
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator=lineterminator)
         writer.writerow(columns)
         writer.writerows(rows)
+
+
+def require_own_csv(path: Path, columns: Sequence[str]) -> None:
+    """Raise unless a CSV file may be replaced: it does not exist, is empty, or has columns like the new ones.
+
+    At least half of the new columns, and two of them, must be there already: the columns of levels and those of later
+    versions differ.
+
+    Raises:
+        ConfigurationError: The file has other columns, so hgld never wrote it.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+        header = stream.readline(10_000)
+    names = next(csv.reader([header]), [])
+    n_common = len({*names} & {*columns})
+    if n_common < min(2, len(columns)) or 2 * n_common < len(columns):
+        raise ConfigurationError(
+            f"{path}: exists, and hgld did not write it (its columns are {header.strip()[:100]}; expected "
+            f"{','.join(columns)}); remove it, or name another file"
+        )
 
 
 def check_writable_file(path: Path) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from hgld.compute.scoring import Distance
 from hgld.datasets.manifest import Manifest
-from hgld.errors import InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import atomic_write, sha256_of, write_csv
 from hgld.models.model_settings import ModelSource
 from hgld.tables import Provenance
@@ -131,6 +131,19 @@ def write_output(
     record = EmbeddingRecord(provenance, sources, mean, _size_and_time(out), deviations)
     with atomic_write(_record_path(out)) as draft:
         draft.write_text(json.dumps(asdict(record), indent=1, default=str) + "\n")
+
+
+def require_own_embeddings(out: Path) -> None:
+    """Raise unless a file of embeddings may be replaced: it does not exist, or a file of hgld is beside it.
+
+    Raises:
+        ConfigurationError: Another program wrote the file.
+    """
+    if out.is_file() and not (_record_path(out).exists() or skipped_path(out).exists()):
+        raise ConfigurationError(
+            f"{out}: exists, and hgld did not write it ({_record_path(out).name} is not beside it); remove it, or "
+            "name another file"
+        )
 
 
 def skipped_path(out: Path) -> Path:

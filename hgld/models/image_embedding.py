@@ -32,6 +32,7 @@ from hgld.models.embedding_files import (
     EmbeddingSources,
     images_digest,
     output_is_up_to_date,
+    require_own_embeddings,
     skipped_path,
     weights_digest,
     write_output,
@@ -343,7 +344,8 @@ def _embed_all(
 def _parted_output(
     out: Path, source: _ImageSource, config: EmbedImagesConfig
 ) -> tuple[PartedOutput, EmbeddingShards]:
-    """Return an output and its shards."""
+    """Return an output and its shards; raise if the output is a file that hgld did not write."""
+    require_own_embeddings(out)
     folder = out.with_name(f".{out.name}.parts")
     output = PartedOutput(
         out,

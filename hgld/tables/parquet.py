@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from hgld.errors import InputError, indented_list
-from hgld.io.files import atomic_write, require_suffix, sha256_of
+from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.files import atomic_write, require_own_csv, require_suffix, sha256_of
 from hgld.io.text_array import TextArray, in_one_chunk
 from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
 from hgld.version import __version__
@@ -93,15 +93,35 @@ def write_results(path: Path, table: pa.Table, schema_id: str, provenance: Prove
     """Write a table for readers outside of hgld, atomically: ``.csv``, or ``.parquet`` with its provenance.
 
     Raises:
-        ConfigurationError: The file has another suffix.
+        ConfigurationError: The file has another suffix, or it exists and hgld did not write it.
     """
     require_suffix(path, ".csv", ".parquet")
+    if path.suffix == ".csv":
+        require_own_csv(path, table.column_names)
+    else:
+        require_own_table(path)
     with atomic_write(path) as draft:
         if path.suffix == ".csv":
             pa_csv.write_csv(table, draft)
         else:
             metadata = with_provenance(table.schema, schema_id, provenance).metadata
             pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
+
+
+def require_own_table(path: Path) -> None:
+    """Raise unless a Parquet file may be replaced: it does not exist, or hgld wrote it, by its metadata.
+
+    Raises:
+        ConfigurationError: Another program wrote the file.
+    """
+    if not path.exists():
+        return
+    try:
+        metadata = read_metadata(path)
+    except InputError:
+        metadata = {}
+    if TABLE_KEY not in metadata and _PROVENANCE_KEY not in metadata:
+        raise ConfigurationError(f"{path}: exists, and hgld did not write it; remove it, or name another file")
 
 
 def read_provenance(path: Path) -> Provenance:
@@ -154,11 +174,12 @@ def write_table(
     columns only. With ``neutral``, columns have the names for entities of any list, see :mod:`hgld.tables.schemas`.
 
     Raises:
-        ConfigurationError: The suffix of the file is not ``.parquet``.
+        ConfigurationError: The suffix of the file is not ``.parquet``, or it exists and hgld did not write it.
         InputError: The columns, their types, a null, a value or a repeated key do not fit ``spec``; nothing is
             written.
     """
     require_suffix(path, ".parquet")
+    require_own_table(path)
     parts = iter([rows]) if isinstance(rows, pa.Table) else map(_as_table, rows)
     if neutral:
         parts = (with_neutral_names(part, spec) for part in parts)

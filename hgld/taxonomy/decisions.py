@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_own_csv
 from hgld.taxonomy.groups import Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
@@ -270,7 +270,12 @@ def decisions_as_csv(decisions: Iterable[Decision]) -> str:
 
 
 def write_decisions(path: Path, decisions: Iterable[Decision]) -> None:
-    """Write decisions atomically, in the form of :func:`decisions_as_csv`."""
+    """Write decisions atomically, in the form of :func:`decisions_as_csv`.
+
+    Raises:
+        ConfigurationError: The file exists and has other columns.
+    """
+    require_own_csv(path, COLUMNS)
     with atomic_write(path) as draft:
         draft.write_bytes(decisions_as_csv(decisions).encode())
 

@@ -69,7 +69,7 @@ def test_undecided_labels_stop_the_build(folder: Path, write_scraped: Callable[.
 def test_label_without_item_finds_its_decision_by_text(folder: Path, write_scraped: Callable[..., Path]) -> None:
     clean_file([write_scraped([[(None, "Church  building")]])], folder / "clean.parquet")
     run(folder / "clean.parquet")
-    assert rows(folder, "supercategory", "hierarchical_label") == [("Church  building", "church")]
+    assert rows(folder, "supercategory", "hierarchical_label") == [("Church building", "church")]
 
 
 def test_empty_hierarchy_is_an_error(folder: Path, write_scraped: Callable[..., Path]) -> None:

@@ -205,6 +205,19 @@ def test_shards_of_other_settings_are_refused(loaded: ImageEmbedder, folder: Pat
     assert embed(folder, out, loaded, other, force=True).embedded == 22
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_embeddings_of_other_programs_are_not_replaced(
+    loaded: ImageEmbedder, folder: Path, tmp_path: Path, force: bool
+) -> None:
+    np.save(tmp_path / "out.npy", np.ones((2, 3)))
+    before = (tmp_path / "out.npy").read_bytes()
+    with pytest.raises(
+        ConfigurationError, match=r"exists, and hgld did not write it \(out.made.json is not beside it"
+    ):
+        embed(folder, tmp_path / "out.npy", loaded, force=force)
+    assert (tmp_path / "out.npy").read_bytes() == before
+
+
 def test_concurrent_runs_on_the_same_output_are_refused(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     with exclusive_lock(tmp_path / "e.npy"), pytest.raises(BusyError, match="another run is writing"):
         embed_images(folder, tmp_path / "e.npy", loaded, CONFIG)

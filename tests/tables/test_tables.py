@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.tables import (
     CLASSES,
@@ -24,6 +24,7 @@ from hgld.tables import (
     read_table,
     write_table,
 )
+from hgld.tables.parquet import write_results
 from hgld.tables.schemas import unlisted_values, values_of
 
 MADE = Provenance("clean", {"keep_multiple": None}, {"scraped": "00ff"})
@@ -92,11 +93,33 @@ def test_embeddings_may_have_any_length(tmp_path: Path, dimensions: int) -> None
 )
 def test_invalid_tables_are_not_written(tmp_path: Path, table: pa.Table, message: str) -> None:
     path = tmp_path / "clean.parquet"
-    path.write_bytes(b"the one before")
+    write_table(path, CLEAN, clean_table(), MADE)
+    before = path.read_bytes()
     with pytest.raises(InputError, match=message):
         write_table(path, CLEAN, table, MADE)
-    assert path.read_bytes() == b"the one before"
+    assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_files_of_other_programs_are_not_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "clean.parquet"
+    pq.write_table(clean_table(), tmp_path / "other.parquet")
+    refused = "exists, and hgld did not write it; remove it, or name another file"
+    for content in (b"a file", (tmp_path / "other.parquet").read_bytes()):
+        path.write_bytes(content)
+        with pytest.raises(ConfigurationError, match=refused):
+            write_table(path, CLEAN, clean_table(), MADE)
+        with pytest.raises(ConfigurationError, match=refused):
+            write_results(path, clean_table(), "results/1", MADE)
+        assert path.read_bytes() == content
+    csv = tmp_path / "list.csv"
+    csv.write_text("id,count\n1,2\n")
+    with pytest.raises(
+        ConfigurationError, match=r"hgld did not write it \(its columns are id,count; expected split,"
+    ):
+        write_results(csv, clean_table(), "results/1", MADE)
+    write_results(tmp_path / "results.csv", clean_table(), "results/1", MADE)
+    write_results(tmp_path / "results.csv", clean_table().slice(1), "results/1", MADE)
 
 
 def test_values_joined_in_a_text_are_checked_one_by_one() -> None:
@@ -143,6 +166,7 @@ def test_invalid_tables_are_not_read(tmp_path: Path) -> None:
     pq.write_table(clean_table(), path)
     with pytest.raises(InputError, match=r'expected a table "clean/1".*name no table'):
         read_table(path, CLEAN)
+    path.unlink()
     write_table(path, CLEAN, clean_table(), MADE)
     with pytest.raises(
         InputError, match='expected a table "classes/3", but it is a table "clean/1"; hgld scrape writes'
