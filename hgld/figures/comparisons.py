@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -296,20 +296,59 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
     save(figure, path)
 
 
+#: Shapes of points, which distinguish models beyond the number of colours.
+_MARKERS = "os^Dv"
+#: Characters of names that fit beside each other into a legend, per inch, and those that a marker takes the place of.
+_CHARACTERS_PER_INCH, _MARKER_WIDTH = 13, 5
+#: Ratio of the largest to the smallest value from which an axis is logarithmic: below it, few numbers to label fit.
+_LOGARITHMIC = 10
+
+
 def draw_scatters(path: Path, scatters: Sequence[Scatter]) -> None:
-    """Draw models as points with their names, a panel for each pair of quantities."""
+    """Draw models as points, a panel for each pair of quantities, with the names of all models in one legend."""
+    from matplotlib.lines import Line2D
+
     figure, all_axes = make_axes(len(scatters), 4.2)
+    names = list(dict.fromkeys(name for scatter in scatters for name, _, _ in scatter.points))
+    styles: dict[str, dict[str, Any]] = {
+        name: {"color": LINES[number % len(LINES)], "marker": _MARKERS[number // len(LINES) % len(_MARKERS)]}
+        for number, name in enumerate(names)
+    }
     for axes, scatter in zip(all_axes, scatters, strict=True):
-        for number, (name, x, y) in enumerate(scatter.points):
-            colour = LINES[number % len(LINES)]
-            axes.plot(x, y, "o", color=colour, markersize=5)
-            axes.annotate(
-                name, (x, y), xytext=(5, 3), textcoords="offset points", fontsize=7, color=INK, parse_math=False
-            )
+        for name, x, y in scatter.points:
+            axes.plot(x, y, linestyle="", markersize=6, alpha=0.85, **styles[name])
+        axes.margins(0.08)
         if scatter.log:
-            axes.set_xscale("log")
-        axes.margins(x=0.25)
+            _use_plain_numbers(axes, [x for _, x, _ in scatter.points])
         axes.set_xlabel(scatter.x_label, fontsize=9)
         axes.set_ylabel(scatter.y_label, fontsize=9)
         open_axes(axes)
+    width = figure.get_figwidth() * _CHARACTERS_PER_INCH
+    n_columns = int(width // (_MARKER_WIDTH + max(map(len, names))))
+    legend = figure.legend(
+        handles=[Line2D([], [], linestyle="", **styles[name]) for name in names],
+        labels=["name"] * len(names),
+        loc="outside lower center",
+        ncols=min(max(1, n_columns), 5),
+        frameon=False,
+        fontsize=8,
+        handletextpad=0.1,
+    )
+    for text, name in zip(legend.get_texts(), names, strict=True):
+        # Set afterwards: legends leave out labels that begin with an underscore.
+        text.set_text(name)
+        text.set_parse_math(False)
     save(figure, path)
+
+
+def _use_plain_numbers(axes: Axes, values: Sequence[float]) -> None:
+    """Make the x axis logarithmic if the values, which are positive, span enough for it; label it with numbers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    if max(values) >= _LOGARITHMIC * min(values):
+        axes.set_xscale("log")
+        # With many decades, numbers at all of these would cover one another.
+        steps = (1.0, 2.0, 5.0) if max(values) < 100 * min(values) else (1.0,)
+        axes.xaxis.set_major_locator(LogLocator(subs=steps))
+        axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hgld.figures.style import DARK, DPI, FAINT, INK, LIGHT, make_figure, open_axes, save, without_glyph_warnings
+from hgld.errors import counted
+from hgld.figures.style import (
+    DARK,
+    DPI,
+    FAINT,
+    INK,
+    LIGHT,
+    Nouns,
+    make_figure,
+    open_axes,
+    save,
+    without_glyph_warnings,
+)
 from hgld.io.files import write_text
 
 if TYPE_CHECKING:
@@ -41,6 +53,8 @@ class MapPhotograph:
 class LabelMap:
     """Positions, numbers of landmarks and clusters of n labels; names are those of the clusters by number.
 
+    The landmarks of other lists are called otherwise (``nouns``).
+
     Positions are float64, shape (n, 2); clusters are numbered from 1, and sub-clusters from 1 within their cluster.
     """
 
@@ -50,6 +64,7 @@ class LabelMap:
     cluster: NDArray[np.int32]
     subcluster: NDArray[np.int32]
     names: dict[int, str]
+    nouns: Nouns = ("landmark", "landmarks")
 
     def largest_first(self) -> list[int]:
         """Return the rows in descending order of landmarks: drawn in this order, large circles hide no small ones."""
@@ -60,17 +75,20 @@ class LabelMap:
         root = np.sqrt(self.landmarks / max(int(self.landmarks.max()), 1))
         return np.asarray(largest * (0.15 + 0.85 * root))
 
-    def legend(self) -> list[tuple[int, str, int, int]]:
-        """Return the number, the name, the number of labels and the number of landmarks of each cluster."""
-        return [
-            (
-                number,
-                name,
-                int(np.sum(self.cluster == number)),
-                int(np.sum(self.landmarks[self.cluster == number])),
+    def legend(self) -> list[tuple[int, str, str]]:
+        """Return the number and the name of each cluster, and how many labels and landmarks it has."""
+        entries = []
+        for number, name in self.names.items():
+            in_cluster = self.cluster == number
+            labels = counted(int(np.sum(in_cluster)), "label")
+            entries.append(
+                (number, name, f"{labels}, {self.counted_landmarks(int(np.sum(self.landmarks[in_cluster])))}")
             )
-            for number, name in self.names.items()
-        ]
+        return entries
+
+    def counted_landmarks(self, count: int) -> str:
+        """Return a number of landmarks with the word for them."""
+        return f"{count:,} {self.nouns[count != 1]}"
 
 
 @dataclass(frozen=True)
@@ -140,7 +158,9 @@ def write_label_page(
     circles = [
         f'<circle class="c{number}" cx="{points[row, 0]:.1f}" cy="{points[row, 1]:.1f}" r="{radii[row]:.1f}" '
         f'data-cluster="{number}" data-subcluster="{label_map.subcluster[row]}" '
-        f'data-landmarks="{label_map.landmarks[row]}" data-label="{escape(label_map.labels[row])}"/>'
+        f'data-landmarks="{label_map.landmarks[row]}" '
+        f'data-counted="{escape(label_map.counted_landmarks(int(label_map.landmarks[row])))}" '
+        f'data-label="{escape(label_map.labels[row])}"/>'
         for row, number in zip(rows, label_map.cluster[rows], strict=True)
     ]
     named = rows[:_MAX_NAMES]
@@ -154,9 +174,9 @@ def write_label_page(
     ]
     legend = [
         f'<li><button type="button" data-cluster="{number}"><i class="c{number}"></i><b>{number}</b>'
-        f"<span>{escape(name)}<small>{labels:,} labels, {landmarks:,} landmarks</small></span></button>"
+        f"<span>{escape(name)}<small>{escape(counts)}</small></span></button>"
         f'<div class="pictures" data-cluster="{number}"></div></li>'
-        for number, name, labels, landmarks in label_map.legend()
+        for number, name, counts in label_map.legend()
     ]
     page = Template(_PAGE.read_text(encoding="utf-8")).substitute(
         title=f"{len(rows):,} labels in {len(label_map.names)} clusters",
@@ -250,13 +270,12 @@ def _write_legend(axes: Axes, label_map: LabelMap) -> None:
     title = f"{len(label_map.labels):,} labels in {len(entries)} clusters"
     axes.text(0, 1 - step / 2, title, fontsize=12, fontweight="bold", va="center", color=INK)
     size = min(9.0, 120 * step)
-    for place, (number, name, labels, landmarks) in enumerate(entries, 1):
+    for place, (number, name, counts) in enumerate(entries, 1):
         y = 1 - step * (place + 0.5)
         colour = LIGHT[(number - 1) % len(LIGHT)]
         axes.scatter([0.025], [y], s=90, color=colour, edgecolors="white", clip_on=False)
         text: dict[str, Any] = {"va": "center", "parse_math": False}
         axes.text(0.07, y + step * 0.16, f"{number}  {_shorten(name)}", fontsize=size, color=INK, **text)
-        counts = f"{labels:,} labels, {landmarks:,} landmarks"
         axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=FAINT, **text)
 
 

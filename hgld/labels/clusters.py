@@ -131,6 +131,7 @@ def cluster_file(
             cluster=clusters.cluster,
             subcluster=clusters.subcluster,
             names=clusters.names,
+            nouns=tables.nouns(neutral=tables.is_neutral(embeddings)),
         )
         draw_label_map(picture, label_map)
         write_label_page(page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map))

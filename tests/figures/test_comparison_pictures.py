@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from hgld.figures.comparisons import (
     Line,
     LineStyle,
     Panel,
+    Scatter,
     ScoreDensities,
     draw_class_means,
     draw_panels,
+    draw_scatters,
     draw_scores,
     tsne_2d,
 )
@@ -138,3 +141,58 @@ def test_positions_of_few_vectors_are_finite(n: int) -> None:
     positions = tsne_2d(np.random.default_rng(0).normal(size=(n, 8)))
     assert positions.shape == (n, 2)
     assert np.isfinite(positions).all()
+
+
+def scatter(values: list[float], *, log: bool = True) -> Scatter:
+    return Scatter("images per second", "H-AP (%)", [(f"m{n}", x, float(n)) for n, x in enumerate(values)], log=log)
+
+
+def shown_ticks(figure: Figure, panel: int = 0) -> list[str]:
+    """Return the labels of the ticks of the x axis that are within its limits."""
+    figure.draw_without_rendering()
+    axis = figure.axes[panel].xaxis
+    low, high = axis.get_view_interval()
+    ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+    return [tick.label1.get_text() for tick in ticks if low <= tick.get_loc() <= high and tick.label1.get_text()]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([384.0, 512.0, 768.0, 1024.0, 2048.0], None),
+        ([36.1, 36.9, 37.4], None),  # a range within which logarithmic axes have no tick
+        ([512.0, 512.0], None),
+        ([0.5, 1500.0, 12345.0], ["1", "10", "100", "1,000", "10,000"]),
+        ([30.0, 1000.0], ["50", "100", "200", "500", "1,000"]),
+        ([0.02, 0.4], ["0.02", "0.05", "0.1", "0.2"]),
+    ],
+)
+def test_axes_of_costs_have_ticks_in_plain_numbers(
+    drawn: list[Figure], tmp_path: Path, values: list[float], expected: list[str] | None
+) -> None:
+    draw_scatters(tmp_path / "costs.png", [scatter(values)])
+    labels = shown_ticks(drawn[0])
+    assert len(labels) >= 2
+    assert all(re.fullmatch(r"[\d,]+(\.\d+)?", label) for label in labels), labels
+    if expected is not None:
+        assert {*expected} <= {*labels}
+
+
+def test_names_of_models_are_in_one_legend(drawn: list[Figure], tmp_path: Path) -> None:
+    """Points may lie upon each other, and a model may lack a value; each has its own style in all panels."""
+    values = [1.0 + n % 3 for n in range(24)]
+    named = scatter(values)._replace(points=[("_x", 1.0, 1.0), ("$a$", 1.0, 1.0), *scatter(values).points])
+    draw_scatters(tmp_path / "metrics.png", [named, named._replace(points=named.points[5:])])
+    (figure,) = drawn
+    assert legend_of(figure) == ["_x", "$a$", *(f"m{n}" for n in range(24))]
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    assert figure.bbox.contains(*legend.get_window_extent().min)
+    assert figure.bbox.contains(*legend.get_window_extent().max)
+    styles = [
+        [(line.get_color(), line.get_marker()) for line in axes.lines if len(line.get_xdata())]  # type: ignore[arg-type]
+        for axes in figure.axes
+    ]
+    assert len(set(styles[0])) == 26
+    assert styles[1] == styles[0][5:]
+    assert not any(axes.texts for axes in figure.axes)

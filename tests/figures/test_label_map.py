@@ -1,6 +1,7 @@
 """The map of labels, as an image and as a page."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,6 +64,19 @@ def test_page_is_self_contained_and_shows_labels_as_text(tmp_path: Path) -> None
     assert not re.search(r"https?:|src=|url\(|@import", text.replace("&#x27;", "'"))
     assert "$" not in re.sub(r"\$x\^2\$ &amp; \$", "", text), "a placeholder is left"
     assert "prefers-color-scheme: dark" in text
+
+
+def test_other_lists_have_no_landmarks(tmp_path: Path) -> None:
+    cheeses = replace(label_map(["brie", "edam"], [1, 1]), nouns=("cheese", "cheeses"), landmarks=np.array([1200, 1]))
+    one = replace(label_map(["feta"], [1]), nouns=("cheese", "cheeses"), landmarks=np.array([1]))
+    for name, each, counts in (("two", cheeses, "2 labels, 1,201 cheeses"), ("one", one, "1 label, 1 cheese")):
+        write_label_page(tmp_path / f"{name}.html", each)
+        text = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        assert f"<small>{counts}</small>" in text
+        words = re.sub(r"data-landmarks|data\.landmarks|// .*|/\*\*.*\*/", "", text)
+        assert 'landmarks"' not in words
+        draw_label_map(tmp_path / f"{name}.svg", each)
+        assert f"<!-- {counts} -->" in (tmp_path / f"{name}.svg").read_text()
 
 
 def test_files_are_reproducible(tmp_path: Path) -> None:
