@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from unicodedata import normalize
 
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import index_shard
 from hgld.io.columns import preview
 from hgld.io.files import files_and_links_below, files_below
 from hgld.io.images import SUFFIXES
+from hgld.names import stored_id
 
 _TAR_SUFFIXES = (".tar",)
 #: Suffixes of archives that images are not read from.
@@ -121,9 +121,9 @@ def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]
     >>> match_paths(["/data/x/a/1.jpg", "/data/x/b/2.png"], images)
     [0, 2]
     """
-    names = [normalize("NFC", name) for name in names]  # file systems of macOS decompose letters with accents
+    names = [stored_id(name) for name in names]
     rows: dict[str, int | None] = {name: row for row, name in enumerate(names)}
-    keys: Sequence[str] = [PurePosixPath(normalize("NFC", path).replace("\\", "/")).as_posix() for path in wanted]
+    keys: Sequence[str] = [PurePosixPath(stored_id(path).replace("\\", "/")).as_posix() for path in wanted]
     for n_parts in {key.count("/") + 1 for key in keys if key not in rows}:
         ends = ["/".join(name.split("/")[-n_parts:]) for name in names]
         for variant in (ends, [end.rpartition(".")[0] for end in ends]):
@@ -136,13 +136,13 @@ def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]
 
 
 def image_id(name: str) -> str:
-    """Return the id of an image without another one: its path, or in GLDv2's own folders its name.
+    """Return the id of an image without another one: its path in NFC, or in GLDv2's own folders its name.
 
     >>> image_id("Fruit/Apple/1.jpg"), image_id("train/0/a/f/0af3.jpg")
     ('Fruit/Apple/1.jpg', '0af3')
     """
     match = _GLDV2_PATH.fullmatch(name)
-    return match["id"] if match else name
+    return stored_id(match["id"] if match else name)
 
 
 def format_suffixes(other_files: Mapping[str, int]) -> str:

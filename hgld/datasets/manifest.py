@@ -370,9 +370,9 @@ def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
             f"{path}: has the column {boxes[0]}, which is read only from manifests that hgld manifest wrote; rename "
             "it if it is a level"
         )
-    texts = read_text_columns(path, present, may_be_missing=("offset", "size"), may_be_lists=levels)
+    texts = read_text_columns(path, present, may_be_missing=("offset", "size"), may_be_lists=levels, as_is=("path",))
     if "id" not in present:
-        texts = texts.append_column("id", texts["path"])
+        texts = texts.append_column("id", pc.utf8_normalize(texts["path"], form="NFC"))
     columns = {}
     for field in MANIFEST.schema:
         column = texts[field.name] if field.name in texts.column_names else pa.nulls(len(texts), field.type)

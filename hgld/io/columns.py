@@ -107,12 +107,17 @@ def _require_commas(path: Path, names: Sequence[str]) -> None:
 
 
 def read_text_columns(
-    path: Path, wanted: Sequence[str], *, may_be_missing: Sequence[str] = (), may_be_lists: Sequence[str] = ()
+    path: Path,
+    wanted: Sequence[str],
+    *,
+    may_be_missing: Sequence[str] = (),
+    may_be_lists: Sequence[str] = (),
+    as_is: Sequence[str] = (),
 ) -> pa.Table:
     """Read columns of a CSV or Parquet file as texts, see :func:`as_texts`.
 
     Those that ``may_be_missing`` may have rows without a value, which become null; values of those that
-    ``may_be_lists`` may be lists, which become lists of texts.
+    ``may_be_lists`` may be lists, which become lists of texts. Texts of columns in ``as_is`` are not composed.
 
     Raises:
         InputError: The file cannot be read, lacks a column, has no rows, or values are missing.
@@ -131,8 +136,11 @@ def read_text_columns(
     for name in wanted:
         kind = table[name].type
         is_list = name in may_be_lists and (pa.types.is_list(kind) or pa.types.is_large_list(kind))
-        as_column = _as_text_lists if is_list else as_texts
-        columns[name] = texts = as_column(table[name], f"{path}: {name}")
+        if is_list:
+            texts = _as_text_lists(table[name], f"{path}: {name}")
+        else:
+            texts = as_texts(table[name], f"{path}: {name}", as_is=name in as_is)
+        columns[name] = texts
         if texts.null_count and name not in may_be_missing:
             rows = pc.indices_nonzero(texts.is_null()).to_pylist()
             raise InputError(
@@ -154,11 +162,14 @@ def read_table_rows(path: Path, wanted: Sequence[str], parse: Callable[[int, Map
     return parse_rows(path, enumerate(texts, 1), parse, "row")
 
 
-def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Convert a column of texts or numbers to texts without white space around them; missing and empty ones are null.
+def as_texts(column: pa.ChunkedArray, name: str, *, as_is: bool = False) -> pa.ChunkedArray:
+    """Convert a column of texts or numbers to texts in NFC without white space around them.
+
+    Missing and empty texts are null.
 
     A column of whole numbers that are stored with decimals, as pandas does where values are missing, loses them. The
-    column may have strings, numbers, booleans or dates, or a dictionary of them; ``name`` is for messages.
+    column may have strings, numbers, booleans or dates, or a dictionary of them; ``name`` is for messages. With
+    ``as_is``, texts are not composed, as those that name files.
 
     >>> as_texts(pa.chunked_array([[1.0, 2e16, None]]), "group").to_pylist()
     ['1', '20000000000000000', None]
@@ -174,6 +185,8 @@ def as_texts(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
             texts = column.cast(pa.string())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(f"{name} is {column.type}; expected texts or numbers") from error
+    if not as_is:
+        texts = pc.utf8_normalize(texts, form="NFC")  # file systems of macOS decompose letters with accents
     texts = pc.utf8_trim_whitespace(texts)
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
     if pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py():

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hgld.io.columns import read_table_rows
+from hgld.names import stored_name
 from hgld.taxonomy.decisions import MACHINE, Decision, decision_problem
 from hgld.taxonomy.groups import Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
@@ -47,6 +48,7 @@ def read_answers(path: Path, ids: Sequence[str], texts: Sequence[str], groups: S
 
     def parse(line: int, values: Mapping[str, str]) -> list[Answer]:
         label, name, score_text, model, prompt = (values[column].strip() for column in _COLUMNS)
+        name = stored_name(name)
         key = normalise_label(label)
         if key not in rows_of:
             raise ValueError(f'there is no label "{label}" in the clusters; give its text as there')

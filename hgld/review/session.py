@@ -19,6 +19,7 @@ from typing import Any
 
 from hgld.errors import ConflictError, InputError, counted
 from hgld.io.columns import without_control_characters
+from hgld.names import stored_name
 from hgld.review.decision_files import UNSURE, category
 from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, Candidate, ReviewLabel
 from hgld.review.state import (
@@ -116,7 +117,7 @@ def clean_name(text: str, longest: int, *, what: str = "name", if_empty: str = "
     >>> clean_name("quay  or wharf ", MAX_GROUP_NAME)
     'quay or wharf'
     """
-    text = " ".join(without_control_characters(text).split())
+    text = stored_name(without_control_characters(text))
     if not text:
         raise InvalidActionError(if_empty)
     return require_length(what, text, longest)

@@ -234,6 +234,8 @@ def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     if "id" not in names and ids is not None:
         names["id"] = _read_lines(ids)
         _check_names(ids, names, len(vectors))
+    if "id" in names:
+        names["id"] = pc.utf8_normalize(names["id"], form="NFC")
     return vectors, names
 
 

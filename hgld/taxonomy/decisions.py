@@ -19,6 +19,7 @@ from pathlib import Path
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write, require_own_csv
+from hgld.names import stored_id, stored_name
 from hgld.taxonomy.groups import Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
@@ -169,6 +170,9 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
 
     def parse(line: int, row: Mapping[str, str]) -> Decision:
         values = {name: unescape_formula(row.get(name, "")).strip() for name in COLUMNS}
+        values["label_id"] = stored_id(values["label_id"])
+        for name in ("label", "group"):
+            values[name] = stored_name(values[name])
         for name in ("label_id", "label", "annotator"):
             if not values[name]:
                 raise ValueError(f"the {name} is empty")

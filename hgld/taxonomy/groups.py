@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import write_csv
+from hgld.names import stored_name
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
@@ -141,11 +142,13 @@ def read_taxonomy(path: Path) -> list[Group]:
         if wrong := [name for name in levels if name in _RESERVED]:
             raise ValueError(f'"{wrong[0]}" is a column of every hierarchy; give the level another name')
         values = {name: unescape_formula(value).strip() for name, value in row.items()}
+        for name in (*levels, "key"):
+            values[name] = stored_name(values.get(name, ""))
         path = [values[level] for level in levels]
         first = path[0] if levels == _LEVELS else next((name for name in path if name), "")
         path = [first] * path.index(first) + path[path.index(first) :]
         items = tuple(values.get("items", "").split())
-        merged = tuple(values.get("merged", "").splitlines())
+        merged = tuple(map(stored_name, values.get("merged", "").splitlines()))
         key = values.get("key", "")
         group = Group(first, path[-1], values["guideline"], items, key, merged, tuple(path[1:-1]), levels)
         if not group.name:
@@ -213,7 +216,8 @@ def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]
     first_lines: dict[str, int] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> VocabularyTerm:
-        term = VocabularyTerm(row["term"].strip(), row["group"].strip() or None, tuple(row["items"].split()))
+        group = stored_name(row["group"]) or None
+        term = VocabularyTerm(stored_name(row["term"]), group, tuple(row["items"].split()))
         if not term.text:
             raise ValueError("the term is empty")
         _check_items(term.items)

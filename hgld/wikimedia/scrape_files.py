@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.io.columns import parse_whole_number, read_table_rows
+from hgld.names import stored_id
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
 from hgld.taxonomy.label_identity import parse_item
 from hgld.wikimedia.api_facts import ClassFact
@@ -79,7 +80,9 @@ def read_list(
     assert link is not None
 
     def parse(row: Mapping[str, str]) -> tuple[LandmarkCategory, str]:
-        name, text, part = row[id].strip(), row[link].strip(), row[split].strip() if split else None
+        name = stored_id(row[id].strip())
+        text = row[link].strip()
+        part = stored_id(row[split].strip()) if split else None
         if not name or part == "":
             raise ValueError(f"the {split if name else id} is empty")
         title = "" if not text else _item_id(text) if item else _category_title(text)

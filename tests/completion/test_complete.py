@@ -166,6 +166,19 @@ def test_landmark_ids_in_the_embeddings_suffice_for_one_split(tmp_path: Path) ->
     assert complete(replace(files, embeddings=[path], images=[]), tmp_path / "direct.parquet")[1] == expected
 
 
+def test_landmark_ids_in_the_embeddings_need_one_split(files: CompletionFiles, tmp_path: Path) -> None:
+    """Numbers of landmarks are those of a split: the same number is another landmark in the other split."""
+    whole = read_embeddings(files.embeddings[0])
+    assert whole.ids is not None
+    numbers = np.array([int(name.split("-")[1]) for name in whole.ids.tolist()])
+    path = tmp_path / "with_ids.parquet"
+    write_embeddings(path, whole.vectors, whole.ids, numbers)
+    message = "landmark ids without a split, but there are landmarks of train and index; name the landmark of each"
+    with pytest.raises(ConfigurationError, match=message):
+        complete_file(replace(files, embeddings=[path], images=[]), tmp_path / "completed.parquet")
+    assert not (tmp_path / "completed.parquet").exists()
+
+
 def _nan(vectors: torch.Tensor) -> None:
     vectors[3, 2] = torch.nan
 

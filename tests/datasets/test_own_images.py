@@ -120,6 +120,48 @@ def test_numbers_keep_their_text(root: Path, tmp_path: Path) -> None:
         assert manifest.class_names == (("07", "08", "9"),)
 
 
+COMPOSED = "Ch\u00e2teau"
+DECOMPOSED = "Cha\u0302teau"
+
+
+def test_names_of_a_mac_are_those_of_other_systems(tmp_path: Path) -> None:
+    paths = [f"{name}/{number}.jpg" for name, number in ((COMPOSED, 1), (DECOMPOSED, 2), ("Lac", 3))]
+    save_pictures(tmp_path / "images", *paths)
+    save_pictures(tmp_path / "split", f"train/{DECOMPOSED}/1.jpg", f"test/{COMPOSED}/2.jpg")
+    rows = "".join(f"{path},{path.partition('/')[0]}\n" for path in paths)
+    table = write(tmp_path, f"path,label\n{rows}")
+    for command in (
+        ["folder", tmp_path / "images", "--depth", "1"],
+        ["table", table, "--images", tmp_path / "images", "--levels", "label"],
+        ["folder", tmp_path / "split", "--depth", "1", "--split-folders"],
+    ):
+        manifest = manifest_from(tmp_path, *command)
+        assert manifest.class_names[0][0] == COMPOSED
+        assert len(manifest.class_names[0]) == 1 + (command[1] != tmp_path / "split")
+        assert all(image.isascii() or COMPOSED in image for image in manifest.ids)
+        root = tmp_path / ("split" if "--split-folders" in command else "images")
+        assert all((root / path).is_file() for path in manifest.paths)
+
+    by_hand = write(
+        tmp_path, f"path,split,label\n{paths[0]},a,{COMPOSED}\n{paths[1]},a,{DECOMPOSED}\n", "manifest.csv"
+    )
+    manifest = read_manifest(by_hand, tmp_path / "images")
+    assert manifest.class_names == ((COMPOSED,),)
+    assert list(manifest.paths) == paths[:2]
+
+
+def test_ids_of_a_mac_are_those_of_a_hierarchy(tmp_path: Path) -> None:
+    save_pictures(tmp_path / "images", f"{DECOMPOSED}/1.jpg", f"{COMPOSED}/2.jpg")
+    for name in (COMPOSED, DECOMPOSED):
+        columns = {"split": ["all"], "id": [name], "page": [None], "label": ["x"], "group": ["castle"], "root": ["r"]}
+        schema = pa.schema([(column, pa.string()) for column in columns])
+        path = tmp_path / "hierarchy.parquet"
+        write_table(path, HIERARCHY, pa.table(columns, schema=schema), Provenance("build"))
+        manifest = manifest_from(tmp_path, "folder", tmp_path / "images", "--depth", "1", "--hierarchy", path)
+        assert len(manifest) == 2
+        assert [len(names) for names in manifest.class_names] == [1, 1, 1]
+
+
 def test_levels_and_splits_of_a_hierarchy(root: Path, tmp_path: Path) -> None:
     ids, path = ["Apple", "Pear", "Kiwi"], tmp_path / "hierarchy.parquet"
     levels = {"family": ["Rosaceae", "Rosaceae", "Actinidiaceae"], "order": ["Rosales", "Rosales", "Ericales"]}

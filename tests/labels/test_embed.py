@@ -145,3 +145,13 @@ def test_zero_vectors_are_rejected() -> None:
 
     with pytest.raises(ConfigurationError, match='no usable vector for 2 labels, first "lake"'):
         embed_labels(["lake", "bay"], Nothing())
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
+def test_a_single_unusable_vector_is_rejected(value: float) -> None:
+    class WithoutBays:
+        def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+            return np.array([[1, 2, 3] if "bay" not in text else [value] * 3 for text in texts], np.float32)
+
+    with pytest.raises(ConfigurationError, match='no usable vector for 1 labels, first "bay"'):
+        embed_labels(["lake", "a longer label", "bay", "fjord"], WithoutBays(), batch_size=2)

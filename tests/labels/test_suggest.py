@@ -18,11 +18,13 @@ from hgld.labels.encoders import TextEncoder, load_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
+    OTHER_WEIGHTS,
     RELIABILITY,
     WEIGHTS,
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
+    features,
     score_groups,
     suggest_file,
     suggest_groups,
@@ -89,6 +91,36 @@ def test_without_evidence_nothing_is_likely() -> None:
     scores = score_groups([nothing] * len(EVIDENCE_KINDS))
     assert (scores <= 1 / (3 + np.exp(WEIGHTS["no_group"]))).all()
     assert len(np.unique(scores)) == 1
+
+
+def test_features_are_those_of_a_calculation_by_hand() -> None:
+    shares = {
+        "term": [[0.2, 0, 0.1], [0.6, 0.2, 0]],
+        "superclass": [[0.1, 0.3, 0.05], [0.1, 0, 0.1]],
+        "farther_superclass": [[0.05, 0, 0.02], [0, 0, 0.05]],
+        "ending": [[0.5, 0.1, 0.1], [0, 0.1, 0]],
+        "similar": [[2.0, 0.4, 0.3], [0.5, 1.0, 0]],
+        "names": [[0.5, -0.2, 0], [0.8, 0.25, 0]],
+    }
+    evidence = [Evidence(np.array(shares[kind], np.float64), lambda row, group: "") for kind in EVIDENCE_KINDS]
+    # The superclasses of the first label sum to 0.52 and its endings to 0.7; the terms of the second sum to 0.8.
+    log = np.log
+    expected = {
+        "term": [[log(5), 0, log(3)], [log(13), log(5), 0]],
+        "superclass": [[log(3), log(7), 0.7 * log(2)], [log(3), 0, 0.2 * log(3)]],
+        "farther_superclass": [[log(2), 0, 0.7 * log(1.4)], [0, 0, 0.2 * log(2)]],
+        "ending": [[0.48 * log(11), 0.48 * log(3), 0.48 * log(3)], [0, 0.2 * log(3), 0]],
+        "ending_beside_stronger": [[0.52 * log(11), 0.52 * log(3), 0.52 * log(3)], [0, 0.8 * log(3), 0]],
+        "similar": [[0.48 * 1.5, 0.48 * 0.4, 0.48 * 0.3], [0, 0.2 * 0.75, 0]],
+        "similar_beside_stronger": [[0.364 * 1.5, 0.364 * 0.4, 0.364 * 0.3], [0, 0.16 * 0.75, 0]],
+        "names": [[0.48 * 0.5, 0.48 * -0.2, 0], [0.2 * 0.8, 0.2 * 0.25, 0]],
+        "no_group": [[0, 0, 0.3], [0, 0, 0.2]],
+        "no_group_beside_stronger": [[0, 0, 0.7], [0, 0, 0.8]],
+    }
+    calculated = features(evidence)
+    assert calculated.keys() == expected.keys() == OTHER_WEIGHTS.keys()
+    for name, values in expected.items():
+        np.testing.assert_allclose(calculated[name], values, rtol=1e-12, atol=1e-12, err_msg=name)
 
 
 def test_agreeing_evidence_is_no_more_certain_than_it_was_reliable() -> None:

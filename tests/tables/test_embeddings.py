@@ -232,6 +232,15 @@ def test_invalid_ids_are_refused(bare: Path, content: bytes, message: str) -> No
 # Files that hold no embeddings
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+def test_ids_are_composed(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    write_embeddings(path, torch.ones(2, 3), ["cha\u0302teau/1.jpg", "lac/1.jpg"])
+    ids = read_embeddings(path).ids
+    assert ids is not None
+    assert ids.tolist() == ["ch\u00e2teau/1.jpg", "lac/1.jpg"]
+
+
 def test_unknown_formats_and_missing_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "q.pt").touch()
     with pytest.raises(InputError, match=r'the suffix is "\.pt"; embeddings are in \.npy, \.safetensors, \.parquet'):

@@ -3,20 +3,33 @@
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any, Literal
+from unicodedata import normalize
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, parse_time, read_decisions, write_decisions
+from hgld.names import stored_name
+from hgld.taxonomy.decisions import (
+    Decision,
+    DecisionIndex,
+    format_time,
+    parse_time,
+    read_decisions,
+    read_surviving_decisions,
+    write_decisions,
+)
+from hgld.taxonomy.groups import read_taxonomy, read_vocabulary
 
 GROUPS = ("lake", "castle / fort")
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 HEADER = "label_id,label,decision,group,annotator,decided_at,blind,comment\n"
 
-# Texts that neither a CSV reader nor the stripping of values changes.
-texts = st.text(st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"]), min_size=1, max_size=20)
+# Texts that neither a CSV reader nor the normalisation of values changes.
+characters = st.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
+texts = st.text(characters, min_size=1, max_size=20).map(stored_name).filter(bool)
 choices = st.one_of(
     st.tuples(st.just("group"), st.sampled_from(GROUPS)),
     st.tuples(st.just("drop"), st.none()),
@@ -42,6 +55,23 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, rows: list[Decisio
     before = path.read_bytes()
     write_decisions(path, reversed(rows))
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+@pytest.mark.parametrize("taxonomy_form", ["NFC", "NFD"])
+def test_names_are_composed_where_they_enter(tmp_path: Path, form: Literal["NFC", "NFD"], taxonomy_form: Any) -> None:
+    """File systems and programs of macOS decompose letters with accents."""
+    taxonomy, path = tmp_path / "taxonomy.csv", tmp_path / "ada.csv"
+    taxonomy.write_text(normalize(taxonomy_form, "group,root,guideline\nch\u00e2teau,b\u00e2ti,\n"), encoding="utf-8")
+    row = "\u00e9-1,\u00e9glise,group,ch\u00e2teau,ada,2026-03-01T12:00:00Z,,\n"
+    path.write_text(normalize(form, HEADER + row), encoding="utf-8")
+    groups = read_taxonomy(taxonomy)
+    assert [(group.key, group.path) for group in groups] == [("ch\u00e2teau", ("ch\u00e2teau", "b\u00e2ti"))]
+    (decision,) = read_surviving_decisions(path, groups)
+    assert (decision.label_id, decision.label, decision.group) == ("\u00e9-1", "\u00e9glise", "ch\u00e2teau")
+    vocabulary = tmp_path / "vocabulary.csv"
+    vocabulary.write_text(normalize(form, "term,group,items\nch\u00e2telet,ch\u00e2teau,\n"), encoding="utf-8")
+    assert [term.group for term in read_vocabulary(vocabulary, {"ch\u00e2teau"})] == ["ch\u00e2teau"]
 
 
 def test_no_decisions(tmp_path: Path) -> None:

@@ -155,6 +155,12 @@ def test_invalid_rows_are_reported_by_line(tmp_path: Path, text: str, columns: d
     assert str(path) in str(caught.value)
 
 
+def test_ids_and_splits_are_composed(tmp_path: Path) -> None:
+    path = write_list(tmp_path / "list.csv", ["id", "item", "part"], [["cha\u0302teau", "Q1", "e\u0301t\u00e9"]])
+    (row,) = read_list(path, **ITEMS, split="part")
+    assert (row.landmark_id, row.split) == ("ch\u00e2teau", "\u00e9t\u00e9")
+
+
 def test_invalid_rows_of_parquet_are_numbered(tmp_path: Path) -> None:
     path = tmp_path / "list.parquet"
     pq.write_table(pa.table({"id": ["a", "a", "b"], "item": ["Q1", "Q2", "q3"]}), path)

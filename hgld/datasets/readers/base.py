@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld.datasets.manifest import Manifest, prefix_input_errors
 from hgld.errors import InputError, bad_rows
@@ -155,14 +156,20 @@ def build_manifest(
     """
     nulls = pa.nulls(len(columns["path"]), pa.int64())
     columns = {"id": columns["path"], "offset": nulls, "size": nulls, **columns}
-    table = {each.name: _as_arrow(columns[each.name], each.type) for each in MANIFEST.schema}
-    table |= {name: _as_arrow(labels, pa.string()) for name, labels in levels.items()}
+    table = {}
+    for column in MANIFEST.schema:
+        table[column.name] = _as_arrow(columns[column.name], column.type)
+    table["path"] = pa.array(columns["path"], pa.string())  # as the file system has it
+    for name, labels in levels.items():
+        table[name] = _as_arrow(labels, pa.string())
     with prefix_input_errors(source):
         return Manifest.from_arrow(pa.table(table), describe_row=describe_row)
 
 
 def _as_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, kind)
+    """Return a column whose texts are in NFC."""
+    column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, kind)
+    return pc.utf8_normalize(column, form="NFC") if column.type == pa.string() else column
 
 
 def disambiguate(levels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from hgld.datasets.splits import check_split_settings, split_at_random
 from hgld.errors import ConfigurationError, InputError, indented_list, require
 from hgld.hierarchy import load_hierarchy
 from hgld.io.columns import read_text_columns
+from hgld.names import stored_id
 from hgld.tables import MANIFEST
 
 #: Split of all images, where there is only one.
@@ -182,7 +183,7 @@ class NestedFolders:
     def read(self, root: Path) -> ReaderResult:
         """Find the images."""
         found = find_images(root)
-        folders = [name.split("/")[:-1] for name in found.names]
+        folders = [stored_id(name).split("/")[:-1] for name in found.names]
         self._check_depth(root, found.names, folders)
         splits = [_ONE_SPLIT] * len(folders)
         if self.split_folders:
@@ -239,7 +240,7 @@ def _join_hierarchy(
     hierarchy = load_hierarchy(path)
     ((finest, column),) = levels.items()
     ids = column.to_pylist() if isinstance(column, pa.Array | pa.ChunkedArray) else list(column)
-    known = [str(number) for number in hierarchy.landmark_ids.tolist()]
+    known = [stored_id(str(number)) for number in hierarchy.landmark_ids.tolist()]
     rows = np.array(list(map({name: row for row, name in enumerate(known)}.get, ids)), np.float64)
     found = np.flatnonzero(~np.isnan(rows))
     if not len(found):
