@@ -125,7 +125,14 @@ class RetrievalResult:
         else:
             clusters = np.arange(len(values))
         ends = mean_intervals(values, clusters, confidence=confidence, n_resamples=n_resamples, seed=seed)
-        return {name: (float(ends[0, i]), float(ends[1, i])) for i, name in enumerate(self.metrics)}
+        intervals = {}
+        for column, name in enumerate(self.metrics):
+            low, high = float(ends[0, column]), float(ends[1, column])
+            if not is_distance(name) and math.isfinite(low) and math.isfinite(high):
+                # Shares lie between 0 and 1, which the method does not know.
+                low, high = max(low, 0.0), min(high, 1.0)
+            intervals[name] = (low, high)
+        return intervals
 
     def part(self, name: str, queries: Booleans) -> RetrievalResult:
         """Return the result of some of the queries, under another name."""
