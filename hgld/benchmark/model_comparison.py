@@ -99,7 +99,8 @@ class ModelComparison:
         log.info("evaluated images: split %s", self.split or "all")
         for entry in self.models:
             self._embed_or_note_failure(entry, force, progress)
-        self.missing_ids.update(self._images_that_a_model_lacks())
+        if self.files and len(self.missing_ids) == len(self.evaluated_ids):
+            raise InputError("no image of the manifest is among the embeddings of all models; compare fewer models")
         for entry in self.models:
             if entry.name in self.files:
                 self._evaluate_or_note_failure(entry, force)
@@ -140,6 +141,7 @@ class ModelComparison:
             zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
             if zeros:
                 raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
+            self._note_missing_images(images)
             self.files[entry.name] = path
         except Exception as error:
             facts = replace(facts, failure=_describe_failure(error))
@@ -157,26 +159,26 @@ class ModelComparison:
         except Exception as error:
             self.facts[entry.name] = replace(self.facts[entry.name], failure=_describe_failure(error))
 
-    def _images_that_a_model_lacks(self) -> set[str]:
-        """Return the ids of the evaluated images that are not among the embeddings of every model.
+    @cached_property
+    def evaluated_ids(self) -> set[str]:
+        """Ids of the images that are ranked against each other."""
+        ids: list[str] = self.images.ids.tolist()
+        if self.split is None:
+            return set(ids)
+        return {name for name, split in zip(ids, self.images.splits, strict=True) if split == self.split}
+
+    def _note_missing_images(self, images: Embeddings) -> None:
+        """Add the evaluated images that a model has no embedding of to ``missing_ids``.
 
         Raises:
-            InputError: No image is among the embeddings of all models.
+            InputError: It has an embedding of none of them.
         """
-        evaluated = set(self._evaluated_ids())
-        common = set(evaluated)
-        for path in self.files.values():
-            ids = read_embeddings(path).ids
-            if ids is not None:
-                common.intersection_update(ids.tolist())
-        if self.files and not common:
-            raise InputError("no image of the manifest is among the embeddings of all models; compare fewer models")
-        return evaluated - common
-
-    def _evaluated_ids(self) -> list[str]:
-        if self.split is None:
-            return self.images.ids.tolist()
-        return self.images.take(np.flatnonzero(self.images.splits == self.split)).ids.tolist()
+        if images.ids is None:
+            return
+        missing = self.evaluated_ids.difference(images.ids.tolist())
+        if len(missing) == len(self.evaluated_ids):
+            raise InputError(f"{images.path}: has no embedding of any evaluated image")
+        self.missing_ids.update(missing)
 
     def _read_compared_embeddings(self, model: str) -> Embeddings:
         """Read the embeddings of a model, without the evaluated images that another model lacks."""
@@ -343,7 +345,12 @@ class ModelComparison:
 
 
 def _describe_failure(error: Exception) -> str:
-    """Return why a model failed in one line; mistakes of hgld and a full disk are raised again."""
+    """Return why a model failed in one line, whatever its network raised, so that the others are compared.
+
+    Raises:
+        AssertionError: The error is a mistake of hgld.
+        OSError: The error is one of the system, such as a full disk.
+    """
     if isinstance(error, AssertionError | OSError):
         raise error
     text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"

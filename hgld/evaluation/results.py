@@ -121,7 +121,7 @@ class RetrievalResult:
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
         if "class" in self.per_query:
-            clusters = pd.factorize(self.per_query["class"])[0].astype(np.int64)
+            clusters = pd.factorize(self.per_query["class"], use_na_sentinel=False)[0].astype(np.int64)
         else:
             clusters = np.arange(len(values))
         ends = mean_intervals(values, clusters, confidence=confidence, n_resamples=n_resamples, seed=seed)

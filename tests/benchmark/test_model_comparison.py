@@ -109,6 +109,15 @@ def test_models_are_compared_on_the_images_that_all_have(folder: Path, compared:
     assert sorted(embedded.ids.tolist()) == sorted(name for name, tested in zip(ids, is_test, strict=True) if tested)
 
 
+def test_a_file_without_any_evaluated_image_fails_alone(folder: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "other.npy", np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32))
+    (tmp_path / "other.ids.txt").write_text("w\nx\ny\nz\n")
+    options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path / "out"]
+    shown = hgld("compare-models", MODELS[0], f"other={tmp_path / 'other.npy'}", *options)
+    assert "other.npy: has no embedding of any evaluated image" in shown
+    assert pd.read_csv(tmp_path / "out" / "results.csv")["name"].unique().tolist() == ["a"]
+
+
 def test_pca_is_fitted_to_the_training_split_alone(folder: Path, compared: Path) -> None:
     from sklearn.decomposition import PCA
 
