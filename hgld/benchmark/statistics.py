@@ -31,9 +31,9 @@ from hgld.arrays import Floats, Integers
 from hgld.benchmark.evaluated_runs import EvaluatedRun
 from hgld.benchmark.runs import read_training_record
 from hgld.compute.cluster_intervals import PairDifferences, mean_intervals, pair_differences
-from hgld.compute.resampling import check_resampling
+from hgld.compute.resampling import Interval, check_resampling
 from hgld.errors import ConfigurationError
-from hgld.evaluation.results import RetrievalResult, goodness, is_distance, metric_names
+from hgld.evaluation.results import RetrievalResult, goodness, is_distance, metric_names, within_range
 
 
 class Difference(NamedTuple):
@@ -299,13 +299,10 @@ def compare(
                 raise ConfigurationError(f"there is a result of which no query has {metric}; choose other metrics")
             continue
         draws: dict[str, Any] = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
-        low, high = mean_intervals(values.to_numpy(), clusters, **draws)
+        ends = mean_intervals(values.to_numpy(), clusters, **draws)
+        intervals = [within_range(metric, float(low), float(high)) for low, high in ends.T]
         pairs = pair_differences(values.to_numpy(), clusters, **draws)
-        table = _compare_metric(metric, values.mean(), pairs, reference)
-        table.insert(2, "queries", len(queries))
-        table.insert(4, "low", low)
-        table.insert(5, "high", high)
-        rows.append(table)
+        rows.append(_compare_metric(metric, values, intervals, pairs, reference))
     if not rows:
         raise ConfigurationError("there is no metric that some query of every result has")
     return pd.concat(rows, ignore_index=True)
@@ -354,10 +351,11 @@ def _common_classes(results: Mapping[str, RetrievalResult], queries: pd.Index[An
 
 
 def _compare_metric(
-    metric: str, means: pd.Series[float], pairs: PairDifferences, reference: str | None
+    metric: str, values: pd.DataFrame, intervals: Sequence[Interval], pairs: PairDifferences, reference: str | None
 ) -> pd.DataFrame:
-    """Return the rows of a metric, from the means of M results by name, and their differences."""
-    names = [str(name) for name in means.index]
+    """Return the rows of a metric, from the values of each result by name, intervals of means, and differences."""
+    names = [str(name) for name in values.columns]
+    means = values.mean()
     smaller_is_better = is_distance(metric)
     base = names.index(reference) if reference else int(np.argmax([goodness(metric, mean) for mean in means]))
     # Whether the result of the row is better than that of the column.
@@ -366,7 +364,10 @@ def _compare_metric(
         {
             "metric": metric,
             "name": names,
+            "queries": len(values),
             "mean": means.to_numpy(),
+            "low": [low for low, _ in intervals],
+            "high": [high for _, high in intervals],
             "rank": means.rank(method="min", ascending=smaller_is_better).astype(int).to_numpy(),
             "best_rank": 1 + is_better.sum(axis=0),
             "worst_rank": len(names) - is_better.sum(axis=1),

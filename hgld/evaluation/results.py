@@ -127,11 +127,7 @@ class RetrievalResult:
         ends = mean_intervals(values, clusters, confidence=confidence, n_resamples=n_resamples, seed=seed)
         intervals = {}
         for column, name in enumerate(self.metrics):
-            low, high = float(ends[0, column]), float(ends[1, column])
-            if not is_distance(name) and math.isfinite(low) and math.isfinite(high):
-                # Shares lie between 0 and 1, which the method does not know.
-                low, high = max(low, 0.0), min(high, 1.0)
-            intervals[name] = (low, high)
+            intervals[name] = within_range(name, float(ends[0, column]), float(ends[1, column]))
         return intervals
 
     def part(self, name: str, queries: Booleans) -> RetrievalResult:
@@ -149,6 +145,19 @@ class RetrievalResult:
         numbers = " | ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items())
         gallery = f" x {self.counts['gallery']:,}" if "gallery" in self.counts else ""
         return f"{self.name} | {numbers} | {self.counts['queries']:,} queries{gallery}"
+
+
+def within_range(metric: str, low: float, high: float) -> Interval:
+    """Return an interval of a mean without values that the metric cannot have; shares lie between 0 and 1.
+
+    An interval that is unbounded or missing stays as it is.
+
+    >>> within_range("R@1", -0.1, 0.3), within_range("mistake_severity", 1.0, 1.5)
+    ((0.0, 0.3), (1.0, 1.5))
+    """
+    if is_distance(metric) or not (math.isfinite(low) and math.isfinite(high)):
+        return low, high
+    return max(low, 0.0), min(high, 1.0)
 
 
 def interval_text(low: float, high: float, *, signed: bool = False) -> str:

@@ -361,3 +361,12 @@ def test_sweep_has_a_table_per_metric(settings: BenchmarkSettings, tmp_path: Pat
     (tmp_path / "out" / "sweeps" / "lambda.png").touch()
     _, text = write_sweep(settings, "lambda", points, tmp_path / "out" / "sweeps")
     assert "![The weight of the decomposability loss](lambda.png)" in text.read_text(encoding="utf-8")
+
+
+def test_runs_with_galleries_of_different_sizes_are_not_compared(write: ResultsWriter) -> None:
+    _, roadmap, happier = write.methods
+    first, *others = happier.runs
+    smaller = EvaluatedRun(first.run, replace(first.result, counts=first.result.counts | {"gallery": 7}))
+    larger = [EvaluatedRun(run.run, replace(run.result, counts=run.result.counts | {"gallery": 9})) for run in others]
+    with pytest.raises(ConfigurationError, match="galleries of different sizes"):
+        difference(replace(happier, runs=(smaller, *larger)), roadmap, "H-AP")

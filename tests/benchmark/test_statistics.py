@@ -239,3 +239,13 @@ def test_results_of_other_images_or_labels_are_refused() -> None:
     (_, relabelled) = results_of(values, (classes + 1) % 8)
     with pytest.raises(ConfigurationError, match='query "0" is of class "0" in a result and of class "1" in b'):
         compare([one, relabelled])
+
+
+def test_intervals_of_shares_stay_between_0_and_1() -> None:
+    classes = np.repeat(np.arange(8), 2)
+    values = np.where(classes[:, None] == 0, 1.0, 0.0) * [1.0, 1.0]
+    table = compare(results_of(values, classes))
+    assert (table["low"] == 0).all()
+    assert (table["high"] < 1).all()
+    (one, _) = results_of(values, classes)
+    assert one.intervals()["H-AP"][0] == 0
