@@ -1,14 +1,15 @@
 """Find copies among images: identical, re-encoded, resized, cropped, mirrored or recoloured ones.
 
-The nearest images of each image, by embeddings of any model, are candidates. Photographs of one thing have similar
-embeddings without being copies, so thumbnails decide: a candidate is compared with every window of the image in a few
-sizes, also mirrored, by the correlation of their details. Details are a thumbnail minus a blurred version of itself;
-whole thumbnails of any two landscapes below a bright sky would correlate. How many copies are found is measured on
-altered copies of a sample.
+Equal files are found by their digests. Otherwise the nearest images of each image, by embeddings of any model, are
+candidates. Photographs of one thing have similar embeddings without being copies, so thumbnails decide: a candidate
+is compared with every window of the image in a few sizes, also mirrored, by the correlation of their details. Details
+are a thumbnail minus a blurred version of itself; whole thumbnails of any two landscapes below a bright sky would
+correlate. How many copies are found is measured on altered copies of a sample.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -155,19 +156,21 @@ def find_duplicates(
         InputError: The folder does not exist, lacks tar files, or no image of it can be read.
     """
     config, encoded = config or DuplicatesConfig(), EncodedImages(manifest, root)
-    thumbnails, unreadable = read_thumbnails(encoded, progress)
+    thumbnails, digests, unreadable = read_thumbnails(encoded, progress)
     readable = ~np.isin(manifest.ids, [*unreadable])
     vectors, usable = searched_vectors(thumbnails, readable, embeddings)
     _, neighbours = nearest_images(vectors, config.neighbours, only_itself, usable)
-    pairs = _candidates(neighbours, readable)
-    correlations = thumbnail_correlations(thumbnails, pairs)
+    equal = _equal_pairs(digests)
+    pairs = np.unique(np.concatenate([_candidates(neighbours, readable), equal]), axis=0)
+    is_equal = np.isin(pairs @ [len(manifest), 1], equal @ [len(manifest), 1])
+    correlations = np.where(is_equal, np.float32(1), thumbnail_correlations(thumbnails, pairs))
     cosines = np.full(len(pairs), np.nan, np.float32)
     if embeddings is not None:
         mean = mean_direction(embeddings)
         for block in blocks_of(len(pairs), _PAIRS):
             first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
             cosines[block] = (first * second).sum(1).numpy()
-    found = config.are_copies(correlations, cosines)
+    found = is_equal | config.are_copies(correlations, cosines)
     pairs = pairs[found]
     groups = _groups(pairs, len(manifest))
     return Duplicates(
@@ -190,28 +193,53 @@ def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
 
 def read_thumbnails(
     encoded: EncodedImages, progress: Progress | None = None
-) -> tuple[NDArray[np.uint8], dict[str, str]]:
-    """Read the thumbnails of N images, and why others could not be read, by their ids.
+) -> tuple[NDArray[np.uint8], list[bytes | None], dict[str, str]]:
+    """Read the thumbnails of N images and digests of the images.
 
     Returns:
-        uint8, shape (N, SIZE, SIZE), black for unreadable images, and the reasons.
+        Thumbnails, uint8, shape (N, SIZE, SIZE), black for unreadable images; digests, which equal files share, and
+        images of one colour with equal pixels, None for unreadable images; why images could not be read, by their ids.
 
     Raises:
         InputError: No image can be read.
     """
     n_images, progress = len(encoded.manifest), progress or NoProgress()
     thumbnails, unreadable = np.zeros((n_images, SIZE, SIZE), np.uint8), dict[str, str]()
+    digests: list[bytes | None] = [None] * n_images
     progress.start(n_images)
     for row in range(n_images):
         try:
-            thumbnails[row] = thumbnail(upright_rgb(open_image(encoded.read(row)), SIZE))
+            content = encoded.read(row)
+            thumbnails[row] = thumbnail(upright_rgb(open_image(content), SIZE))
+            digests[row] = _digest(content, thumbnails[row])
         except UnreadableImageError as error:
             unreadable[encoded.manifest.ids[row]] = error.description
         progress.advance()
     if len(unreadable) == n_images:
         image, reason = next(iter(unreadable.items()))
         raise InputError(f"{encoded.root}: no image can be read; {image}: {reason}")
-    return thumbnails, unreadable
+    return thumbnails, digests, unreadable
+
+
+def _digest(content: bytes, thumbnail: NDArray[np.uint8]) -> bytes:
+    """Return a digest of an image file: of its pixels if it has one colour, which has no details to correlate."""
+    if thumbnail.min() < thumbnail.max():
+        return hashlib.sha256(content).digest()
+    image = upright_rgb(open_image(content))
+    return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).digest()
+
+
+def _equal_pairs(digests: Sequence[bytes | None]) -> NDArray[np.int64]:
+    """Return the pairs of each image with the first image that has the same digest, int64, shape (n, 2)."""
+    first_rows: dict[bytes, int] = {}
+    pairs = []
+    for row, digest in enumerate(digests):
+        if digest is None:
+            continue
+        first = first_rows.setdefault(digest, row)
+        if first != row:
+            pairs.append((first, row))
+    return np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def details(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -71,6 +71,29 @@ def test_copies_are_found_across_splits_and_labels(folder: Path) -> None:
     assert table[table["leave_out"]]["id"].tolist() == ["04.png", "crop.png"], "the training gives way to the test"
 
 
+def test_equal_images_of_one_colour_are_found(folder: Path) -> None:
+    """They have no details to correlate: the same file twice, and the same pixels in another format."""
+    for name, colour, size in (
+        ("grey.png", 90, 30),
+        ("again.png", 90, 30),
+        ("grey.bmp", 90, 30),
+        ("other.png", 91, 30),
+    ):
+        Image.new("RGB", (size, size), (colour, colour, colour)).save(folder / name)
+    Image.new("RGB", (31, 30), (90, 90, 90)).save(folder / "wider.png")
+    names = ["grey.png", "again.png", "grey.bmp", "other.png", "wider.png"]
+    with (folder / "manifest.csv").open("a") as file:
+        file.writelines(f"\n{name},{'train' if name == 'grey.png' else 'test'},{LABELS[0]}" for name in names)
+    for with_embeddings in (True, False):
+        found, _ = found_in(folder, with_embeddings=with_embeddings)
+        ids = found.manifest.ids
+        pairs = [ids[pair].tolist() for pair in found.pairs if "grey.png" in ids[pair].tolist()]
+        assert pairs == [["grey.png", "again.png"], ["grey.png", "grey.bmp"]]
+        assert not {"other.png", "wider.png"} & set(ids[found.pairs.ravel()].tolist())
+        assert found.same_pixels[-2:].all()
+        assert (found.correlations[-2:] == 1).all()
+
+
 def test_thumbnails_find_all_but_crops(folder: Path) -> None:
     found, _ = found_in(folder, with_embeddings=False)
     assert found.manifest.ids[found.pairs[0]].tolist() == ["04.png", "same.png"]
