@@ -198,7 +198,8 @@ def read_thumbnails(
 
     Returns:
         Thumbnails, uint8, shape (N, SIZE, SIZE), black for unreadable images; digests, which equal files share, and
-        images of one colour with equal pixels, None for unreadable images; why images could not be read, by their ids.
+        images of one colour with equal pixels, None for unreadable images; and why images could not be read, by
+        their ids.
 
     Raises:
         InputError: No image can be read.
