@@ -70,7 +70,6 @@ have the same relevance.
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -85,7 +84,7 @@ from torch import Tensor
 
 from hgld.arrays import Floats
 from hgld.compute.machine import parallel_map
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, similar_names
 from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index
 from hgld.hierarchy.label_matrix import column_of
 from hgld.ragged import RaggedIndices
@@ -751,7 +750,7 @@ def _similar_name(name: str) -> str | None:
         return re.sub(r"[^a-z@]", "", re.sub(r"[0-9]+", "k", text.partition("_l")[0].casefold()))
 
     known = {spelling(metric): metric for metric in reversed(METRICS) if metric != name}
-    similar = difflib.get_close_matches(spelling(name), known, n=1, cutoff=0.75)
+    similar = similar_names(spelling(name), known)
     return known[similar[0]] if similar else None
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from hgld.errors import InputError
 from hgld.labels.taxonomy_check import check_taxonomy
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import write_decisions
@@ -35,9 +36,9 @@ def findings(path: Path, text: str, **files: object) -> list[tuple[str, str, boo
         ("x,y,z,guideline\na,B,c,x\nd,c,b,x\n", [("cycle", '"b" > "c" > "b"', True)]),
         ("x,y,z,guideline\na,b,a,x\n", [("cycle", '"a" > "b" > "a"', True)]),
         (
-            "leaf,root,guideline\nlake  side,In,x\nlake side,in,x\nb,in,x\n",
+            "leaf,root,guideline\nｌake side,In,x\nlake side,in,x\nb,in,x\n",
             [
-                ("doubled", 'leaf: "lake  side" and "lake side" are one name', True),
+                ("doubled", 'leaf: "lake side" and "ｌake side" are one name', True),
                 ("doubled", 'root: "In" and "in" are one name', True),
             ],
         ),
@@ -46,6 +47,11 @@ def findings(path: Path, text: str, **files: object) -> list[tuple[str, str, boo
 )
 def test_names(text: str, expected: list[tuple[str, str, bool]], tmp_path: Path) -> None:
     assert sorted(findings(tmp_path / "taxonomy.csv", text)) == sorted(expected)
+
+
+def test_names_that_differ_in_spaces_are_one_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match='line 3: the group "lake side" is in line 2 already'):
+        findings(tmp_path / "taxonomy.csv", "leaf,root,guideline\nlake  side,in,x\nlake side,in,x\n")
 
 
 def test_classes_of_two_groups_unless_one_is_narrower(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from starlette.testclient import TestClient
 
 from hgld.errors import ConflictError, InputError
 from hgld.io.columns import unify_line_breaks
+from hgld.names import stored_name
 from hgld.review.decision_files import export_decisions
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.labels import Candidate, ReviewLabel
@@ -572,9 +573,10 @@ class Walk(RuleBasedStateMachine):
         ]
         rows = read_decisions(out, {group.key for group in groups})
         expected = self.expected_decisions()
+        # Files of decisions hold labels in the form in which tables of labels do.
         assert {row.label_id: _values(row) for row in rows} == {
-            key: (*choice, unify_line_breaks(str(comment)), blind, annotator)
-            for key, (*choice, comment, blind, annotator) in expected.items()
+            key: (stored_name(str(label)), *choice, unify_line_breaks(str(comment)), blind, annotator)
+            for key, (label, *choice, comment, blind, annotator) in expected.items()
         }
 
 
