@@ -54,6 +54,21 @@ class SourceError(HgldError):
     """A server kept failing, or sent something that cannot be used."""
 
 
+def failure_reason(error: Exception) -> str:
+    """Return why one of several runs failed, whatever its network raised, so that the others go on.
+
+    Raises:
+        AssertionError: The error is a mistake of hgld.
+        OSError: The error is one of the system, such as a full disk.
+
+    >>> failure_reason(InputError("x.pt: no such file")), failure_reason(RuntimeError("CUDA out of memory"))
+    ('x.pt: no such file', 'RuntimeError: CUDA out of memory')
+    """
+    if isinstance(error, AssertionError | OSError):
+        raise error
+    return str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
+
+
 def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
     """Return the known names that are most like an unknown one, whatever their case, the most similar first.
 

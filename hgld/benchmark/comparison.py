@@ -35,7 +35,7 @@ from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchma
 from hgld.benchmark.statistics import MethodResults
 from hgld.compute.parts import Part
 from hgld.compute.processes import Processes
-from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.errors import ConfigurationError, HgldError, InputError, failure_reason, indented_list
 from hgld.figures.style import figure_files
 from hgld.hierarchy import load_hierarchy
 from hgld.io.files import sha256_of, write_text
@@ -358,11 +358,12 @@ def _train_and_evaluate(
         log.info("run %d of %d: %s", number, len(pending), run)
         try:
             train_and_evaluate(settings, run, retrain=retrain, device=device, processes=processes)
-        except HgldError as error:
+        except Exception as error:
             if processes.count > 1:  # the other processes may still be in this run
                 raise
-            log.error("%s failed: %s", run, error)
-            failures.append(f"{run}: {error}")
+            reason = failure_reason(error)
+            log.error("%s failed: %s", run, reason, exc_info=not isinstance(error, HgldError))
+            failures.append(f"{run}: {reason}")
         progress.advance(failed=len(failures))
     if failures:
         raise ConfigurationError(

@@ -38,7 +38,7 @@ from hgld.benchmark.model_reports import ModelFacts, ModelResults, write_model_r
 from hgld.benchmark.statistics import compare
 from hgld.datasets.image_labels import read_labels
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, failure_reason, indented_list
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationInputs, evaluate_inputs, get_protocol
 from hgld.evaluation.metrics import default_metrics
@@ -144,7 +144,7 @@ class ModelComparison:
             self._note_missing_images(images)
             self.files[entry.name] = path
         except Exception as error:
-            facts = replace(facts, failure=_describe_failure(error))
+            facts = replace(facts, failure=_failure_line(error))
         self.facts[entry.name] = facts
 
     def _evaluate_or_note_failure(self, entry: ModelEntry, force: bool) -> None:
@@ -157,7 +157,7 @@ class ModelComparison:
                 if (method := self.config.reranking.rerank) is not None:
                     self._evaluate(f"{name} + {method}", images, treatment, self.config.reranking, force)
         except Exception as error:
-            self.facts[entry.name] = replace(self.facts[entry.name], failure=_describe_failure(error))
+            self.facts[entry.name] = replace(self.facts[entry.name], failure=_failure_line(error))
 
     @cached_property
     def evaluated_ids(self) -> set[str]:
@@ -344,17 +344,9 @@ class ModelComparison:
         return [page]
 
 
-def _describe_failure(error: Exception) -> str:
-    """Return why a model failed in one line, whatever its network raised, so that the others are compared.
-
-    Raises:
-        AssertionError: The error is a mistake of hgld.
-        OSError: The error is one of the system, such as a full disk.
-    """
-    if isinstance(error, AssertionError | OSError):
-        raise error
-    text = str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
-    return " ".join(text.split())
+def _failure_line(error: Exception) -> str:
+    """Return why a model failed in one line; see :func:`hgld.errors.failure_reason`."""
+    return " ".join(failure_reason(error).split())
 
 
 def compare_models(

@@ -206,10 +206,19 @@ def test_parts_do_every_other_run_and_a_last_call_the_rest(folder: Path, trained
     assert (folder / "out" / "results.md").is_file()
 
 
-def test_a_failed_run_does_not_stop_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ConfigurationError("the loss is not finite\n  at step 3"), "the loss is not finite\n  at step 3"),
+        (RuntimeError("CUDA out of memory"), "RuntimeError: CUDA out of memory"),
+    ],
+)
+def test_a_failed_run_does_not_stop_the_others(
+    error: Exception, reason: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(settings: BenchmarkSettings, run: Run, **options: Any) -> None:
         if run.method == "roadmap":
-            raise ConfigurationError("the loss is not finite\n  at step 3")
+            raise error
         train_and_evaluate(settings, run, **options)
 
     with monkeypatch.context() as patch:
@@ -220,7 +229,7 @@ def test_a_failed_run_does_not_stop_the_others(folder: Path, monkeypatch: pytest
     assert message.startswith(
         "1 of 2 runs failed, the others are done; fix the errors below and run the same command"
     )
-    assert "roadmap, seed 0: the loss is not finite\n  at step 3" in message
+    assert f"roadmap, seed 0: {reason}" in message
     assert not (folder / "out" / "results.md").exists()
     assert not_none(compare(folder)).n_new == 1
 
