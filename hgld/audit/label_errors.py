@@ -165,11 +165,13 @@ def find_label_errors(
 
     found = []
     for level in range(labels.shape[1]):
-        judged = members if level else [*np.arange(len(labels))[:, None]]
         if level == 0:
+            judged = [*np.arange(len(labels))[:, None]]
             cosines, neighbours = nearest_images(vectors, config.neighbours, only_itself)
-        elif level == 1:  # and at the levels above
-            cosines, neighbours = nearest_images(vectors, config.neighbours, class_members)
+        else:
+            judged = members
+            if level == 1:  # the same images vote at all levels above the finest
+                cosines, neighbours = nearest_images(vectors, config.neighbours, class_members)
         # A label of a single image, or of a single class, cannot be confirmed.
         n_with_label = np.bincount([labels[group[0], level] for group in judged])
         judged = [group for group in judged if n_with_label[labels[group[0], level]] > 1]

@@ -36,7 +36,7 @@ def nearest_images(
     Args:
         vectors: float, shape (N, d).
         k: Number of nearest images; where there are fewer, cosines are NaN and rows -1.
-        excluded: Returns the images that are not neighbours of each of some images, given the rows of these.
+        excluded: Function of the rows of n images; returns the rows that are not neighbours of each of them.
         usable: bool, shape (N,): whether an image may be found. Default: all.
     """
     cosines, neighbours = [], []
@@ -51,5 +51,5 @@ def nearest_images(
 
 
 def only_itself(rows: NDArray[np.int64]) -> RaggedIndices:
-    """Return each of some images as the only one that is not a neighbour of it, for :func:`nearest_images`."""
+    """Exclude each of n images from its own neighbours, as the argument ``excluded`` of :func:`nearest_images`."""
     return RaggedIndices(np.arange(len(rows) + 1), rows)

@@ -9,13 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from hgld.cli.base import (
-    App,
-    app,
-    out_file,
-    writable_file,
-    writable_folder,
-)
+from hgld.cli.base import App, app, out_file, writable_file, writable_folder
 from hgld.cli.options import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
@@ -91,6 +85,7 @@ def labels(
     embeddings: Annotated[Path, typer.Option()],
     out: Annotated[Path, out_file(".csv", ".parquet")],
     root: Path | None = None,
+    split: str | None = None,
     config: LabelErrorsConfig,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     queue: Annotated[Path | None, typer.Option(callback=writable_folder)] = None,
@@ -107,6 +102,7 @@ def labels(
         embeddings: Embeddings of the images, of a model that has not learnt these labels.
         out: Table to write: .csv or .parquet.
         root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        split: Split whose labels are judged, by the votes of its own images. Default: all images.
         page: HTML page to write, with photographs.
         queue: Folder to write, for hgld review: landmarks and labels to decide on again; needs --hierarchy.
         hierarchy: Hierarchy of the manifest, with the tables it was built from beside it.
@@ -115,10 +111,10 @@ def labels(
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
-    images = _AuditedImages.read(manifest, root, embeddings)
+    images = _AuditedImages.read(manifest, root, embeddings, split)
     found = find_label_errors(images.manifest, images.vectors, config)
     typer.echo(_format_label_errors(found, images.manifest.level_names))
-    _write_label_errors(images, found, config, out, page)
+    _write_label_errors(images, found, vars(config) | {"split": split}, out, page)
     if queue is not None and hierarchy is not None:
         typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
 
@@ -134,8 +130,10 @@ class _AuditedImages(NamedTuple):
     digests: dict[str, str]
 
     @classmethod
-    def read(cls, manifest: Path, root: Path | None, embeddings: Path | None) -> _AuditedImages:
-        """Read a manifest and the embeddings of its images."""
+    def read(
+        cls, manifest: Path, root: Path | None, embeddings: Path | None, split: str | None = None
+    ) -> _AuditedImages:
+        """Read the images of a manifest, or of one of its splits, and their embeddings."""
         import numpy as np
 
         from hgld.datasets.manifest import read_manifest
@@ -143,6 +141,8 @@ class _AuditedImages(NamedTuple):
         from hgld.tables.embeddings import read_embeddings, rows_of
 
         images, folder = read_manifest(manifest, root), root or manifest.parent
+        if split is not None:
+            images = images.take(images.rows_of(split, manifest))
         digests = input_digests(manifest=manifest, embeddings=embeddings)
         if embeddings is None:
             return cls(images, folder, None, digests)
@@ -159,7 +159,7 @@ def _write_duplicates(
     """Write the table and maybe the page of copies, and print their names."""
     from hgld.audit.pages import write_duplicates_page
 
-    _write_table(out, found.to_arrow(), "duplicates/1", "audit duplicates", images.digests, config)
+    _write_table(out, found.to_arrow(), "duplicates/1", "audit duplicates", images.digests, vars(config))
     typer.echo(out)
     if page is not None:
         write_duplicates_page(found, page, images.root)
@@ -167,14 +167,14 @@ def _write_duplicates(
 
 
 def _write_label_errors(
-    images: _AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, out: Path, page: Path | None
+    images: _AuditedImages, found: list[LevelErrors], parameters: Mapping[str, Any], out: Path, page: Path | None
 ) -> None:
     """Write the table and maybe the page of contradicted labels, and print their names."""
     from hgld.audit import label_errors_table
     from hgld.audit.pages import write_label_errors_page
 
     table = label_errors_table(images.manifest, found)
-    _write_table(out, table, "label_errors/1", "audit labels", images.digests, config)
+    _write_table(out, table, "label_errors/1", "audit labels", images.digests, parameters)
     typer.echo(out)
     if page is not None:
         write_label_errors_page(images.manifest, found, page, images.root)
@@ -192,12 +192,12 @@ def _write_queue(
 
 
 def _write_table(
-    out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], config: object
+    out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], parameters: Mapping[str, Any]
 ) -> None:
     from hgld.tables import Provenance
     from hgld.tables.parquet import write_results
 
-    write_results(out, table, kind, Provenance(command, vars(config), inputs))
+    write_results(out, table, kind, Provenance(command, parameters, inputs))
 
 
 def _format_duplicates(found: Duplicates) -> str:

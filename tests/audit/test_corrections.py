@@ -115,6 +115,25 @@ def test_labels_and_single_landmarks_are_queued(project: Path) -> None:
     assert {row["landmark_id"]: row["class_item"] for row in clean} == {4: "Q131681", 5: "Q131681", 8: "train/8"}
 
 
+@pytest.mark.parametrize(("n_like_lakes", "first"), [(0, "Q131681"), (2, "train/8")])
+def test_the_most_contradicted_are_first_in_the_queue(
+    project: Path, monkeypatch: pytest.MonkeyPatch, n_like_lakes: int, first: str
+) -> None:
+    """Labels and single landmarks in one order: the label is contradicted less if some of its photographs fit."""
+    vectors = np.load(project / "e.npy")
+    contradicted = [row for row in range(len(vectors)) if row // N_IMAGES + 1 in (4, 5)]
+    vectors[contradicted[:n_like_lakes]] = vectors[0]
+    landmark_8 = slice(7 * N_IMAGES, 8 * N_IMAGES)
+    if not n_like_lakes:
+        vectors[landmark_8][0] = vectors[5 * N_IMAGES]
+    np.save(project / "e.npy", vectors)
+    monkeypatch.setattr("hgld.audit.label_errors.BATCH", 1)
+    queue(project)
+    rows = read_table(project / "recheck/clusters.parquet", CLUSTERS).to_pylist()
+    (second,) = {"Q131681", "train/8"} - {first}
+    assert [(row["label_id"], row["cluster"]) for row in rows] == [(first, 0), (second, 1)]
+
+
 def test_a_corrected_landmark_is_queued_by_itself(project: Path) -> None:
     correct(project, Decision("train/4", "Place 4", "group", "mountain", "ada", WHEN))
     files = ("--images", project / "images.parquet", "--hierarchy", project / "corrected.parquet")

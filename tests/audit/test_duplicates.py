@@ -19,6 +19,8 @@ from hgld.audit import (
     thumbnail_correlations,
 )
 from hgld.audit.duplicates import thumbnail
+from hgld.audit.nearest_images import blocks_of
+from hgld.audit.pages import write_duplicates_page
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import ConfigurationError, InputError
 from tests.commands import run_hgld
@@ -139,6 +141,40 @@ def test_correlation_does_not_depend_on_other_pairs() -> None:
     alone = [thumbnail_correlations(thumbnails, pair[None])[0] for pair in pairs]
     assert thumbnail_correlations(thumbnails, pairs).tolist() == alone
     assert thumbnail_correlations(thumbnails, pairs[:0]).tolist() == []
+
+
+@pytest.mark.parametrize("with_embeddings", [True, False])
+def test_a_search_in_blocks_finds_the_same(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, with_embeddings: bool
+) -> None:
+    """Also pairs of which each image is in another block, beside an image that cannot be read."""
+    whole, _ = found_in(folder, with_embeddings=with_embeddings)
+    (folder / "crop.png").write_bytes(b"no picture")
+    monkeypatch.setattr("hgld.audit.nearest_images.blocks_of", lambda n: blocks_of(n, 8))
+    manifest = read_manifest(folder / "manifest.csv")
+    embeddings = embed([picture(number) for number in (*range(20), 4, 7)]) if with_embeddings else None
+    found = find_duplicates(manifest, folder, embeddings)
+    assert [found.manifest.ids[pair].tolist() for pair in found.pairs] == [["04.png", "same.png"]]
+    assert found.correlations.tolist() == whole.correlations[:1].tolist()
+    assert [*found.unreadable] == ["crop.png"]
+
+
+def test_the_most_alike_copies_are_first_on_the_page(folder: Path) -> None:
+    """Within each kind of copies, wherever they are in the manifest."""
+    picture(3).save(folder / "03-again.jpg", quality=20)
+    picture(6).save(folder / "06-again.png")
+    with (folder / "manifest.csv").open("a") as file:
+        file.write(f"\n03-again.jpg,train,{LABELS[0]}\n06-again.png,train,{LABELS[0]}")
+    found, _ = found_in(folder)
+    assert found.manifest.ids[found.pairs[:, 0]].tolist() == ["03.png", "04.png", "06.png", "07.png"]
+    write_duplicates_page(found, folder / "page.html", folder)
+    html = (folder / "page.html").read_text()
+    places = [html.index(name) for name in ("04.png", "07.png", "06.png", "03.png")]
+    assert places == sorted(places)
+    write_duplicates_page(found, folder / "page.html", folder, limit=1)
+    html = (folder / "page.html").read_text()
+    assert "06.png" in html
+    assert "03.png" not in html
 
 
 def run(*arguments: object) -> str:

@@ -87,6 +87,8 @@ def test_shares_are_those_of_a_loop_over_images(folder: Path, manifest: Manifest
             rows = [row] if not level else np.flatnonzero(labels[:, 0] == labels[row, 0]).tolist()
             means = pd.DataFrame([shares(each) for each in rows]).fillna(0).mean()
             label = int(labels[row, level])
+            own_shares = [shares(each).get(label, 0.0) for each in rows]
+            assert shares(row).get(label, 0.0) <= min(own_shares) + 1e-5, "the image that is contradicted most"
             own, others = means.get(label, 0.0), means.drop(label, errors="ignore")
             assert errors.own_shares[number] == pytest.approx(own, abs=1e-5)
             assert errors.other_shares[number] == pytest.approx(others.max() if len(others) else 0, abs=1e-5)
@@ -163,6 +165,24 @@ def test_command_writes_table_and_page(folder: Path) -> None:
     assert pd.read_csv(folder / "x.csv")["id"][0] == "0-03.png"
     html = (folder / "page.html").read_text()
     assert html.index("0-03.png") < html.index("All of c5: b")
+
+
+def test_a_split_is_judged_by_its_own_images(folder: Path) -> None:
+    """As if the manifest had no other images: those of another split neither vote nor are judged."""
+    lines = (folder / "manifest.csv").read_text().splitlines()
+    halves = [line.replace(",all,", f",{('train', 'test')[number % 2]},") for number, line in enumerate(lines)]
+    (folder / "manifest.csv").write_text("\n".join(halves))
+    (folder / "half.csv").write_text("\n".join([lines[0], *(line for line in halves if ",test," in line)]))
+    options = ("--embeddings", folder / "e.npy", "-o")
+    whole = run_hgld("audit", "labels", folder / "manifest.csv", *options, folder / "split.csv", "--split", "test")
+    half = run_hgld("audit", "labels", folder / "half.csv", *options, folder / "half_errors.csv")
+    assert whole.stdout.splitlines()[:2] == half.stdout.splitlines()[:2]
+    assert "of 42 images contradicted" in whole.stdout
+    assert (folder / "split.csv").read_bytes() == (folder / "half_errors.csv").read_bytes()
+    refused = run_hgld(
+        "audit", "labels", folder / "manifest.csv", *options, folder / "x.csv", "--split", "tset", code=1
+    )
+    assert 'there is no split "tset" among the images; expected test or train' in refused.stderr
 
 
 def test_a_search_in_blocks_finds_the_same(manifest: Manifest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
