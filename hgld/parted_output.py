@@ -110,7 +110,7 @@ class PartedOutput:
     def _open(self, *, force: bool) -> bool:
         if self.is_up_to_date() and not force:
             return False
-        if force or not (self.folder / RECORD).is_file():
+        if self.discards_pieces(force=force):
             for pattern in self.files:
                 for path in sorted(self.folder.glob(pattern)):
                     path.unlink()
@@ -119,6 +119,10 @@ class PartedOutput:
         write_text(self.folder / RECORD, self.provenance.to_json())
         return True
 
+    def discards_pieces(self, *, force: bool = False) -> bool:
+        """Return whether pieces in the folder are discarded: by ``force``, or as there is no record of them."""
+        return force or not (self.folder / RECORD).is_file()
+
     def check(self) -> None:
         """Raise a ConfigurationError if there are pieces that are made from something else."""
         record = self.folder / RECORD
@@ -126,7 +130,8 @@ class PartedOutput:
             return
         recorded = Provenance.from_json(record.read_text(encoding="utf-8"))
         if not recorded.same_work(self.provenance):
+            changes = indented_list(recorded.changes(self.provenance))
             raise ConfigurationError(
-                f"{self.folder}: {self.noun} of other settings or images; choose another output, discard these with "
-                f"`force`, or remove the folder:\n{indented_list(recorded.changes(self.provenance))}"
+                f"{self.folder}: {self.noun} of other settings or images; run with those to resume, choose another "
+                f"output, discard these with `force`, or remove the folder:\n{changes}"
             )

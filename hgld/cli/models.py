@@ -277,8 +277,8 @@ def embed_images(
         out: Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is a
             part, which other commands read as they are.
         model: Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub;
-            untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or a
-            function, python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
+            untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or a function,
+            python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
         root: Folder that the paths in IMAGES are relative to. Default: the folder of IMAGES.
         mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
             of the model.

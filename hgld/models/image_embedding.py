@@ -198,7 +198,7 @@ def embed_part(
     if output.is_up_to_date():
         return None
     numbers = part.of(shards.numbers)
-    if shards.missing(numbers):
+    if output.discards_pieces() or shards.missing(numbers):
         source.require_usable(model, config)
     with output.opened(part) as is_open:
         if not is_open:
@@ -318,7 +318,7 @@ def _embed_all(
     output, shards = _parted_output(out, source, config)
     if output.is_up_to_date() and not force:
         return None
-    if force or shards.missing(shards.numbers):
+    if output.discards_pieces(force=force) or shards.missing(shards.numbers):
         source.require_usable(model, config)
     with output.opened(force=force) as is_open:
         if not is_open:

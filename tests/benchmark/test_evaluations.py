@@ -1,5 +1,6 @@
 """Evaluation of runs on ROxford and RParis, and on DyML: the numbers of ``hgld evaluate``."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from hgld.tables import Provenance
 from tests.benchmark.comparisons import train_and_evaluate, untrained
 from tests.benchmark.miniature_datasets import LANDMARKS, write_queries_and_gallery
 from tests.benchmark.miniatures import MiniatureFolder, small_settings
+from tests.child_processes import run_child, run_in_two_processes, single_thread_environment
 from tests.datasets.pictures import manifest_of, save_pictures
 
 SETTINGS = ("easy", "medium", "hard")
@@ -97,6 +99,26 @@ def test_distractors_add_results(tmp_path: Path) -> None:
     for setting in SETTINGS:
         assert means[f"{with_distractors} {setting} mAP"] <= means[f"roxford5k {setting} mAP"]
     assert means[f"{with_distractors} easy mAP"] < means["roxford5k easy mAP"]
+
+
+@pytest.mark.slow
+def test_several_processes_embed_tables_of_images_in_parts(tmp_path: Path) -> None:
+    datasets = {"roxford5k": write_revisited(tmp_path / "roxford5k")}
+    # More than one shard of embeddings, so that each process has images of its own.
+    save_pictures(tmp_path / "r1m", *(f"{n}.jpg" for n in range(1100)))
+    path = write_comparison(tmp_path, datasets=datasets, distractors=str(tmp_path / "r1m"))
+    command = ("-m", "hgld", "benchmark", str(path), "--device", "cpu", "-o")
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    run_child([sys.executable, *command, alone], environment=single_thread_environment())
+    printed, of_second = run_in_two_processes(*command, str(together))
+    assert str(together) in printed
+    assert of_second == ""
+    for name in ("roxford5k_query", "roxford5k_gallery", "distractors"):
+        for suffix in (".npy", ".ids.txt"):
+            file = Path("runs/untrained/seed0/evaluation") / f"{name}{suffix}"
+            assert (alone / file).read_bytes() == (together / file).read_bytes()
+    assert not list(together.rglob(".*.parts"))
+    assert (alone / "results.tex").read_bytes() == (together / "results.tex").read_bytes()
 
 
 def test_pictures_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Embeddings of many images: in shards, by several processes, after a kill."""
+"""Embeddings of many images: in shards, and after a kill."""
 
 import csv
 from dataclasses import replace
@@ -200,7 +200,10 @@ def test_shards_of_other_settings_are_refused(loaded: ImageEmbedder, folder: Pat
     with pytest.raises(KilledError):
         embed_images(folder, out, loaded, CONFIG, progress=KillAfter(12))
     other = EmbedImagesConfig(batch_size=2, shard_size=5, workers=0)
-    with pytest.raises(ConfigurationError, match=r"of other settings or images; .*\n  batch_size: 3 then, 2 now$"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"of other settings or images; run with those to resume, .*\n  batch_size: 3 then, 2 now$",
+    ):
         embed_images(folder, out, loaded, other)
     assert embed(folder, out, loaded, other, force=True).embedded == 22
 

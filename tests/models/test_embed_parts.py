@@ -234,6 +234,13 @@ def test_parts_are_joined_where_their_device_is_absent(
     with monkeypatch.context() as patch:  # as if the part ran where the device is
         patch.setattr(ImageEmbedder, "to", lambda self, device: None)
         embed_part(folder, out, loaded, config, part=Part(1, 1))
+    record = out.with_name(".e.npy.parts") / "made_of.json"
+    content = record.read_bytes()
+    record.unlink()  # shards without a record are discarded, and embedded again
+    for run in runs:
+        with pytest.raises(ConfigurationError, match='the device "xpu" cannot be used'):
+            run()
+    record.write_bytes(content)
     assert embed(folder, out, loaded, config).images == 22
 
 
