@@ -21,7 +21,7 @@ from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs, rows_of
 from hgld.hierarchy.files import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import escape_formula
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, require_own_csv
 from hgld.tables import in_order
 from hgld.taxonomy.label_identity import label_id
 
@@ -132,7 +132,11 @@ def write_changes(path: Path, changes: pd.DataFrame) -> None:
     """Write changes as CSV.
 
     Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.columns.escape_formula`).
+
+    Raises:
+        ConfigurationError: The file exists and has other columns.
     """
+    require_own_csv(path, list(changes.columns))
     known = changes.where(changes.notna(), "")  # None among whole numbers would make them floats
     escaped = known.map(lambda value: escape_formula(value) if isinstance(value, str) else value)
     with atomic_write(path) as draft:

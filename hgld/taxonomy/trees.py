@@ -18,7 +18,7 @@ from typing import Any
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, counted, require_at_least
 from hgld.io.columns import escape_formula, preview, read_rows, text_column_names, unescape_formula, unify_line_breaks
-from hgld.io.files import atomic_write, write_csv
+from hgld.io.files import atomic_write, require_own_csv, write_csv
 from hgld.names import stored_name
 from hgld.taxonomy.groups import NO_LEVELS, Group, read_taxonomy, write_taxonomy
 
@@ -190,19 +190,20 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
 
     Raises:
         InputError: The source is missing, has another format, or is no tree.
-        ConfigurationError: The settings do not fit the source.
+        ConfigurationError: The settings do not fit the source, or ``out`` exists and has other columns.
     """
     config = config or ImportConfig()
     if out.resolve() == source.resolve():
         raise ConfigurationError(f"{out}: `out` is the file to read; name another one")
     tree = _read_tree(source, config)
-    try:
-        groups = tree_groups(tree, config.levels)
-        with atomic_write(out) as draft:
+    with atomic_write(out) as draft:
+        try:
+            groups = tree_groups(tree, config.levels)
             write_taxonomy(draft, groups)
             read_taxonomy(draft)
-    except (InputError, ConfigurationError) as error:
-        raise type(error)(f"{source}: {error}") from error
+        except (InputError, ConfigurationError) as error:
+            raise type(error)(f"{source}: {error}") from error
+        require_own_csv(out, text_column_names(draft))
     columns = zip(*(group.path for group in groups), strict=True)
     return {level: len({*names}) for level, names in zip(groups[0].levels, columns, strict=True)}
 

@@ -172,6 +172,9 @@ def test_groups_from_parents() -> None:
         "Gh": ("Cidae", "B"),
     }
     assert {group.levels for group in groups} == {("genus", "family", "order")}
+    assert {(decision.label_id, decision.group) for decision in decisions if decision.decision == "group"} == {
+        *(("Q1", "Prunella (Q1)"), ("Q2", "Ab"), ("Q3", "Prunella (Q3)"), ("Q7", "Gh"))
+    }
     unsure = {decision.label: decision.comment for decision in decisions if decision.decision == "unsure"}
     assert unsure == {"Cd": "no family above it", "Ef": "Aidae (Q11) and Bidae (Q12) are equally near as family"}
     assert {group.path for group in groups_from_parents(labels, TREE, ["family"])[0]} == {

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from hgld import tables
 from hgld.cli.hierarchy import format_comparison
-from hgld.errors import InputError
+from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import BuildConfig, build_file
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
@@ -99,6 +99,15 @@ COLUMNS = [
 def test_texts_of_changes_are_no_formulas(tmp_path: Path) -> None:
     write_changes(tmp_path / "changes.csv", pd.DataFrame([["train", 1, "=1+1", "", "@SUM(A1)", None]]))
     assert (tmp_path / "changes.csv").read_text().splitlines()[1] == "train,1,'=1+1,,'@SUM(A1),"
+
+
+def test_changes_do_not_replace_files_of_other_programs(tmp_path: Path) -> None:
+    people = tmp_path / "people.csv"
+    people.write_text("name,age,city\nada,36,London\n")
+    changes, _ = explain_changes((BEFORE, BuildInputs()), (AFTER, BuildInputs()))
+    with pytest.raises(ConfigurationError, match=r"people.csv: exists, and hgld did not write it"):
+        write_changes(people, changes)
+    assert people.read_text() == "name,age,city\nada,36,London\n"
 
 
 def test_changes_are_written_to_csv(tmp_path: Path) -> None:

@@ -188,6 +188,23 @@ def test_wrong_trees_get_one_message(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def test_files_of_other_programs_are_not_replaced(tmp_path: Path) -> None:
+    people = write(tmp_path, "people.csv", "name,age,city\nada,36,London\n")
+    tree = write(tmp_path, "tree.csv", "path\nfood > bread\nfood > milk\n")
+    taxonomy = write(tmp_path, "taxonomy.csv", "group,root,items,guideline\nlake,natural,,\n")
+    with pytest.raises(
+        ConfigurationError, match=r"^\S*people.csv: exists, and hgld did not write it .its columns are name"
+    ):
+        import_taxonomy(tree, people)
+    with pytest.raises(
+        ConfigurationError, match=r"^\S*people.csv: exists, and hgld did not write it .its columns are name"
+    ):
+        export_taxonomy(taxonomy, people)
+    assert people.read_text() == "name,age,city\nada,36,London\n"
+    import_taxonomy(tree, taxonomy)
+    assert [group.name for group in read_taxonomy(taxonomy)] == ["bread", "milk"]
+
+
 def test_source_is_not_overwritten(tmp_path: Path) -> None:
     source = write(tmp_path, "tree.csv", "path\nA > B\n")
     with pytest.raises(ConfigurationError, match="`out` is the file to read"):
