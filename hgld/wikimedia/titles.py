@@ -85,7 +85,7 @@ def _title_in_query(url: str, query: str) -> str:
     """Return the parameter ``title``; an empty string without one."""
     parameters = parse_qsl(query, keep_blank_values=True, errors="strict")
     titles = [value for name, value in parameters if name == "title"]
-    others = [part for part in query.split("&") if not _is_parameter(part)]
+    others = [part for part in query.split("&") if part and not _is_parameter(part)]
     if titles and (len(titles) > 1 or others):
         found = f'"{others[0]}" is no parameter of a page' if others else "it has several titles"
         raise ValueError(

@@ -31,6 +31,7 @@ COMMONS = "https://commons.wikimedia.org"
         " https://commons.wikimedia.org/wiki/Category:Mount_Rainier ",
         "https://commons.wikimedia.org/wiki/Category%3AMount_Rainier",
         "https://commons.wikimedia.org/w/index.php?title=Category:Mount_Rainier&amp;section=1",
+        "https://commons.wikimedia.org/w/index.php?&title=Category:Mount_Rainier&&uselang=de&",
         "commons.wikimedia.org/wiki/Category:Mount_Rainier",
         "//commons.m.wikimedia.org/wiki/Category:Mount_Rainier?debug",
     ],
