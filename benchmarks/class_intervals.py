@@ -19,7 +19,7 @@ from report import table
 
 from hgld.arrays import Floats, Integers
 from hgld.compute.cluster_intervals import mean_intervals, pair_differences
-from hgld.compute.resampling import resampled_means
+from hgld.compute.resampling import resampled_counts
 
 TRUTH = 0.5
 #: Standard deviations of the effects: of a class, of a class on one model, of a query, of a query on one model.
@@ -68,7 +68,7 @@ def simulate(sizes: Integers, n_models: int, trial: int) -> list[float]:
 
 def bootstrap(values: Floats, classes: Integers, rng: np.random.Generator) -> list[float]:
     """Return the share of means within percentiles of drawn classes, and whether some pair differs by max-T."""
-    draws = resampled_means(values, classes, N_RESAMPLES, rng)
+    draws = drawn_means(values, classes, rng)
     low, high = np.quantile(draws, [0.025, 0.975], axis=0)
     first, second = np.triu_indices(values.shape[1], 1)
     means = values.mean(axis=0)
@@ -79,6 +79,17 @@ def bootstrap(values: Floats, classes: Integers, rng: np.random.Generator) -> li
     is_different = np.abs(differences) > np.quantile(largest, 0.95) * errors
     held = float(((low <= TRUTH) & (high >= TRUTH)).mean())
     return [held, float(is_different.any())]
+
+
+def drawn_means(values: Floats, classes: Integers, rng: np.random.Generator) -> Floats:
+    """Draw classes with replacement, and return the means over all queries of each draw, shape (n_resamples, M)."""
+    n_classes = int(classes.max()) + 1
+    sums = np.zeros((n_classes, values.shape[1]))
+    np.add.at(sums, classes, values)
+    times = resampled_counts(np.arange(n_classes), n_classes, N_RESAMPLES, rng)
+    n_queries = times @ np.bincount(classes)
+    drawn: Floats = (times @ sums) / n_queries[:, None]
+    return drawn
 
 
 def shares(counts: list[list[float]]) -> list[str]:

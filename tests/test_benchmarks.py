@@ -58,6 +58,18 @@ def test_names_that_a_benchmark_imports_exist(script: str, monkeypatch: pytest.M
     importlib.import_module(script)
 
 
+def test_bootstrap_means_are_those_of_all_queries_of_the_drawn_classes(
+    benchmark_module: Callable[[str], Any],
+) -> None:
+    values = np.array([[1.0, 4.0], [3.0, 2.0], [5.0, 7.0], [8.0, 9.0]])
+    classes = np.array([0, 0, 1, 2])
+    means = benchmark_module("class_intervals").drawn_means(values, classes, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+    for mean in means:
+        rows = np.concatenate([values[classes == drawn] for drawn in rng.integers(3, size=3)])
+        np.testing.assert_allclose(mean, rows.mean(axis=0), rtol=1e-12)
+
+
 def plain_features(path: Path, tensor: int) -> Callable[[Image.Image], NDArray[np.float64]]:
     """Return a function that embeds a photograph by LiteRT's own example: resize, convert, run, read."""
     from ai_edge_litert.interpreter import Interpreter

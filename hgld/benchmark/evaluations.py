@@ -494,7 +494,7 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
 def with_classes(
     result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | NDArray[np.object_]
 ) -> RetrievalResult:
-    """Return a result with the finest class of each query; comparisons resample whole classes of queries."""
+    """Return a result with the finest class of each query, by which comparisons group queries."""
     return replace(result, per_query=result.per_query.assign(**{"class": np.asarray(classes, object)}))
 
 

@@ -71,27 +71,6 @@ def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:
         yield min(rows, n_resamples - start)
 
 
-def resampled_means(values: Floats, clusters: Integers, n_resamples: int, rng: np.random.Generator) -> Floats:
-    """Draw clusters with replacement, and return the means over all rows of those drawn, leaving out NaN.
-
-    Args:
-        values: float64, shape (n, M).
-        clusters: int64, shape (n,); cluster of each row, numbered from 0.
-
-    Returns:
-        float64, shape (n_resamples, M); NaN where no drawn row has a value.
-    """
-    n_clusters, known = int(clusters.max(initial=-1)) + 1, ~np.isnan(values)
-    totals = np.zeros((n_clusters, 2 * values.shape[1]))
-    np.add.at(totals, clusters, np.column_stack([np.where(known, values, 0), known]))
-    means = []
-    for n_rows in resample_blocks(n_resamples, n_clusters):
-        times = resampled_counts(np.arange(n_clusters), n_clusters, n_rows, rng)
-        sums, counts = np.split(times @ totals, 2, axis=1)
-        means.append(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
-    return np.concatenate(means)
-
-
 def wilson(share: Floats, count: Integers | Floats) -> tuple[Floats, Floats]:
     """Return the Wilson score interval (95 %) of shares in samples.
 

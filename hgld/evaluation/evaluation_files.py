@@ -265,10 +265,8 @@ def get_protocol(name: str) -> EvaluationProtocol:
     return protocol
 
 
-def evaluation_provenance(
-    files: EvaluationFiles, protocol: str | None, config: EvaluationConfig, **further: object
-) -> Provenance:
-    """Return the provenance of an evaluation, with further parameters; reads all files."""
+def evaluation_provenance(files: EvaluationFiles, protocol: str | None, config: EvaluationConfig) -> Provenance:
+    """Return the provenance of an evaluation; reads all files."""
     paths = {name: path for name in files.given() if isinstance(path := getattr(files, name), Path)}
     parameters: dict[str, Any] = {
         "protocol": protocol,
@@ -283,4 +281,4 @@ def evaluation_provenance(
         "distance": config.ranking.distance,
         "reranking": config.ranking.reranking.describe(),
     }
-    return Provenance("evaluate", parameters | further, input_digests(**paths))
+    return Provenance("evaluate", parameters, input_digests(**paths))

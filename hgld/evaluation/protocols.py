@@ -1,8 +1,8 @@
 """Retrieval protocols, from the contents of input files to tasks; GLDv2's two have modules of their own.
 
 By labels alone: leave-one-out, and retrieval with queries against a gallery of their own; DyML, ROxford and RParis.
-A protocol is an
-:class:`~hgld.evaluation.evaluation_files.EvaluationProtocol`, and a line in
+
+A protocol is an :class:`~hgld.evaluation.evaluation_files.EvaluationProtocol`, and a line in
 :data:`hgld.evaluation.settings.PROTOCOLS`.
 """
 

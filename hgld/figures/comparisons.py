@@ -279,13 +279,12 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
     for axes, (label, models) in zip(all_axes, panels.items(), strict=True):
         places = range(len(models))
         values = [model.value for model in models]
-        has_interval = [math.isfinite(model.low) and math.isfinite(model.high) for model in models]
-        below = [model.value - model.low if known else 0.0 for model, known in zip(models, has_interval, strict=True)]
-        above = [
-            model.high - model.value if known else 0.0 for model, known in zip(models, has_interval, strict=True)
-        ]
-        errors = [below, above]
-        axes.errorbar(values, places, xerr=errors, fmt="o", color=LINES[0], markersize=4, linewidth=1.4)
+        below, above = [], []
+        for model in models:
+            has_interval = math.isfinite(model.low) and math.isfinite(model.high)
+            below.append(model.value - model.low if has_interval else 0.0)
+            above.append(model.high - model.value if has_interval else 0.0)
+        axes.errorbar(values, places, xerr=[below, above], fmt="o", color=LINES[0], markersize=4, linewidth=1.4)
         place = axes.get_subplotspec()
         assert place is not None
         names = [model.name if place.is_first_col() else "" for model in models]
@@ -298,7 +297,7 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
 
 #: Shapes of points, which distinguish models beyond the number of colours.
 _MARKERS = "os^Dv"
-#: Characters of names that fit beside each other into a legend, per inch, and those that a marker takes the place of.
+#: Number of characters of a legend that fit into an inch, and width of a marker with its gap in characters.
 _CHARACTERS_PER_INCH, _MARKER_WIDTH = 13, 5
 #: Ratio of the largest to the smallest value from which an axis is logarithmic: below it, few numbers to label fit.
 _LOGARITHMIC = 10

@@ -53,7 +53,7 @@ class MapPhotograph:
 class LabelMap:
     """Positions, numbers of landmarks and clusters of n labels; names are those of the clusters by number.
 
-    The landmarks of other lists are called otherwise (``nouns``).
+    ``nouns`` are the words for one landmark and for several, which are others for other lists.
 
     Positions are float64, shape (n, 2); clusters are numbered from 1, and sub-clusters from 1 within their cluster.
     """
@@ -158,7 +158,6 @@ def write_label_page(
     circles = [
         f'<circle class="c{number}" cx="{points[row, 0]:.1f}" cy="{points[row, 1]:.1f}" r="{radii[row]:.1f}" '
         f'data-cluster="{number}" data-subcluster="{label_map.subcluster[row]}" '
-        f'data-landmarks="{label_map.landmarks[row]}" '
         f'data-counted="{escape(label_map.counted_landmarks(int(label_map.landmarks[row])))}" '
         f'data-label="{escape(label_map.labels[row])}"/>'
         for row, number in zip(rows, label_map.cluster[rows], strict=True)

@@ -130,8 +130,8 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearC
     if n_classes * dim > _MAX_WEIGHTS:
         raise InputError(
             f"softmax regression of {n_classes:,} classes in {dim:,} dimensions would take "
-            f"{n_classes * dim * 200 / 1e9:.0f} GB; choose the `classifier` lda, give `logits`, or choose a score "
-            "without a classifier"
+            f"{n_classes * dim * 200 / 1e9:.0f} GB; choose the `classifier` lda, name the file of one, or choose a "
+            "score without a classifier"
         )
     labelled = indices >= 0
     features = at_least_float32(embeddings[labelled])
@@ -156,9 +156,7 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearC
     return LinearClassifier(weight.to(features.dtype).contiguous(), bias.to(features.dtype))
 
 
-def gaussian_classifier(
-    embeddings: torch.Tensor, labels: Integers, *, shrinkage: float | None = None
-) -> LinearClassifier:
+def gaussian_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearClassifier:
     """Fit linear discriminant analysis: the classifier of Gaussians of the classes that share a covariance.
 
     It takes one solution of d equations and two passes over the images, so it is the choice for tens of thousands of
@@ -169,7 +167,7 @@ def gaussian_classifier(
         InputError: There are fewer than two classes, or no Gaussians can be fitted.
     """
     _at_least_two_classes(labels)
-    fitted = fit_gaussians(embeddings, labels, shrinkage=shrinkage)
+    fitted = fit_gaussians(embeddings, labels)
     weight = fitted.means @ fitted.whitening.T
     bias = fitted.log_frequencies - fitted.means.square().sum(dim=1) / 2 - weight @ fitted.origin
     return LinearClassifier(weight - weight.mean(dim=0), bias - bias.mean())

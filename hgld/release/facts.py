@@ -87,7 +87,7 @@ class LeftOut:
         cleaned: Number of entities of the table, in the splits of the hierarchy.
         dropped: Number of entities without a row whose label, or they themselves, were dropped.
         undecided: Number of entities without a row whose label has no decision, or an unsure one.
-        undecided_labels: Number of the labels of these.
+        undecided_labels: Number of undecided labels of entities without a row.
         others: Number of entities without a row for another reason.
     """
 
@@ -183,18 +183,19 @@ class ReleaseFacts:
             return None
         clean = tables.read_table(self.sources.clean, tables.CLEAN)
         clean = clean.filter(pc.is_in(clean["split"], pc.unique(self.hierarchy["split"])))
-        keys = ("split", "landmark_id")
-        present = set(zip(*(self.hierarchy[name].to_pylist() for name in keys), strict=True))
+        present = set(
+            zip(self.hierarchy["split"].to_pylist(), self.hierarchy["landmark_id"].to_pylist(), strict=True)
+        )
         decided = DecisionIndex(self.decisions)
         counts: Counter[str] = Counter()
         undecided_labels = set()
-        for split, landmark_id, label, item in zip(
-            *(clean[name].to_pylist() for name in (*keys, "supercategory", "class_item")), strict=True
-        ):
-            if (split, landmark_id) in present:
+        for row in clean.to_pylist():
+            if (row["split"], row["landmark_id"]) in present:
                 continue
-            label_key = label_id(label, item)
-            decision = decided.find(landmark_key(split, landmark_id), "") or decided.find(label_key, label)
+            label_key = label_id(row["supercategory"], row["class_item"])
+            decision = decided.find(landmark_key(row["split"], row["landmark_id"]), "")
+            if decision is None:
+                decision = decided.find(label_key, row["supercategory"])
             reason = "others"
             if self.decisions and (decision is None or decision.decision == "unsure"):
                 reason = "undecided"

@@ -354,8 +354,8 @@ def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewSt
         raise InputError(
             f"{path}: is empty, but was a store of decisions once; delete it to begin again, or {remedy}"
         )
-    # The server answers in one thread, but not always in the one that opened the store.
     _require_store_file(path)
+    # The server answers in one thread, but not always in the one that opened the store.
     with closing(sqlite3.connect(path, timeout=10, check_same_thread=False)) as connection:
         try:
             owner, state = _read(connection, path, remedy)

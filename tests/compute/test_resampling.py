@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from hgld.compute import resampling
-from hgld.compute.resampling import (
-    check_resampling,
-    percentile_interval,
-    resample_blocks,
-    resampled_counts,
-    resampled_means,
-)
+from hgld.compute.resampling import check_resampling, percentile_interval, resample_blocks, resampled_counts
 from hgld.errors import ConfigurationError
 
 
@@ -33,19 +27,6 @@ def test_blocks_add_up_and_do_not_change_the_draws(monkeypatch: pytest.MonkeyPat
     rng = np.random.default_rng(0)
     blocks = [resampled_counts(codes, 7, rows, rng) for rows in resample_blocks(10, 7)]
     np.testing.assert_array_equal(np.vstack(blocks), resampled_counts(codes, 7, 10, np.random.default_rng(0)))
-
-
-def test_means_are_those_of_all_rows_of_the_drawn_clusters() -> None:
-    values = np.array([[1.0, np.nan], [3.0, np.nan], [5.0, 7.0], [np.nan, 9.0]])
-    clusters = np.array([0, 0, 1, 2])
-    means = resampled_means(values, clusters, 50, np.random.default_rng(0))
-    rng = np.random.default_rng(0)
-    for mean in means:
-        rows = np.concatenate([values[clusters == drawn] for drawn in rng.integers(3, size=3)])
-        known = [column[~np.isnan(column)] for column in rows.T]
-        np.testing.assert_allclose(mean, [column.mean() if len(column) else np.nan for column in known], rtol=1e-12)
-    assert np.isnan(means).any()
-    assert np.isnan(resampled_means(values[:0], clusters[:0], 3, rng)).all()
 
 
 def test_intervals_leave_out_resamples_without_a_value() -> None:
