@@ -21,8 +21,6 @@ help:
 # Touched last: an interrupted installation is resumed.
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	# The pip that comes with Python 3.10 and 3.11 takes very long to resolve so many packages.
-	$(BIN)/python -m pip install --disable-pip-version-check --upgrade 'pip>=24'
 	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[offline,dev]'
 	touch $@
 

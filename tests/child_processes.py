@@ -65,8 +65,13 @@ def run_in_two_processes(*arguments: str) -> list[str]:
         for rank in ("0", "1")
     ]
     printed = []
-    for process in running:
-        output, errors = process.communicate(timeout=240)
-        assert process.returncode == 0, errors
-        printed.append(output)
+    try:
+        for process in running:
+            output, errors = process.communicate(timeout=240)
+            assert process.returncode == 0, errors
+            printed.append(output)
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
     return printed

@@ -323,7 +323,9 @@ def compare_methods(
     is_first = processes.rank == 0
     with locked_output(out, out, part) if is_first else nullcontext():
         pending = comparison.pending(runs, processes.count, force=force) if is_first else []
-        pending = processes.gather(pending)[0]
+        # Settings of losses cannot be sent from process to process, so the others are told the folders of the runs.
+        retrain = processes.gather({run.folder: again for run, again in pending})[0]
+        pending = [PendingRun(run, retrain[run.folder]) for run in runs if run.folder in retrain]
         _train_and_evaluate(comparison.settings, pending, device, processes, progress or NoProgress())
         written = list[Written]()
         if part is None and is_first:
