@@ -20,7 +20,6 @@ from hgld.arrays import Integers
 from hgld.compute.machine import ignore_stop_signals, usable_cores
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import Manifest
-from hgld.datasets.resizing import prepare_resizing
 from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.datasets.transforms import Normalisation
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list, require_at_least
@@ -325,8 +324,6 @@ def worker_loader(
     """
     # Decoding is bound by the processor; torch warns users of more workers than cores.
     workers = min(workers, usable_cores())
-    if workers:
-        prepare_resizing()  # before workers are forked
     return DataLoader(
         _Results(function),
         batch_size=None,

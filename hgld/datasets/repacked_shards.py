@@ -23,12 +23,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-import numpy as np
 from PIL import Image
 
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.loading import SkippedImage, worker_loader
-from hgld.datasets.resizing import resize
 from hgld.errors import HgldError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
@@ -88,7 +86,7 @@ def repack_image(data: bytes, box: Box | None, size: int | None, quality: int) -
         return RepackedImage(data, suffix, box, is_copy=True)
     width, height = (max(round(side * size / shorter), 1) for side in upright.size)
     encoded = io.BytesIO()
-    Image.fromarray(resize(np.asarray(upright), (width, height), "bicubic")).save(encoded, "JPEG", quality=quality)
+    upright.resize((width, height), Image.Resampling.BICUBIC).save(encoded, "JPEG", quality=quality)
     x, y = width / upright.width, height / upright.height
     reduced_box = None if box is None else (part[0] * x, part[1] * y, part[2] * x, part[3] * y)
     return RepackedImage(encoded.getvalue(), _JPEG, reduced_box, is_copy=False)

@@ -1,19 +1,13 @@
 """Pictures, and how they become the input of a network.
 
-The pixels of a picture are decoded when a transform asks for them, in full or at a fraction of their size. JPEG files
-are decoded by torchvision where they are upright, which takes about half of Pillow's time; all others, and those that
-torchvision refuses, by Pillow (:mod:`hgld.io.images`). Both use libjpeg-turbo. As a torchvision built with another
-library would give other pixels, a few small files are decoded by both before torchvision is used. Its makers announce
-that a later version will have no decoder; Pillow then decodes all files.
+The pixels of a picture are decoded by Pillow (:mod:`hgld.io.images`) when a transform asks for them, in full or at a
+fraction of their size.
 """
 
 from __future__ import annotations
 
-import functools
-import io
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -21,11 +15,14 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
-from hgld.io.images import Box, open_image, orientation, upright_rgb, upright_size
+from hgld.io.images import Box, open_image, upright_rgb, upright_size
 from hgld.io.settings import Settings
 
 Fit = Literal["crop", "squash", "pad", "longest"]
+Interpolation = Literal["bilinear", "bicubic", "lanczos"]
+
+#: Left and top edge, width and height of a part of a picture, in pixels.
+Window: TypeAlias = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -78,64 +75,25 @@ class Picture:
     def __init__(self, image: Image.Image, jpeg: bytes | None = None) -> None:
         self._image, self._jpeg = image, jpeg
         self.width, self.height = image.size if jpeg is None else upright_size(image)
-        self._is_turned = jpeg is not None and orientation(image) != 1
 
-    def decode(self, reduction: int = 1) -> Pixels:
-        """Return the pixels.
+    def decode(self, reduction: int = 1) -> Image.Image:
+        """Return the decoded picture.
 
         Args:
             reduction: 1, 2, 4 or 8, by which width and height may be divided (rounded up) if that is faster.
         """
         if self._jpeg is None:
-            return np.array(self._image)
-        mode = self._image.mode
-        if reduction == 1 and not self._is_turned and mode in ("L", "RGB") and torchvision_decodes_alike():
-            with suppress(RuntimeError):  # Pillow says what is wrong
-                return decode_by_torchvision(self._jpeg)
+            return self._image
         image = open_image(self._jpeg)
         if reduction > 1:
-            image.draft(mode, (image.width // reduction, image.height // reduction))
-        return np.array(upright_rgb(image))
+            image.draft(image.mode, (image.width // reduction, image.height // reduction))
+        return upright_rgb(image)
 
 
 def open_picture(data: bytes) -> Picture:
     """Open an image file, whose pixels are decoded at once unless it is of JPEG."""
     image = open_image(data)
     return Picture(image, data) if image.format == "JPEG" else Picture(upright_rgb(image))
-
-
-def decode_by_torchvision(data: bytes) -> Pixels:
-    """Decode a JPEG file of grey or coloured pixels in RGB, as it lies, by torchvision.
-
-    Raises:
-        RuntimeError: It is damaged.
-        AttributeError: torchvision has no decoder.
-    """
-    from torchvision.io import ImageReadMode  # its import takes two seconds and 100 MB
-
-    encoded = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    # Not torchvision.io.decode_jpeg, which warns at every call that it will be moved to another package.
-    decoded = torch.ops.image.decode_jpeg(encoded, ImageReadMode.RGB.value, False)
-    pixels: Pixels = np.ascontiguousarray(decoded.permute(1, 2, 0).numpy())
-    return pixels
-
-
-@functools.cache
-def torchvision_decodes_alike() -> bool:
-    """Return whether torchvision decodes a few small files to the pixels of Pillow."""
-    # Smooth colours: the interpolation of colours, which is stored at half of the resolution, differs most there.
-    y, x = np.mgrid[:19, :22]
-    colours = np.stack([12 * x, 13 * y, 255 - 6 * (x + y)], axis=2).astype(np.uint8)
-    for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
-        file = io.BytesIO()
-        Image.fromarray(colours).save(file, "JPEG", subsampling=subsampling)
-        try:
-            decoded = decode_by_torchvision(file.getvalue())
-        except (RuntimeError, AttributeError):
-            return False
-        if not np.array_equal(decoded, np.asarray(upright_rgb(open_image(file.getvalue())))):
-            return False
-    return True
 
 
 class ImageSettings(Settings):
@@ -253,9 +211,6 @@ class Transform:
     crop_scale: tuple[float, float] | None
     flips: bool
 
-    def __post_init__(self) -> None:
-        torchvision_decodes_alike()  # before processes that read images are forked, which then share torchvision
-
     @property
     def normalisation(self) -> Normalisation:
         """Function from the pixels to the input of the model."""
@@ -272,14 +227,14 @@ class Transform:
             left, top, right, bottom = map(round, box)
             region = left, top, right - left, bottom - top
         if self.crop_scale is not None:
-            pixels = self._random_crop(picture, region, self.crop_scale)
+            image = self._random_crop(picture, region, self.crop_scale)
         elif self.settings.fit == "longest":
-            pixels = self._reduce_longest(picture, region)
+            image = self._reduce_longest(picture, region)
         else:
-            pixels = self._fit(picture, region)
-        return torch.from_numpy(pixels).permute(2, 0, 1)
+            image = self._fit(picture, region)
+        return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
-    def _random_crop(self, picture: Picture, region: Window, crop_scale: tuple[float, float]) -> Pixels:
+    def _random_crop(self, picture: Picture, region: Window, crop_scale: tuple[float, float]) -> Image.Image:
         settings, output = self.settings, (self.settings.size, self.settings.size)
         size = region[2:] if settings.train_resize is None else _with_shorter_side(region, settings.train_resize)
         from torchvision.transforms import RandomResizedCrop
@@ -287,16 +242,16 @@ class Transform:
         # Only the shape of this tensor is read.
         shape = torch.empty(3, size[1], size[0], device="meta")
         top, left, height, width = RandomResizedCrop.get_params(shape, list(crop_scale), list(settings.crop_ratio))
-        mirrored = self._draw_flip()
+        flips = self._draw_flip()
         if settings.train_resize is None:
-            pixels, crop = self._decode(picture, (region[0] + left, region[1] + top, width, height), output)
-            return resize(pixels, output, settings.interpolation, region=crop, mirrored=mirrored)
-        pixels, region = self._decode(picture, region, size)
-        crop = (left, top, width, height)
-        pixels = resize(pixels, size, settings.interpolation, region=region, window=crop)
-        return resize(pixels, output, settings.interpolation, mirrored=mirrored)
+            image, crop = self._decode(picture, (region[0] + left, region[1] + top, width, height), output)
+        else:
+            image, region = self._decode(picture, region, size)
+            image = self._resize(_cut(image, region), size)
+            crop = (left, top, width, height)
+        return _mirror_if(flips, self._resize(_cut(image, crop), output))
 
-    def _fit(self, picture: Picture, region: Window) -> Pixels:
+    def _fit(self, picture: Picture, region: Window) -> Image.Image:
         settings = self.settings
         size = settings.resize, settings.resize
         if settings.fit == "crop":
@@ -307,35 +262,36 @@ class Transform:
         width, height = (min(length, settings.size) for length in size)
         # As torchvision does, half a pixel is rounded to an even number.
         left, top = round((size[0] - width) / 2), round((size[1] - height) / 2)
-        mirrored = self._draw_flip()
-        pixels, region = self._decode(picture, region, size)
-        window = left, top, width, height
-        pixels = resize(pixels, size, settings.interpolation, region=region, window=window, mirrored=mirrored)
+        flips = self._draw_flip()
+        image, region = self._decode(picture, region, size)
+        image = _cut(self._resize(_cut(image, region), size), (left, top, width, height))
+        image = _mirror_if(flips, image)
         if (width, height) == (settings.size, settings.size):
-            return pixels
-        padded = np.empty((settings.size, settings.size, 3), np.uint8)
-        padded[:] = [round(255 * value) for value in settings.mean]
-        left, top = (settings.size - width) // 2, (settings.size - height) // 2
-        padded[top : top + height, left : left + width] = pixels
+            return image
+        mean_red, mean_green, mean_blue = (round(255 * value) for value in settings.mean)
+        padded = Image.new("RGB", (settings.size, settings.size), (mean_red, mean_green, mean_blue))
+        padded.paste(image, ((settings.size - width) // 2, (settings.size - height) // 2))
         return padded
 
-    def _reduce_longest(self, picture: Picture, region: Window) -> Pixels:
+    def _reduce_longest(self, picture: Picture, region: Window) -> Image.Image:
         """Reduce the longer side by Pillow's ``thumbnail``, as the landmark benchmarks are published."""
         settings = self.settings
         side = max(settings.size * max(region[2:]) / max(picture.width, picture.height), 1)
-        mirrored = self._draw_flip()
-        pixels, (left, top, width, height) = self._decode(picture, region, (side, side), longest=True)
-        image = Image.fromarray(np.ascontiguousarray(pixels[top : top + height, left : left + width]))
-        image.thumbnail((side, side), Image.Resampling[settings.interpolation.upper()])
-        reduced = np.array(image)
-        return np.ascontiguousarray(reduced[:, ::-1]) if mirrored else reduced
+        flips = self._draw_flip()
+        image, region = self._decode(picture, region, (side, side), longest=True)
+        reduced = _cut(image, region).copy()  # as `thumbnail` changes the image, which may be a caller's
+        reduced.thumbnail((side, side), Image.Resampling[settings.interpolation.upper()])
+        return _mirror_if(flips, reduced)
+
+    def _resize(self, image: Image.Image, size: tuple[int, int]) -> Image.Image:
+        return image.resize(size, Image.Resampling[self.settings.interpolation.upper()])
 
     def _draw_flip(self) -> bool:
         return self.flips and bool(torch.rand(1) < 0.5)
 
     def _decode(
         self, picture: Picture, region: Window, size: tuple[float, float], *, longest: bool = False
-    ) -> tuple[Pixels, Window]:
+    ) -> tuple[Image.Image, Window]:
         """Decode a picture, and return the region in it; both are reduced if the settings allow it.
 
         The region keeps at least the size that it is resized to; with ``longest``, its longer side does.
@@ -344,13 +300,13 @@ class Transform:
             return picture.decode(), region
         factors = [length / wanted for length, wanted in zip(region[2:], size, strict=True)]
         factor = max(factors) if longest else min(factors)
-        pixels = picture.decode(max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor))
-        height, width = pixels.shape[:2]
+        image = picture.decode(max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor))
+        width, height = image.size
         if (width, height) == (picture.width, picture.height):
-            return pixels, region
+            return image, region
         left, right = (int(x * width / picture.width) for x in (region[0], region[0] + region[2]))
         top, bottom = (int(y * height / picture.height) for y in (region[1], region[1] + region[3]))
-        return pixels, (left, top, max(right - left, 1), max(bottom - top, 1))
+        return image, (left, top, max(right - left, 1), max(bottom - top, 1))
 
 
 def _with_shorter_side(region: Window, length: int) -> tuple[int, int]:
@@ -359,3 +315,14 @@ def _with_shorter_side(region: Window, length: int) -> tuple[int, int]:
     if width <= height:
         return length, int(length * height / width)
     return int(length * width / height), length
+
+
+def _cut(image: Image.Image, window: Window) -> Image.Image:
+    left, top, width, height = window
+    if window == (0, 0, *image.size):
+        return image
+    return image.crop((left, top, left + width, top + height))
+
+
+def _mirror_if(flips: bool, image: Image.Image) -> Image.Image:
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flips else image

@@ -31,8 +31,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from timm import is_model
 
-from hgld.datasets.resizing import Interpolation
-from hgld.datasets.transforms import Fit, ImageSettings
+from hgld.datasets.transforms import Fit, ImageSettings, Interpolation
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, read_json, sha256_of
 from hgld.io.hub import hub_snapshot

@@ -9,15 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from numpy.typing import NDArray
 from PIL import Image
 from torchvision import transforms as published
 
-from hgld.compute.compiled import is_compiled
-from hgld.datasets import resizing, transforms
 from hgld.datasets.loading import Batch, Example, collate
-from hgld.datasets.resizing import Interpolation, Pixels, Window, resize
 from hgld.datasets.transforms import (
     ImageSettings,
     Normalisation,
@@ -25,20 +21,16 @@ from hgld.datasets.transforms import (
     open_picture,
     training_transform,
 )
-from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.io.images import open_image, upright_rgb
 from tests.assertions import not_none
 from tests.figures.test_thumbnails import encoded
 
 
-def noise(width: int, height: int, seed: int = 0) -> Pixels:
+def noise(width: int, height: int, seed: int = 0) -> NDArray[np.uint8]:
     """Return random pixels, half of which are black or white, where values are clipped."""
     rng = np.random.default_rng(seed)
     pixels = rng.integers(0, 256, (height, width, 3), dtype=np.uint8)
     return np.where(rng.random(pixels.shape) < 0.5, 255 * (pixels > 127), pixels).astype(np.uint8)
-
-
-def by_pillow(data: bytes) -> Pixels:
-    return np.asarray(upright_rgb(open_image(data)))
 
 
 def jpeg(width: int = 37, height: int = 23, mode: str = "RGB", **options: object) -> bytes:
@@ -65,56 +57,18 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_pixels_are_those_of_pillow(name: str) -> None:
-    picture, expected = open_picture(FILES[name]), by_pillow(FILES[name])
+def test_the_size_of_a_picture_is_known_before_it_is_decoded(name: str) -> None:
+    expected = upright_rgb(open_image(FILES[name]))
+    picture = open_picture(FILES[name])
+    assert (picture.width, picture.height) == expected.size
     np.testing.assert_array_equal(picture.decode(), expected)
-    assert (picture.height, picture.width) == expected.shape[:2]
 
 
-def test_pixels_of_real_photographs_are_those_of_pillow(shared: Path) -> None:
-    for tar in ("wa_gldv2/train/images_000.tar", "grocery/images_001.tar"):
-        with tarfile.open(shared / tar) as files:
-            for member in [member for member in files if member.isfile()][:400:20]:
-                data = not_none(files.extractfile(member)).read()
-                np.testing.assert_array_equal(open_picture(data).decode(), by_pillow(data))
-
-
-@given(st.integers(2, 1500), st.lists(st.tuples(st.floats(0.3, 1), st.integers(0, 255)), max_size=3))
-def test_damaged_files_are_refused_as_pillow_refuses_them(length: int, changes: list[tuple[float, int]]) -> None:
-    data = bytearray(FILES["4:2:0"][:length])
-    for position, value in changes:
-        data[int(position * (len(data) - 1))] = value
-    results: list[Pixels | str] = []
-    for decode in (by_pillow, lambda data: open_picture(data).decode()):
-        try:
-            results.append(decode(bytes(data)))
-        except UnreadableImageError as error:
-            results.append(f"{error}: {error.detail}")
-    expected, result = results
-    if isinstance(expected, str):
-        assert isinstance(result, str)
-    else:
-        np.testing.assert_array_equal(result, expected)
-
-
-def test_without_a_decoder_of_torchvision_pillow_decodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(data: bytes) -> Pixels:
-        raise AttributeError("decode_jpeg")
-
-    monkeypatch.setattr(transforms, "decode_by_torchvision", absent)
-    transforms.torchvision_decodes_alike.cache_clear()
-    try:
-        assert not transforms.torchvision_decodes_alike()
-        np.testing.assert_array_equal(open_picture(FILES["4:2:0"]).decode(), by_pillow(FILES["4:2:0"]))
-    finally:
-        transforms.torchvision_decodes_alike.cache_clear()
-
-
-@pytest.mark.parametrize(("reduction", "shape"), [(1, (23, 37)), (2, (12, 19)), (4, (6, 10)), (8, (3, 5))])
-def test_reduced_jpeg_files_are_of_the_rounded_up_size(reduction: int, shape: tuple[int, int]) -> None:
-    for name, expected in {"4:2:0": shape, "orientation 6": shape[::-1], "grey": shape}.items():
+@pytest.mark.parametrize(("reduction", "size"), [(1, (37, 23)), (2, (19, 12)), (4, (10, 6)), (8, (5, 3))])
+def test_reduced_jpeg_files_are_of_the_rounded_up_size(reduction: int, size: tuple[int, int]) -> None:
+    for name, expected in {"4:2:0": size, "orientation 6": size[::-1], "grey": size}.items():
         picture = open_picture(FILES[name])
-        assert picture.decode(reduction).shape == (*expected, 3)
+        assert picture.decode(reduction).size == expected
         assert (picture.height, picture.width) == ((37, 23) if "6" in name else (23, 37)), "those of the whole"
 
 
@@ -122,86 +76,9 @@ def test_a_reduced_picture_has_the_means_of_the_pixels() -> None:
     ramp = np.broadcast_to(np.arange(0, 256, 4, dtype=np.uint8)[None, :, None], (64, 64, 3))
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(ramp)).save(file, "JPEG", quality=100)
-    reduced = open_picture(file.getvalue()).decode(4)
+    reduced = np.asarray(open_picture(file.getvalue()).decode(4))
     means = ramp.reshape(16, 4, 16, 4, 3).mean((1, 3))
     np.testing.assert_allclose(reduced, means, atol=2)
-
-
-sides = st.integers(1, 70)
-interpolations: st.SearchStrategy[Interpolation] = st.sampled_from(["bilinear", "bicubic", "lanczos"])
-
-
-@st.composite
-def windows(draw: st.DrawFn, width: int, height: int) -> Window:
-    left, top = draw(st.integers(0, width - 1)), draw(st.integers(0, height - 1))
-    return left, top, draw(st.integers(1, width - left)), draw(st.integers(1, height - top))
-
-
-@given(st.data(), sides, sides, sides, sides, interpolations, st.booleans())
-def test_resized_pixels_are_those_of_pillow(
-    data: st.DataObject, width: int, height: int, w: int, h: int, interpolation: Interpolation, mirrored: bool
-) -> None:
-    pixels = noise(width, height)
-    region, window = data.draw(windows(width, height)), data.draw(windows(w, h))
-    left, top, region_width, region_height = region
-    cut = Image.fromarray(pixels).crop((left, top, left + region_width, top + region_height))
-    expected = cut.resize((w, h), Image.Resampling[interpolation.upper()])
-    left, top, window_width, window_height = window
-    expected = expected.crop((left, top, left + window_width, top + window_height))
-    if mirrored:
-        expected = expected.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    result = resize(pixels, (w, h), interpolation, region=region, window=window, mirrored=mirrored)
-    np.testing.assert_array_equal(result, np.asarray(expected))
-    assert result.flags.c_contiguous
-    assert result.flags.writeable
-
-
-@pytest.mark.parametrize("size", [(224, 224), (341, 256), (100, 250), (799, 601), (800, 90)])
-def test_pixels_of_a_large_picture_are_those_of_pillow(size: tuple[int, int]) -> None:
-    pixels = noise(800, 600)
-    for name in ("bilinear", "lanczos"):
-        expected = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling[name.upper()]))
-        np.testing.assert_array_equal(resize(pixels, size, name), expected)
-
-
-def test_pixels_without_compiled_loops_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    pixels = noise(50, 41)
-    pixels.flags.writeable = False
-    expected = resize(pixels, (33, 20), "bicubic", region=(3, 2, 40, 39), window=(1, 5, 30, 12), mirrored=True)
-    monkeypatch.setenv("HGLD_COMPILE", "0")
-    result = resize(pixels, (33, 20), "bicubic", region=(3, 2, 40, 39), window=(1, 5, 30, 12), mirrored=True)
-    np.testing.assert_array_equal(result, expected)
-
-
-@pytest.mark.parametrize("compiled", ["1", "0"])
-@pytest.mark.parametrize(
-    "part", [(-1, 0, 5, 5), (0, -1, 5, 5), (0, 0, 51, 5), (1, 0, 50, 5), (0, 30, 5, 12), (0, 0, 0, 5), (0, 0, 5, 0)]
-)
-def test_parts_outside_a_picture_are_refused(part: Window, compiled: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HGLD_COMPILE", compiled)
-    with pytest.raises(ValueError, match=r"pixels from column -?\d+ and row -?\d+ are not within 50 x 41 pixels"):
-        resize(noise(50, 41), (20, 20), "bilinear", region=part)
-    with pytest.raises(ValueError, match="are not within 50 x 41 pixels"):
-        resize(noise(20, 20), (50, 41), "bilinear", window=part)
-    with pytest.raises(ValueError, match="are not within 0 x 5 pixels"):
-        resize(noise(20, 20), (0, 5), "bilinear")
-
-
-@pytest.mark.skipif(not is_compiled(), reason="there are no compiled loops")
-def test_a_pillow_that_resizes_otherwise_is_used_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    by_pillow = resizing._resize_by_pillow
-
-    def brighter(*arguments: object) -> Pixels:
-        return np.minimum(by_pillow(*arguments), 254) + 1  # type: ignore[arg-type]
-
-    monkeypatch.setattr(resizing, "_resize_by_pillow", brighter)
-    resizing._order_of_passes.cache_clear()
-    try:
-        assert resizing._order_of_passes() is None
-        black = np.zeros((4, 5, 3), np.uint8)
-        assert resize(black, (2, 3), "bilinear").min() == 1
-    finally:
-        resizing._order_of_passes.cache_clear()
 
 
 #: Of every settings file.
