@@ -14,14 +14,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from hgld.arrays import Booleans, Floats, Integers
-from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
 from hgld.evaluation.settings import SeveralLabels
@@ -101,14 +99,9 @@ class LabelJudgements(RelevanceJudgements):
     def levels(self, queries: slice, gallery: slice) -> Tensor:
         # Labels are nested, so the level is the number of equal columns.
         query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
-        shape = len(query_codes), gallery_codes.shape[1]
-        if is_compiled(query_codes.device):
-            compiled_levels = np.empty(shape, np.uint8)
-            _count_equal(query_codes.numpy(), self._gallery.numpy(), gallery.start or 0, compiled_levels)
-            return torch.from_numpy(compiled_levels)
-        levels = torch.zeros(shape, dtype=torch.uint8, device=query_codes.device)
-        equal = torch.empty(shape, dtype=torch.bool, device=query_codes.device)
-        for column in range(self.n_levels):
+        levels = torch.eq(query_codes[:, :1], gallery_codes[0]).view(torch.uint8)
+        equal = torch.empty_like(levels, dtype=torch.bool)
+        for column in range(1, self.n_levels):
             torch.eq(query_codes[:, column, None], gallery_codes[column], out=equal)
             levels += equal.view(torch.uint8)  # faster than to add bools
         return levels
@@ -261,23 +254,6 @@ def _padded(sets: LabelSets) -> Integers:
     rows = members.rows()
     array[np.arange(len(rows)) - members.offsets[rows], rows] = members.columns
     return array
-
-
-@compiled()
-def _count_equal(
-    query_codes: npt.NDArray[np.int32],
-    gallery_codes: npt.NDArray[np.int32],
-    start: int,
-    levels: npt.NDArray[np.uint8],
-) -> None:
-    """Count the equal codes of queries, int32, (n_query, L), and gallery items, (L, n_gallery), from ``start`` on."""
-    for query in range(len(query_codes)):
-        own = levels[query]
-        own[:] = 0
-        for column in range(len(gallery_codes)):
-            code, others = query_codes[query, column], gallery_codes[column, start : start + len(own)]
-            for i in range(len(own)):
-                own[i] += others[i] == code
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation import retrieval_task as module
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.metrics import (
     Relevance,
@@ -224,12 +223,9 @@ def test_levels_are_numbers_of_equal_labels(
         slice(*sorted(data.draw(st.tuples(*[st.integers(0, n + 2)] * 2)))) for n in (n_queries, n_gallery)
     )
     own, others = labels[:n_queries][queries], labels[n_queries:][gallery]
-    for is_compiled in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "is_compiled", lambda device, value=is_compiled: value)
-            levels = judgements.levels(queries, gallery)
-        assert levels.dtype == torch.uint8
-        assert levels.tolist() == (own[:, None] == others).sum(2).tolist()
+    levels = judgements.levels(queries, gallery)
+    assert levels.dtype == torch.uint8
+    assert levels.tolist() == (own[:, None] == others).sum(2).tolist()
 
 
 mean_levels = partial(LabelSetJudgements, several_labels="mean")
