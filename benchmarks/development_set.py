@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from released_groups import read_landmarks
 
 from hgld import tables
-from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels
+from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import load_cached_encoder
 from hgld.labels.evidence import EmbeddedLabels
+from hgld.labels.settings import DEFAULT_TEMPLATE
 from hgld.labels.suggest import SuggestionInputs
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file

@@ -11,8 +11,8 @@ import pytest
 
 from hgld.io.journal import Journal
 from hgld.tables import SCRAPED, read_table
-from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.scraper import ScrapeConfig, ScrapeSummary, scrape_file
+from hgld.wikimedia.scraper import ScrapeSummary, scrape_file
+from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
 #: Landmarks of scrapes of fifty landmarks a request.
 N_LANDMARKS = 300

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from hgld import __version__
 from hgld.cli import app
 from hgld.cli.base import App, SharedCommand
-from hgld.cli.options import _read, options_of
+from hgld.cli.options_from_source import _read, options_of
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankMethod, RerankSettings
 from tests.child_processes import run_child, run_script

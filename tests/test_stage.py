@@ -25,7 +25,8 @@ from hgld.gldv2.tar_images import index_images
 from hgld.hierarchy import build_file
 from hgld.io.files import exclusive_lock
 from hgld.labels import ClusterConfig, EmbedConfig, clean_file, cluster_file, embed_file, suggest_file
-from hgld.labels.plain_labels import PlainConfig, label_file
+from hgld.labels.plain_labels import label_file
+from hgld.labels.settings import PlainConfig
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import write_decisions
 from tests.child_processes import run_child, single_thread_environment

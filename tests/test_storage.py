@@ -84,7 +84,8 @@ def mounted(folder: Path, options: str) -> list[str]:
 def own_images(folder: Path) -> None:
     """Write six images, two tables of their labels, and the embeddings of all and of four of them."""
     from hgld.models import load_model
-    from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+    from hgld.models.image_embedding import embed_images
+    from hgld.models.settings import EmbedImagesConfig
 
     save_pictures(folder / "images", *[f"{number}.jpg" for number in range(6)])
     rows = [f"{number}.jpg,{'train' if number % 2 else 'test'},c{number // 2}\n" for number in range(6)]

@@ -26,11 +26,12 @@ from scipy.sparse.csgraph import connected_components
 from torch.nn import functional
 
 from hgld.audit.nearest_images import blocks_of, nearest_images, only_itself
+from hgld.audit.settings import DuplicatesConfig
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest
-from hgld.errors import InputError, require
+from hgld.errors import InputError
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
 
@@ -44,37 +45,6 @@ _BLUR = 2.0
 _FLAT = 1e-3
 #: Pairs that are correlated at once.
 _PAIRS = 256
-
-
-@dataclass(frozen=True)
-class DuplicatesConfig:
-    """Settings of the search for copies.
-
-    The thresholds were chosen on 4,104 photographs of landmarks in Washington, where no two photographs of different
-    landmarks reach them.
-
-    Args:
-        neighbours: Number of nearest images that each image is compared with.
-        correlation: Correlation of details, up to 1, from which a pair counts as copies.
-        similarity: Mean of that correlation and the cosine of the embeddings, where there are any, from which a pair
-            counts as copies even if the correlation alone is too low.
-        train_split: Split whose images are left out in favour of copies in other splits.
-
-    Raises:
-        ConfigurationError: ``neighbours`` is less than 1.
-    """
-
-    neighbours: int = 5
-    correlation: float = 0.85
-    similarity: float = 0.76
-    train_split: str = "train"
-
-    def __post_init__(self) -> None:
-        require(self.neighbours >= 1, "at least 1", neighbours=self.neighbours)
-
-    def are_copies(self, correlations: NDArray[np.float32], cosines: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Return whether pairs are copies, by their correlations and cosines (NaN without embeddings)."""
-        return (correlations >= self.correlation) | ((correlations + cosines) / 2 >= self.similarity)
 
 
 @dataclass(frozen=True, eq=False)

@@ -33,10 +33,11 @@ from hgld import tables
 from hgld.arrays import Integers
 from hgld.audit.duplicates import centred, mean_direction
 from hgld.audit.nearest_images import nearest_images, only_itself
+from hgld.audit.settings import LabelErrorsConfig
 from hgld.datasets.manifest import Manifest
-from hgld.errors import InputError, require
+from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations, find_input_tables
-from hgld.hierarchy.neighbour_vote import TEMPERATURE, softmax_weights
+from hgld.hierarchy.neighbour_vote import softmax_weights
 from hgld.io.columns import preview
 from hgld.ragged import RaggedIndices
 from hgld.review.labels import landmark_link
@@ -49,24 +50,6 @@ MIN_RANDOM = 0.3
 
 #: Number of random labels that are tried.
 _N_RANDOM = 20_000
-
-
-@dataclass(frozen=True)
-class LabelErrorsConfig:
-    """Settings of the search for wrong labels.
-
-    Args:
-        neighbours: Number of nearest images that vote.
-        temperature: Difference of cosines that changes the weight of a vote by the factor e.
-    """
-
-    neighbours: int = 10
-    temperature: float = TEMPERATURE
-
-    def __post_init__(self) -> None:
-        valid = self.neighbours >= 1 and self.temperature > 0
-        expected = "at least 1, and a number above 0"
-        require(valid, expected, neighbours=self.neighbours, temperature=self.temperature)
 
 
 @dataclass(frozen=True, eq=False)

@@ -31,8 +31,9 @@ from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images, embed_part
+from hgld.models.image_embedding import embed_images, embed_part
 from hgld.models.model_loading import load_checkpoint_model
+from hgld.models.settings import EmbedImagesConfig
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run_folder import RunFolder

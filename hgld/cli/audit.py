@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from hgld.cli.base import App, app, out_file, writable_file, writable_folder
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
@@ -36,7 +36,7 @@ app.add_typer(audit, name="audit", rich_help_panel="Retrieval")
 
 
 @audit.command()
-@options_of("hgld.audit.duplicates:DuplicatesConfig")
+@options_of("hgld.audit.settings:DuplicatesConfig")
 def duplicates(
     *,
     manifest: Path,
@@ -78,7 +78,7 @@ def duplicates(
 
 
 @audit.command()
-@options_of("hgld.audit.label_errors:LabelErrorsConfig")
+@options_of("hgld.audit.settings:LabelErrorsConfig")
 def labels(
     *,
     manifest: Path,

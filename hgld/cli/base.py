@@ -24,7 +24,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from hgld.cli.options import deferred_options, with_options
+from hgld.cli.options import with_field_options
+from hgld.cli.options_from_source import with_options
 from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
@@ -108,9 +109,14 @@ class App(typer.Typer):
     """An application whose commands are of that class."""
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
-        """See :meth:`typer.Typer.command`; the command gets its options when it is used."""
+        """See :meth:`typer.Typer.command`; fields of settings become options, see :mod:`hgld.cli.options`."""
         register = super().command(*args, **{"cls": _Command} | settings)
-        return lambda function: register(deferred_options(function))
+
+        def add(function: F) -> F:
+            register(function if hasattr(function, "settings") else with_field_options(function))
+            return function
+
+        return add
 
 
 app = App(

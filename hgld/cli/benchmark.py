@@ -12,7 +12,7 @@ import typer
 
 from hgld.cli.base import OUT_FOLDER, PART, FigureFormat, Force, SharedCommand, app, print_summary
 from hgld.cli.models import Images, Manifest, complete_comparison, with_images
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
 from hgld.compute.parts import Part
 from hgld.errors import indented_list

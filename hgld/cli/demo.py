@@ -74,7 +74,7 @@ def _print_stage(stage: str, summary: Any) -> None:
 
 
 def _format_encoder(encoder: str) -> str:
-    from hgld.labels.encoders import DEFAULT_ENCODER
+    from hgld.labels.settings import DEFAULT_ENCODER
 
     if encoder == "minilm":
         return "Labels are embedded with minilm, a sentence encoder from the extra offline; --encoder names others."

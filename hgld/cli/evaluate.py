@@ -19,7 +19,7 @@ from hgld.cli.base import (
     parse_numbers,
     writable_file,
 )
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from hgld.evaluation import Evaluation, EvaluationFiles
     from hgld.evaluation.results import RetrievalResult
     from hgld.evaluation.settings import MetricSettings, RerankSettings
-    from hgld.losses.diagnosis import Diagnosis, DiagnosisConfig
+    from hgld.losses.diagnosis import Diagnosis
+    from hgld.losses.settings import DiagnosisConfig
 
     ProtocolName = str
 else:

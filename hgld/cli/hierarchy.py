@@ -31,14 +31,14 @@ from hgld.cli.base import (
     writable_file,
     writable_folder,
 )
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
     from hgld.completion.complete import CompleteSummary, CompletionQuality
-    from hgld.completion.inputs import CompleteConfig
+    from hgld.completion.settings import CompleteConfig
     from hgld.hierarchy.build import BuildSummary, CompletedCounts
     from hgld.hierarchy.compare import Explanation, HierarchyComparison, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
@@ -158,7 +158,7 @@ def stats(
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.completion.inputs:CompleteConfig", k="-k", reasons="--reason", encoder="NAME")
+@options_of("hgld.completion.settings:CompleteConfig", k="-k", reasons="--reason", encoder="NAME")
 def complete(
     *,
     hierarchy: Path,

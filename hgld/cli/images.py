@@ -20,7 +20,7 @@ from hgld.cli.base import (
     require_none_failed,
     run_stage,
 )
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import lines, listed
 from hgld.compute.parts import Part
 from hgld.datasets.readers.registry import READERS, ReaderEntry
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.pixel_arrays import ExtractSummary
     from hgld.datasets.readers.base import Reader
-    from hgld.datasets.repack import RepackConfig, RepackPlan, RepackSummary
-    from hgld.gldv2.fetch import FetchConfig, FetchSummary
-    from hgld.gldv2.photographs import FetchPlan, PhotographsConfig, PhotographsSummary
+    from hgld.datasets.repack import RepackPlan, RepackSummary
+    from hgld.datasets.settings import RepackConfig
+    from hgld.gldv2.fetch import FetchSummary
+    from hgld.gldv2.photographs import FetchPlan, PhotographsSummary
+    from hgld.gldv2.settings import FetchConfig, PhotographsConfig
     from hgld.gldv2.tar_images import IndexSummary
-    from hgld.wikimedia.client import ClientConfig
+    from hgld.wikimedia.settings import ClientConfig
 
 
 _BY_ID = "Photographs by id"
@@ -50,14 +52,14 @@ def _shards(text: str) -> list[int]:
 
 @app.command(rich_help_panel="Photographs")
 @options_of(
-    "hgld.gldv2.fetch:FetchConfig",
+    "hgld.gldv2.settings:FetchConfig",
     "files",
     shards={"parser": _shards, "metavar": "FIRST:LAST"},
     base_url={"envvar": "HGLD_GLDV2_URL"},
 )
-@options_of("hgld.gldv2.photographs:PhotographsConfig", "photographs", panel=_BY_ID, source=None)
+@options_of("hgld.gldv2.settings:PhotographsConfig", "photographs", panel=_BY_ID, source=None)
 @options_of(
-    "hgld.wikimedia.client:ClientConfig",
+    "hgld.wikimedia.settings:ClientConfig",
     "client",
     panel=_BY_ID,
     commons_url={"envvar": "HGLD_COMMONS_URL"},
@@ -257,7 +259,7 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
-@options_of("hgld.datasets.repack:RepackConfig", shard_size=None)
+@options_of("hgld.datasets.settings:RepackConfig", shard_size=None)
 @options_of("hgld.compute.parts:PartsConfig", "division", panel="Parts")
 def repack(
     *,

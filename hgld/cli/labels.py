@@ -24,7 +24,7 @@ from hgld.cli.base import (
     run_stage,
     writable_file,
 )
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import aligned, lines, listed
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.progress import TerminalProgress

@@ -22,7 +22,7 @@ from hgld.cli.base import (
     print_summary,
     writable,
 )
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import aligned, lines
 from hgld.compute.parts import Part
 from hgld.errors import ConfigurationError, counted, indented_list
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
     from hgld.compute.parts import PartsConfig
     from hgld.models.image_embedder import ImageEmbedder
-    from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, EmbedPartSummary
+    from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary
+    from hgld.models.settings import EmbedImagesConfig
     from hgld.training.publish_model import PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
@@ -244,7 +245,7 @@ def _check_embeddings(path: Path) -> None:
 
 @app.command(rich_help_panel="Retrieval")
 @options_of(
-    "hgld.models.image_embedding:EmbedImagesConfig",
+    "hgld.models.settings:EmbedImagesConfig",
     scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
     shard_size=None,
 )

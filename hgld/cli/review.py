@@ -26,7 +26,7 @@ from hgld.cli.base import (
     writable_file,
     writable_folder,
 )
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError, counted, indented_list

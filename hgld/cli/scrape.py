@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import app, out_file, print_summary, try_again
-from hgld.cli.options import options_of
+from hgld.cli.options_from_source import options_of
 from hgld.cli.render import lines
 from hgld.errors import SourceError
 from hgld.progress import TerminalProgress
@@ -17,13 +17,13 @@ from hgld.progress import TerminalProgress
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hgld.wikimedia.client import ClientConfig
-    from hgld.wikimedia.scraper import ScrapeConfig, ScrapeSummary
+    from hgld.wikimedia.scraper import ScrapeSummary
+    from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
 
 @app.command(rich_help_panel="Labels")
 @options_of(
-    "hgld.wikimedia.scraper:ScrapeConfig",
+    "hgld.wikimedia.settings:ScrapeConfig",
     class_depth="--depth",
     property_id={"name": "--property", "metavar": "P"},
     parents="P",
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     split_column="COLUMN",
 )
 @options_of(
-    "hgld.wikimedia.client:ClientConfig",
+    "hgld.wikimedia.settings:ClientConfig",
     "client",
     commons_url={"envvar": "HGLD_COMMONS_URL"},
     wikidata_url={"envvar": "HGLD_WIKIDATA_URL"},

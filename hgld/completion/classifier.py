@@ -11,11 +11,13 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.arrays import Booleans, Floats, Integers
-from hgld.completion.inputs import CompleteConfig, CompletionInputs, Method, Vectors
+from hgld.completion.inputs import CompletionInputs, Vectors
+from hgld.completion.settings import CompleteConfig, Method
 from hgld.compute.nearest_neighbours import merge_top_k
 from hgld.errors import InputError
-from hgld.labels.embed import EmbedConfig, embed_labels
+from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
+from hgld.labels.settings import EmbedConfig
 from hgld.progress import NoProgress, Progress
 
 #: Difference of cosines that changes a vote by the factor e; that of texts is the one of CLIP.

@@ -23,7 +23,8 @@ import pyarrow as pa
 from hgld import tables
 from hgld.arrays import Booleans, Floats, Integers
 from hgld.completion.classifier import GroupVotes, LandmarkClassifier, References
-from hgld.completion.inputs import CompleteConfig, CompletionFiles, CompletionInputs, read_completion_inputs
+from hgld.completion.inputs import CompletionFiles, CompletionInputs, read_completion_inputs
+from hgld.completion.settings import CompleteConfig
 from hgld.compute.resampling import wilson
 from hgld.errors import InputError
 from hgld.figures.coverage import CoverageCurve, draw_coverage
@@ -110,7 +111,7 @@ def propose(
 ) -> tuple[pa.Table, CompleteSummary]:
     """Propose a group for each landmark without one; see :func:`complete_file`."""
     labelled = inputs.labelled_with_photographs()
-    sample = config.sample(labelled)
+    sample = _sample(labelled, config)
     unknown = np.arange(inputs.n_labelled, len(inputs.landmarks))
     classified = np.intersect1d(unknown, inputs.photographs.item)
     progress = progress or NoProgress()
@@ -261,7 +262,7 @@ def hide_and_propose(
     labelled = inputs.labelled_with_photographs()
     roots = np.unique(np.array(inputs.roots), return_inverse=True)[1]
     landmarks, choices, scores, frequent = [], [], [], []
-    samples = [config.sample(np.setdiff1d(labelled, hidden)) for hidden in parts]
+    samples = [_sample(np.setdiff1d(labelled, hidden), config) for hidden in parts]
     progress, load = progress or NoProgress(), cache(load)
     progress.start(sum(map(inputs.count_photographs, [*parts, *samples])))
     for hidden, sample in zip(parts, samples, strict=True):
@@ -317,3 +318,10 @@ def _share_and_interval(right: Booleans) -> tuple[float, float, float]:
     share = np.array([right.mean()])
     low, high = wilson(share, np.array([len(right)]))
     return float(share[0]), float(low[0]), float(high[0])
+
+
+def _sample(labelled: Integers, config: CompleteConfig) -> Integers:
+    """Return at most ``calibration_landmarks`` of the labelled landmarks, chosen at random."""
+    if len(labelled) <= config.calibration_landmarks:
+        return labelled
+    return np.random.default_rng(config.seed).choice(labelled, config.calibration_landmarks, replace=False)

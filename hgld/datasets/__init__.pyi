@@ -13,10 +13,10 @@ from .readers.landmarks import Gldv2 as Gldv2
 from .readers.own_images import LabelTable as LabelTable
 from .readers.own_images import NestedFolders as NestedFolders
 from .readers.registry import READERS as READERS
-from .repack import RepackConfig as RepackConfig
 from .repack import repack_images as repack_images
 from .samplers import ClassBalancedSampler as ClassBalancedSampler
 from .samplers import HierarchicalSampler as HierarchicalSampler
+from .settings import RepackConfig as RepackConfig
 from .transforms import ImageSettings as ImageSettings
 from .transforms import evaluation_transform as evaluation_transform
 from .transforms import training_transform as training_transform

@@ -21,7 +21,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +30,8 @@ from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.loading import SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord
-from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
+from hgld.datasets.settings import RepackConfig
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.files import free_bytes, require_free_space, sha256_of, write_csv
 from hgld.io.text_array import TextArray
 from hgld.parted_output import RECORD, PartedOutput
@@ -44,36 +44,6 @@ MANIFEST_NAME, SKIPPED_NAME = "manifest.parquet", "skipped.csv"
 _SAMPLE = 64
 #: Texts that are digested at once.
 _SHOWN = 2**16
-
-
-@dataclass(frozen=True)
-class RepackConfig:
-    """Settings of writing images into tar files.
-
-    Args:
-        size: Shorter side of reduced images in pixels, or of their boxes; smaller ones stay as they are.
-            Default: images are stored as they are.
-        quality: Quality of JPEG of reduced images, 1 to 100.
-        split: Split of the manifest. Default: all images.
-        shard_size: Number of images per tar file.
-        workers: Number of processes that reduce images; 0 reduces them in this one.
-    """
-
-    size: int | None = None
-    quality: int = 90
-    split: str | None = None
-    shard_size: int = 10_000
-    workers: int = 2
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.quality <= 100:
-            raise ConfigurationError(f"`quality` is {self.quality}; expected 1 to 100")
-        require_at_least(1, size=self.size, shard_size=self.shard_size)
-        require_at_least(0, workers=self.workers)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return what affects the tar files, as JSON values."""
-        return {"size": self.size, "quality": self.quality, "shard_size": self.shard_size}
 
 
 @dataclass(frozen=True)

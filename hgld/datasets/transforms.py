@@ -7,7 +7,7 @@ fraction of their size.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,11 +15,9 @@ from PIL import Image
 from pydantic import Field, model_validator
 from torch import Tensor
 
+from hgld.datasets.settings import Fit, Interpolation
 from hgld.io.images import Box, open_image, upright_rgb, upright_size
 from hgld.io.settings import Settings
-
-Fit = Literal["crop", "squash", "pad", "longest"]
-Interpolation = Literal["bilinear", "bicubic", "lanczos"]
 
 #: Left and top edge, width and height of a part of a picture, in pixels.
 Window: TypeAlias = tuple[int, int, int, int]

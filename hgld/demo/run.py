@@ -12,15 +12,17 @@ from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import build_file
 from hgld.hierarchy.stats import draw_hierarchy
 from hgld.labels.clean import clean_file
-from hgld.labels.clusters import ClusterConfig, cluster_file
-from hgld.labels.embed import EmbedConfig, embed_file
+from hgld.labels.clusters import cluster_file
+from hgld.labels.embed import embed_file
 from hgld.labels.encoders import has_minilm
+from hgld.labels.settings import ClusterConfig, EmbedConfig
 from hgld.labels.suggest import suggest_file
 from hgld.resources import sample_file
-from hgld.review.sheets.export import ExportConfig, export_sheets
+from hgld.review.settings import ExportConfig
+from hgld.review.sheets.export import export_sheets
 from hgld.tables import SPLITS, classes_path
-from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
+from hgld.wikimedia.scraper import scrape_file
+from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
 ANNOTATORS = ("ada", "ben")
 #: Fewer than the default, which is for the full dataset with forty times as many labels.

@@ -1,13 +1,13 @@
-from .fetch import FetchConfig as FetchConfig
 from .fetch import FetchSummary as FetchSummary
 from .fetch import fetch_gldv2 as fetch_gldv2
 from .ground_truth import read_image_to_landmark as read_image_to_landmark
 from .ground_truth import read_retrieval_solution as read_retrieval_solution
 from .photograph_sources import PhotographList as PhotographList
 from .photograph_sources import read_photograph_list as read_photograph_list
-from .photographs import PhotographsConfig as PhotographsConfig
 from .photographs import PhotographsSummary as PhotographsSummary
 from .photographs import fetch_photographs as fetch_photographs
+from .settings import FetchConfig as FetchConfig
+from .settings import PhotographsConfig as PhotographsConfig
 from .tar_images import ImageReader as ImageReader
 from .tar_images import IndexSummary as IndexSummary
 from .tar_images import index_images as index_images

@@ -32,6 +32,7 @@ from typing import TypeVar
 import requests
 
 from hgld.errors import ConfigurationError, SourceError
+from hgld.gldv2.settings import N_SHARDS, DownloadConfig
 from hgld.io.files import atomic_write, digest_of, exclusive_lock
 from hgld.io.http import (
     BROKEN_CONNECTION,
@@ -51,9 +52,6 @@ from hgld.resources import subset_file
 SUBSETS = ("washington",)
 _SUBSET_FILES = ("train.csv", "train_label_to_category.csv", "train_label_to_hierarchical.csv")
 
-HOST_URL = "https://s3.amazonaws.com/google-landmark"
-#: Number of tar files of photographs by split.
-N_SHARDS = {"train": 500, "index": 100, "test": 20}
 #: Number of photographs by split, and approximate size of a tar file in bytes, according to the README.
 N_IMAGES = {"train": 4_132_914, "index": 761_757, "test": 117_577}
 SHARD_BYTES = {"train": 1_000_000_000, "index": 850_000_000, "test": 500_000_000}
@@ -159,27 +157,6 @@ def copy_subset(name: str, out: Path) -> None:
     for file in _SUBSET_FILES:
         with atomic_write(out / file) as draft:
             shutil.copyfile(subset_file(f"{name}/{file}"), draft)
-
-
-@dataclass(frozen=True)
-class DownloadConfig:
-    """Time limits and retries of downloads.
-
-    Args:
-        max_retries: Number of times in a row that a request may be repeated without progress.
-        timeout_s: Seconds within which a server must begin to answer, and go on to send each further 64 KiB.
-        backoff_s: Seconds before the first repetition; the wait doubles with each further one.
-    """
-
-    max_retries: int = 5
-    timeout_s: float = 60.0
-    backoff_s: float = 1.0
-
-    def __post_init__(self) -> None:
-        if self.max_retries < 0 or self.timeout_s <= 0 or self.backoff_s < 0:
-            raise ConfigurationError(
-                "`max_retries` and `backoff_s` cannot be negative, and `timeout_s` must be above 0"
-            )
 
 
 class NotFoundError(SourceError):

@@ -12,24 +12,21 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
-from hgld.errors import ConfigurationError, InputError, SourceError
+from hgld.errors import InputError, SourceError
 from hgld.gldv2.download import (
-    HOST_URL,
-    N_SHARDS,
     DatasetFile,
-    DownloadConfig,
     Downloader,
     NotFoundError,
     metadata_files,
     partial_path,
     shard_files,
 )
+from hgld.gldv2.settings import FetchConfig
 from hgld.io.files import atomic_write, digest_of, exclusive_lock, require_free_space
 from hgld.io.http import RetriesExhaustedError
 from hgld.progress import NoProgress, Progress
@@ -40,52 +37,6 @@ T = TypeVar("T")
 #: Number of files in a row whose retries are exhausted, after which the server is assumed to be down.
 _MAX_FAILURES_IN_A_ROW = 4
 _RECORD_FORMAT = "hgld.fetched/1"
-
-
-@dataclass(frozen=True)
-class FetchConfig:
-    """Settings of a download: which files, and from where.
-
-    Args:
-        split: Split to download: train, index or test.
-        metadata: Download the CSV files.
-        images: Download the tar files of photographs.
-        shards: Numbers of the tar files to download, such as 0:4 or 0,3 on the command line; train has 0:499, index
-            0:99, test 0:19. Default: all.
-        workers: Number of parallel downloads, 1 to 16.
-        base_url: Address of the dataset's host or a mirror.
-        verify: Verify existing files by MD5, and download damaged ones again.
-        force: Download existing files again.
-        download: Time limits and retries.
-    """
-
-    split: str
-    metadata: bool = False
-    images: bool = False
-    shards: Sequence[int] | None = None
-    workers: int = 4
-    base_url: str = HOST_URL
-    verify: bool = False
-    force: bool = False
-    download: DownloadConfig = field(default_factory=DownloadConfig)
-
-    def __post_init__(self) -> None:
-        if self.split not in N_SHARDS:
-            raise ConfigurationError(f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}')
-        if not (self.metadata or self.images):
-            raise ConfigurationError("nothing to fetch: ask for `metadata`, `images` or both")
-        if self.shards is not None and not self.images:
-            raise ConfigurationError("`shards` requires `images`, as only the photographs are in tar files")
-        if not 1 <= self.workers <= 16:
-            raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to 16")
-        parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f'`base_url` is "{self.base_url}"; expected a URL such as {HOST_URL}')
-
-    def files(self) -> list[DatasetFile]:
-        """Return the files to download, metadata first."""
-        metadata = metadata_files(self.split) if self.metadata else []
-        return metadata + (shard_files(self.split, self.shards) if self.images else [])
 
 
 @dataclass(frozen=True)
@@ -164,7 +115,9 @@ class _FetchRun:
         # Its threads do not keep the process alive, as those of an executor do: one may be waiting for a server.
         pool = ThreadPool(self._config.workers)
         try:
-            planned = list(pool.imap(lambda file: self._try(file, lambda: self._plan(file)), self._config.files()))
+            planned = list(
+                pool.imap(lambda file: self._try(file, lambda: self._plan(file)), files_to_fetch(self._config))
+            )
             jobs = [job for job in planned if isinstance(job, _Job)]
             require_free_space(
                 self._out,
@@ -318,3 +271,13 @@ class FetchRecord:
             raise InputError(
                 f"{self._path} is damaged ({error}); delete it, and the files in the folder are verified once more"
             ) from error
+
+
+def files_to_fetch(config: FetchConfig) -> list[DatasetFile]:
+    """Return the files to download, metadata first."""
+    files = []
+    if config.metadata:
+        files += metadata_files(config.split)
+    if config.images:
+        files += shard_files(config.split, config.shards)
+    return files

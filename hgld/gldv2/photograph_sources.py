@@ -17,16 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import ConfigurationError, InputError, SourceError, indented_list
-from hgld.gldv2.download import (
-    N_IMAGES,
-    N_SHARDS,
-    SHARD_BYTES,
-    SUBSETS,
-    DatasetFile,
-    DownloadConfig,
-    Downloader,
-    shard_files,
-)
+from hgld.gldv2.download import N_IMAGES, SHARD_BYTES, SUBSETS, DatasetFile, Downloader, shard_files
+from hgld.gldv2.settings import N_SHARDS, DownloadConfig
 from hgld.gldv2.tar_images import TarFiles, index_shard, read_shards
 from hgld.io.columns import SPREADSHEETS, locate_invalid_byte, preview, read_columns, text_column_names
 from hgld.io.http import RetriesExhaustedError
@@ -41,7 +33,8 @@ from hgld.wikimedia.api_facts import (
     file_title_of_url,
     request_file_facts,
 )
-from hgld.wikimedia.client import ClientConfig, WikimediaClient
+from hgld.wikimedia.client import WikimediaClient
+from hgld.wikimedia.settings import ClientConfig
 
 #: Columns of GLDv2's train.csv and train_attribution.csv that say something about a photograph.
 _FACTS = ("url", "author", "license")

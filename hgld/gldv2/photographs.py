@@ -21,7 +21,6 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError
-from hgld.gldv2.download import HOST_URL, N_SHARDS, DownloadConfig
 from hgld.gldv2.photograph_sources import (
     CommonsSource,
     FolderSource,
@@ -32,12 +31,12 @@ from hgld.gldv2.photograph_sources import (
     SourcePlan,
     mean_image_bytes,
 )
+from hgld.gldv2.settings import PhotographsConfig
 from hgld.gldv2.tar_images import index_shard
 from hgld.io.files import exclusive_lock, require_free_space
 from hgld.io.journal import Journal
 from hgld.progress import NoProgress, Progress
 from hgld.tables import PHOTOGRAPHS, Provenance, read_provenance, read_table, write_table
-from hgld.wikimedia.client import ClientConfig
 
 #: Name of the table in the folder.
 TABLE_NAME = "photographs.parquet"
@@ -53,50 +52,6 @@ Row = dict[str, Any]
 _BLOCK = tarfile.BLOCKSIZE
 #: Two blocks of zeros end a tar file, which is filled up to a multiple of a record.
 _RECORD = tarfile.RECORDSIZE
-
-
-@dataclass(frozen=True)
-class PhotographsConfig:
-    """Where photographs come from.
-
-    Args:
-        source: ``commons``; ``shards`` for the tar files of the dataset's host or a mirror; or a folder with tar
-            files, or the table of ``hgld index-images`` in one.
-        split: Split of the photographs, which names the folder of the tar files.
-        width: Width of the thumbnails from Commons in pixels; narrower photographs keep their size.
-        shards: Numbers of the tar files to search, for ``shards``.
-        base_url: Address of the dataset's host or a mirror, for ``shards``.
-        client: Address of Commons, and limits on requests to it.
-        download: Time limits and retries of downloads of tar files.
-    """
-
-    source: str | Path = "commons"
-    split: str = "train"
-    width: int = 500
-    shards: tuple[int, ...] | None = None
-    base_url: str = HOST_URL
-    client: ClientConfig | None = None
-    download: DownloadConfig = field(default_factory=DownloadConfig)
-
-    def __post_init__(self) -> None:
-        if self.split not in N_SHARDS:
-            raise ConfigurationError(f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}')
-        if self.source == "commons" and self.client is None:
-            raise ConfigurationError("`client` is needed for photographs from Commons")
-        if self.source not in ("commons", "shards") and not Path(self.source).exists():
-            raise ConfigurationError(
-                f"{self.source}: no such file or folder; expected commons, shards, a folder of tar files, or the "
-                "table of hgld index-images in one"
-            )
-        if self.source != "shards" and self.shards is not None:
-            raise ConfigurationError("`shards` are tar files of a mirror; without one, leave them out")
-
-    def origin(self) -> Row:
-        """Return what the photographs of one folder have in common, as JSON."""
-        if self.source == "commons":
-            assert self.client is not None
-            return {"source": "commons", "split": self.split, "width": self.width, "url": self.client.commons_url}
-        return {"source": "tar files", "split": self.split}
 
 
 @dataclass(frozen=True)

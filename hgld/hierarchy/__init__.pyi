@@ -1,4 +1,3 @@
-from .build import BuildConfig as BuildConfig
 from .build import build_file as build_file
 from .compare import compare_files as compare_files
 from .files import load_hierarchy as load_hierarchy
@@ -8,6 +7,7 @@ from .label_matrix import column_of as column_of
 from .label_matrix import lowest_common_level as lowest_common_level
 from .label_matrix import relevance as relevance
 from .neighbour_vote import vote as vote
+from .settings import BuildConfig as BuildConfig
 from .stats import stats_file as stats_file
 from .tree import Hierarchy as Hierarchy
 from .tree import Level as Level

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, indented_list, require, require_at_least
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.files import write_official
 from hgld.hierarchy.parents import groups_from_parents, subclass_levels
+from hgld.hierarchy.settings import BuildConfig
 from hgld.hierarchy.tree import GROUP, ROOT, Hierarchy
 from hgld.io.columns import preview
 from hgld.labels.class_tree import ClassTree, read_class_tree
@@ -51,35 +52,6 @@ STAGE = Stage(
         "scraped": tables.SCRAPED,
     },
 )
-
-
-@dataclass(frozen=True)
-class BuildConfig:
-    """Settings of the hierarchy.
-
-    Args:
-        allow_undecided: Exclude landmarks whose label is undecided.
-        extra_levels: Add N levels between group and root, from "subclass of" (P279).
-        multi: Keep landmarks with several labels, with a list of all their groups.
-        completed_above: Lowest score of the groups that are taken from photographs.
-        levels_from: Take groups and levels from the classes above the labels on Wikidata instead of decisions:
-            ``parents``, or ``parents:genus,family,order`` to name the levels, finest first. What is ambiguous there
-            is excluded, and listed. Default: decisions and taxonomy.
-    """
-
-    allow_undecided: bool = False
-    extra_levels: int = 0
-    multi: bool = False
-    completed_above: float = 0.8
-    levels_from: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.levels_from is not None and self.levels_from.partition(":")[0] != "parents":
-            raise ConfigurationError(
-                f'`levels_from` is "{self.levels_from}"; expected parents, or parents: and the levels, finest first'
-            )
-        require_at_least(0, extra_levels=self.extra_levels)
-        require(0 <= self.completed_above <= 1, "a score from 0 to 1", completed_above=self.completed_above)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.download import HOST_URL, ChecksumError, DownloadConfig, Downloader
+from hgld.gldv2.download import ChecksumError, Downloader
+from hgld.gldv2.settings import HOST_URL, DownloadConfig
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import atomic_write, cache_folder, sha256_of, write_csv

@@ -6,9 +6,7 @@ import numpy as np
 
 from hgld.arrays import AnyFloats, Booleans, Floats, Integers
 from hgld.hierarchy.label_matrix import LabelMatrix
-
-#: Difference of cosines that changes the weight of a vote by the factor e: tau of Wu et al. (2018).
-TEMPERATURE = 0.07
+from hgld.hierarchy.settings import TEMPERATURE
 
 
 def vote(cosines: AnyFloats, labels: Integers, temperature: float = TEMPERATURE) -> tuple[LabelMatrix, Floats]:

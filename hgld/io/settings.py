@@ -133,13 +133,6 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
     return leaves
 
 
-def settings_help(kind: Any) -> dict[str, str]:
-    """Return the description of each setting, from the ``Args:`` section of the docstring of a class or function."""
-    _, _, section = (inspect.getdoc(kind) or "").partition("\nArgs:\n")
-    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE)
-    return {name: " ".join(text.split()) for name, text in entries}
-
-
 # Layers
 
 

@@ -1,10 +1,10 @@
-from .clean import CleanConfig as CleanConfig
 from .clean import clean_file as clean_file
-from .clusters import ClusterConfig as ClusterConfig
 from .clusters import cluster_file as cluster_file
-from .embed import EmbedConfig as EmbedConfig
 from .embed import embed_file as embed_file
 from .encoders import TextEncoder as TextEncoder
 from .encoders import load_encoder as load_encoder
+from .settings import CleanConfig as CleanConfig
+from .settings import ClusterConfig as ClusterConfig
+from .settings import EmbedConfig as EmbedConfig
 from .suggest import find_suggestion_files as find_suggestion_files
 from .suggest import suggest_file as suggest_file

@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, require_choice
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import read_rows
 from hgld.labels.class_tree import ancestors, nearest_classes, read_class_tree
+from hgld.labels.settings import CleanConfig, KeepMultiple
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.tables.column_values import RemovalReason
@@ -25,27 +26,8 @@ from hgld.taxonomy.label_identity import ITEM_ID, label_id, normalise_label, uni
 log = logging.getLogger(__name__)
 
 STAGE = Stage("clean", (tables.REMOVED, tables.CLEAN), inputs={"scraped": tables.SCRAPED, "classes": tables.CLASSES})
-KeepMultiple = Literal["first", "most-specific"]
 
 _MOST_FREQUENT = 20
-
-
-@dataclass(frozen=True)
-class CleanConfig:
-    """Settings of the stage ``clean``: which landmarks are kept.
-
-    Args:
-        keep_multiple: Keep landmarks with several labels, with the first label, or with the most specific one: the
-            only one that is no ancestor (P279) of another. Default: remove them, as the paper does.
-        allow_errors: Treat landmarks whose scrape failed as unlabelled.
-    """
-
-    keep_multiple: KeepMultiple | None = None
-    allow_errors: bool = False
-
-    def __post_init__(self) -> None:
-        if self.keep_multiple is not None:
-            require_choice(KeepMultiple, keep_multiple=self.keep_multiple)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.arrays import Floats, Integers
 from hgld.compute.machine import one_thread
-from hgld.errors import ConfigurationError, InputError, require, require_at_least
+from hgld.errors import ConfigurationError, InputError
 from hgld.figures.comparisons import tsne_2d
 from hgld.figures.label_map import (
     LabelMap,
@@ -33,43 +33,15 @@ from hgld.figures.label_map import (
 )
 from hgld.figures.style import figure_files
 from hgld.labels.embed import embedding_matrix
+from hgld.labels.settings import ClusterConfig
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
 
 log = logging.getLogger(__name__)
 
 STAGE = Stage("cluster", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS})
-DEFAULT_CLUSTERS = 12
-DEFAULT_SUBCLUSTERS = 78
 _N_INIT = 10
 _LABELS_PER_NAME = 3
-
-
-@dataclass(frozen=True)
-class ClusterConfig:
-    """Settings of the clustering.
-
-    Args:
-        n_clusters: Number of clusters.
-        n_subclusters: Total number of sub-clusters. Default: 78.
-        seed: Random seed.
-    """
-
-    n_clusters: int = DEFAULT_CLUSTERS
-    n_subclusters: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_at_least(1, n_clusters=self.n_clusters)
-        if self.n_subclusters is None:
-            # A number of clusters above the default number of sub-clusters is no error.
-            object.__setattr__(self, "n_subclusters", max(DEFAULT_SUBCLUSTERS, self.n_clusters))
-        elif self.n_subclusters < self.n_clusters:
-            raise ConfigurationError(
-                f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every cluster "
-                "has at least one sub-cluster"
-            )
-        require(0 <= self.seed < 2**32, "0 or more, below 2^32", seed=self.seed)
 
 
 @dataclass(frozen=True)

@@ -14,43 +14,14 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.arrays import Floats
-from hgld.errors import ConfigurationError, InputError, counted, indented_list, require_at_least
+from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.labels.clean import count_labels
-from hgld.labels.encoders import DEFAULT_ENCODER, LoadEncoder, TextEncoder, load_encoder, local_checkpoint
+from hgld.labels.encoders import LoadEncoder, TextEncoder, load_encoder, local_checkpoint
+from hgld.labels.settings import DEFAULT_TEMPLATE, EmbedConfig
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
 
 STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": tables.CLEAN})
-DEFAULT_TEMPLATE = "A picture of a {}"
-
-
-@dataclass(frozen=True)
-class EmbedConfig:
-    """Settings of the stage ``embed``: how labels are encoded.
-
-    Args:
-        encoder: open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, minilm (no download) or ngrams
-            (spelling only).
-        templates: Prompt template with one {} for the label; may be repeated, vectors are then averaged.
-        batch_size: Number of labels encoded at once.
-        device: Torch device. Default: cuda if available, else cpu.
-    """
-
-    encoder: str = DEFAULT_ENCODER
-    templates: Sequence[str] = (DEFAULT_TEMPLATE,)
-    batch_size: int = 256
-    device: str | None = None
-
-    def __post_init__(self) -> None:
-        if not self.templates:
-            raise ConfigurationError(f'`templates` is empty; expected one such as "{DEFAULT_TEMPLATE}"')
-        for template in self.templates:
-            if template.count("{}") != 1:
-                raise ConfigurationError(
-                    f'the template "{template}" has {template.count("{}")} placeholders for the label; expected '
-                    f'exactly one {{}}, as in "{DEFAULT_TEMPLATE}"'
-                )
-        require_at_least(1, batch_size=self.batch_size)
 
 
 @dataclass(frozen=True)

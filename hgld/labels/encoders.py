@@ -26,13 +26,13 @@ from numpy.typing import NDArray
 from hgld.errors import ConfigurationError, SourceError
 from hgld.io.files import atomic_write, cache_folder
 from hgld.io.hub import open_clip_weights, quiet_loading
+from hgld.labels.settings import DEFAULT_ENCODER
 
 if TYPE_CHECKING:
     import torch
 
 log = logging.getLogger(__name__)
 
-DEFAULT_ENCODER = "open_clip:ViT-L-14/laion2b_s32b_b82k"
 
 #: Most batches in the cache; a batch of 256 texts takes 0.4 MB with minilm and 0.8 MB with ViT-L-14.
 MAX_FILES = 256

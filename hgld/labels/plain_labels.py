@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from hgld.io.columns import (
 from hgld.io.files import write_csv
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import word_list
+from hgld.labels.settings import PlainConfig, split_names
 from hgld.labels.spellings import DecidedSpellings, Variant, unify_spellings
 from hgld.names import stored_name
 from hgld.stage import Stage
@@ -35,37 +35,6 @@ from hgld.taxonomy.label_identity import normalise_label, parse_item, unify_labe
 
 STAGE = Stage("labels", (tables.CLEAN,))
 _MERGED = {"yes": True, "no": False}
-
-
-@dataclass(frozen=True)
-class PlainConfig:
-    """Settings of the stage ``labels``: the columns of the list, and which spellings are one label.
-
-    Args:
-        label: Column of the labels.
-        id: Column of the ids. Default: the column id if there is one, else the number of the row from 1.
-        split: Name of the split of all rows. Default: all.
-        split_column: Column of the splits.
-        count: Column that says for how many things a row stands; whole numbers.
-        item: Column of the Wikidata items of the labels: Q ids or addresses; rows may be without.
-        keep: Labels that stay apart although their spelling is one, separated by commas, such as lights,light; may be
-            repeated.
-    """
-
-    label: str
-    id: str | None = None
-    split: str | None = None
-    split_column: str | None = None
-    count: str | None = None
-    item: str | None = None
-    keep: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if self.split is not None and self.split_column is not None:
-            raise ConfigurationError("`split` and `split_column` exclude each other; omit one of them")
-        for text in self.keep:
-            if len(_names(text)) < 2:
-                raise ConfigurationError(f'`keep` is "{text}"; expected two labels or more, such as lights,light')
 
 
 @dataclass(frozen=True)
@@ -192,7 +161,7 @@ def _decided_spellings(config: PlainConfig, variants: Path | None, spellings: Se
     apart: list[tuple[str, str]] = []
     merged: list[Variant] = []
     for text in config.keep:
-        names = _names(text)
+        names = split_names(text)
         for name in names:
             if normalise_label(name) not in known:
                 similar = similar_names(name, known.values())
@@ -222,12 +191,6 @@ def _parse_variant(_line: int, row: Mapping[str, str]) -> Variant:
     if answer not in _MERGED:
         raise ValueError(f'merged is "{row["merged"]}"; expected yes or no')
     return Variant(variant, label, row.get("why", ""), _MERGED[answer])
-
-
-def _names(text: str) -> list[str]:
-    """Return the labels in a text, which are separated by commas; those with commas stand in quotation marks."""
-    names = next(csv.reader([text], skipinitialspace=True), [])
-    return [name.strip() for name in names if name.strip()]
 
 
 def _require_new_ids(source: Path, splits: Sequence[str], ids: Sequence[str]) -> None:

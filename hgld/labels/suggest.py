@@ -34,10 +34,11 @@ import pyarrow as pa
 from hgld import tables
 from hgld.arrays import Floats, Integers
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.embed import DEFAULT_TEMPLATE, embed_labels, vectors_of_labels
+from hgld.labels.embed import embed_labels, vectors_of_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts, Evidence, find_evidence
 from hgld.labels.machine_answers import Answer, answer_files, read_answers
+from hgld.labels.settings import DEFAULT_TEMPLATE
 from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage

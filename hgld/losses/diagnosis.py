@@ -24,7 +24,7 @@ from torch.nn.functional import normalize
 
 from hgld.arrays import Floats, Integers
 from hgld.datasets.samplers import ClassBalancedSampler, log_small_classes
-from hgld.errors import ConfigurationError, InputError, require, require_at_least
+from hgld.errors import ConfigurationError, InputError, require
 from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap, calibrated_gap_bound, gap_bound
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.results import to_json_values
@@ -32,8 +32,9 @@ from hgld.evaluation.settings import EvaluationFiles
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.base import pair_levels
 from hgld.losses.kernels.batches import Labels, checked_batch
-from hgld.losses.kernels.steps import HEAVISIDE, Sigmoid, Step, SupRankStep, check_temperature, suprank_step
+from hgld.losses.kernels.steps import HEAVISIDE, Sigmoid, Step, SupRankStep, suprank_step
 from hgld.losses.rank_losses import SmoothAP, SupAP
+from hgld.losses.settings import DiagnosisConfig
 from hgld.tables.embeddings import Embeddings
 from hgld.version import __version__
 
@@ -187,46 +188,6 @@ def _pairs_between(scores: Tensor, first: Tensor, second: Tensor, interval: tupl
 
 
 @dataclass(frozen=True)
-class DiagnosisConfig:
-    """What to diagnose.
-
-    Args:
-        batch_size: Number of images per batch.
-        per_class: Number of images of each class in a batch.
-        max_batches: Largest number of batches. Default: those of an epoch.
-        metric: Metric of the decomposability gap, as for hgld evaluate.
-        temperatures: Temperature of the sigmoid, at least 1e-8; may be repeated.
-        alpha: Score that L_DG wants positives above (Eqs. 7 and 27).
-        beta: Score that L_DG wants negatives below (Eqs. 7 and 27).
-        seed: Seed of the batches.
-
-    Raises:
-        ConfigurationError: A value is out of range.
-    """
-
-    batch_size: int = 256
-    per_class: int = 4
-    max_batches: int | None = None
-    metric: str = "AP"
-    temperatures: tuple[float, ...] = (0.001, 0.01, 0.1)
-    alpha: float = 0.9
-    beta: float = 0.6
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        require_at_least(1, max_batches=self.max_batches)
-        are_cosines = -1 <= self.alpha <= 1 and -1 <= self.beta <= 1
-        require(are_cosines, "cosines, -1 to 1", alpha=self.alpha, beta=self.beta)
-        for tau in self.temperatures:
-            check_temperature("temperatures", tau)
-
-    def steps(self) -> dict[str, Step]:
-        """Return the steps to diagnose by name: sigmoids, and the published forms of H^-."""
-        sigmoids: dict[str, Step] = {f"sigmoid, tau {tau:g}": Sigmoid(tau) for tau in self.temperatures}
-        return sigmoids | {f"H^- {name}": suprank_step(name) for name in ("eq4", "cfg144", "cfginat")}
-
-
-@dataclass(frozen=True)
 class StepDiagnosis:
     """Quality of one step, means over batches.
 
@@ -297,7 +258,7 @@ def diagnose(embeddings: Tensor, labels: LabelMatrix, config: DiagnosisConfig | 
         gap=batch_decomposability_gap(units, labels, batches, metric=config.metric),
         bound=bound,
         calibrated_bound=calibrated,
-        steps={name: _diagnose_step(units, labels, batches, step) for name, step in config.steps().items()},
+        steps={name: _diagnose_step(units, labels, batches, step) for name, step in diagnosed_steps(config).items()},
     )
 
 
@@ -412,3 +373,9 @@ def _diagnose_step(embeddings: Tensor, labels: LabelMatrix, batches: Batches, st
         error = float(ap_errors(x, batch_labels, step).mean())
         measured.append((error, *operating_shares(x, batch_labels, step)))
     return StepDiagnosis(*pd.DataFrame(measured, dtype=np.float64).mean())  # without NaN
+
+
+def diagnosed_steps(config: DiagnosisConfig) -> dict[str, Step]:
+    """Return the steps to diagnose by name: sigmoids, and the published forms of H^-."""
+    sigmoids: dict[str, Step] = {f"sigmoid, tau {tau:g}": Sigmoid(tau) for tau in config.temperatures}
+    return sigmoids | {f"H^- {name}": suprank_step(name) for name in ("eq4", "cfg144", "cfginat")}

@@ -18,7 +18,7 @@ from hgld.errors import require, require_at_least, require_choice
 from hgld.losses.base import Loss, WeightedSum, shared_classes
 from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.class_losses import PairLoss, check_proxies
-from hgld.losses.kernels.steps import check_temperature
+from hgld.losses.settings import check_temperature
 
 #: The written formulas, or the numbers of the published code.
 HyperbolicVariant = Literal["exact", "code"]

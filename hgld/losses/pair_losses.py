@@ -24,7 +24,7 @@ from hgld.losses.kernels.class_losses import (
     check_classes,
     euclidean_distances,
 )
-from hgld.losses.kernels.steps import check_temperature
+from hgld.losses.settings import check_temperature
 
 #: Score above which a positive is taken for a copy of the query, as in the authors' code.
 COPY = 0.9999

@@ -22,7 +22,8 @@ from hgld.losses.base import Loss, WeightedSum, summed_levels, with_decomposabil
 from hgld.losses.kernels.class_losses import PairLoss, ProxyBasedLoss, uniform_proxies
 from hgld.losses.kernels.rank_loss import Mixup, Pairs, RankLoss, SingleLevelLoss, h_rank_plus, rank, step_sums
 from hgld.losses.kernels.ranking import Ranking
-from hgld.losses.kernels.steps import HEAVISIDE, SIGMOID, SUPRANK_STEP, LeakyStep, Step, check_temperature
+from hgld.losses.kernels.steps import HEAVISIDE, SIGMOID, SUPRANK_STEP, LeakyStep, Step
+from hgld.losses.settings import check_temperature
 
 #: How the pairs of L_DG are averaged.
 PairReduction = Literal["query_mean", "violating"]

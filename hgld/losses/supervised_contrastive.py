@@ -11,7 +11,7 @@ from torch import Tensor
 from hgld.errors import ConfigurationError, InputError, require, require_choice
 from hgld.losses.base import Loss, pair_levels, warn_without_positives
 from hgld.losses.kernels.batches import inner_products
-from hgld.losses.kernels.steps import check_temperature
+from hgld.losses.settings import check_temperature
 
 #: The losses of the paper: HiMulCon with weights of levels, HiConE with the constraint, HiMulConE with both.
 Mode = Literal["hmc", "hce", "hmce"]

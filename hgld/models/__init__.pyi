@@ -5,7 +5,6 @@ from .embedding_model import GeM as GeM
 from .embedding_model import MaxPooling as MaxPooling
 from .embedding_model import build_model as build_model
 from .image_embedder import ImageEmbedder as ImageEmbedder
-from .image_embedding import EmbedImagesConfig as EmbedImagesConfig
 from .image_embedding import embed_images as embed_images
 from .image_embedding import embed_part as embed_part
 from .model_loading import load_checkpoint_model as load_checkpoint_model
@@ -16,3 +15,4 @@ from .model_loading import save_checkpoint as save_checkpoint
 from .model_settings import PRESETS as PRESETS
 from .model_settings import ModelSettings as ModelSettings
 from .pca_projection import initialise_projection as initialise_projection
+from .settings import EmbedImagesConfig as EmbedImagesConfig

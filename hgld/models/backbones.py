@@ -18,7 +18,8 @@ from timm.data import resolve_data_config
 from timm.models import get_pretrained_cfg, load_state_dict
 from torch import nn
 
-from hgld.datasets.transforms import Fit, ImageSettings
+from hgld.datasets.settings import Fit
+from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, SourceError, similar_names
 from hgld.io.hub import hub_file, open_clip_architecture, open_clip_weights, quiet_loading, tag_configuration, tags_of
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings

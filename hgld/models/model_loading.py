@@ -31,7 +31,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from timm import is_model
 
-from hgld.datasets.transforms import Fit, ImageSettings, Interpolation
+from hgld.datasets.settings import Fit, Interpolation
+from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import atomic_write, read_json, sha256_of
 from hgld.io.hub import hub_snapshot

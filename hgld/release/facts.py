@@ -30,10 +30,11 @@ from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.build_inputs import InputTables, find_annotations
 from hgld.hierarchy.tree import GROUP
 from hgld.io.columns import read_columns
+from hgld.io.docstrings import described_parameters
 from hgld.io.files import atomic_write
 from hgld.io.licences import spdx_licence
 from hgld.io.markdown import in_words
-from hgld.io.settings import Settings, settings_help
+from hgld.io.settings import Settings
 from hgld.resources import subset_file
 from hgld.tables import HIERARCHY, Provenance
 from hgld.tables.parquet import with_neutral_names
@@ -428,7 +429,7 @@ def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
     """
     if path.exists():
         raise InputError(f"{path} exists; edit it, or move it away to begin anew")
-    answers, questions = _known_answers(hierarchy), settings_help(ReleaseSettings)
+    answers, questions = _known_answers(hierarchy), described_parameters(ReleaseSettings)
     confirmed = set()
     for name in _ASKED:
         known = answers.get(name) or ""

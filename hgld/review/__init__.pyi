@@ -2,7 +2,6 @@ from .adjudication import AdjudicateConfig as AdjudicateConfig
 from .adjudication import adjudicate as adjudicate
 from .adjudication import adjudicate_files as adjudicate_files
 from .agreement import Agreement as Agreement
-from .agreement import AgreementConfig as AgreementConfig
 from .agreement import agreement_files as agreement_files
 from .agreement import cohen_kappa as cohen_kappa
 from .agreement import krippendorff_alpha as krippendorff_alpha
@@ -10,9 +9,10 @@ from .agreement import measure_agreement as measure_agreement
 from .agreement import raw_agreement as raw_agreement
 from .decision_files import export_decisions as export_decisions
 from .session import ReviewSession as ReviewSession
-from .sheets.export import ExportConfig as ExportConfig
+from .settings import AgreementConfig as AgreementConfig
+from .settings import ExportConfig as ExportConfig
+from .settings import ImportConfig as ImportConfig
 from .sheets.export import export_sheets as export_sheets
-from .sheets.import_sheet import ImportConfig as ImportConfig
 from .sheets.import_sheet import import_sheet as import_sheet
 from .store import copy_store as copy_store
 from .store import open_store as open_store

@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from hgld.arrays import Booleans, Floats, Integers
-from hgld.compute.resampling import check_resampling, percentile_interval
+from hgld.compute.resampling import percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
 from hgld.io.files import atomic_write, require_other_file
@@ -49,27 +49,10 @@ from hgld.review.decision_files import (
     read_opinions,
     require_landmark_counts,
 )
+from hgld.review.settings import AgreementConfig
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.decisions import Category
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, taxonomy_beside
-
-
-@dataclass(frozen=True)
-class AgreementConfig:
-    """Settings of the bootstrap intervals.
-
-    Args:
-        n_resamples: Number of bootstrap samples for the intervals.
-        confidence: Share of the samples within the interval, between 0 and 1.
-        seed: Seed of the bootstrap samples.
-    """
-
-    n_resamples: int = 1000
-    confidence: float = 0.95
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_resampling(self.confidence, self.n_resamples)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from hgld.errors import InputError, require
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.reranking import augment_gallery, reranked_scorer
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.neighbour_vote import TEMPERATURE, vote
+from hgld.hierarchy.neighbour_vote import vote
+from hgld.hierarchy.settings import TEMPERATURE
 from hgld.inspection.queries import TopK
 from hgld.search.gallery import Gallery
 

@@ -1,3 +1,4 @@
+from .column_values import SPLITS as SPLITS
 from .parquet import Provenance as Provenance
 from .parquet import Rows as Rows
 from .parquet import classes_path as classes_path
@@ -29,7 +30,6 @@ from .schemas import NEAREST as NEAREST
 from .schemas import PHOTOGRAPHS as PHOTOGRAPHS
 from .schemas import REMOVED as REMOVED
 from .schemas import SCRAPED as SCRAPED
-from .schemas import SPLITS as SPLITS
 from .schemas import STUDY as STUDY
 from .schemas import SUGGESTIONS as SUGGESTIONS
 from .schemas import TABLES as TABLES

@@ -15,6 +15,8 @@ SPLIT_MEANINGS: Mapping[Split, str] = {
     "train": "The training set.",
     "index": "The images that queries are searched in.",
 }
+#: Splits of GLDv2; each numbers its landmarks by itself.
+SPLITS: tuple[str, ...] = tuple(SPLIT_MEANINGS)
 
 #: Outcome of looking up a landmark.
 ScrapeStatus = Literal[

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hgld.arrays import Integers
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import column_names, read_columns, require_non_null
-from hgld.tables.schemas import SPLITS
+from hgld.tables.column_values import SPLITS
 
 
 def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[Any]]:

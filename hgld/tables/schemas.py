@@ -27,10 +27,8 @@ from hgld.tables.column_values import (
     SCRAPE_SOURCE_MEANINGS,
     SCRAPE_STATUS_MEANINGS,
     SPLIT_MEANINGS,
+    SPLITS,
 )
-
-#: Splits of GLDv2; each numbers its landmarks by itself.
-SPLITS: tuple[str, ...] = tuple(SPLIT_MEANINGS)
 
 
 def in_order(splits: Iterable[str]) -> list[str]:

@@ -29,13 +29,9 @@ from hgld.io.files import write_csv
 from hgld.names import stored_name
 from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
+from hgld.taxonomy.settings import FURTHER_COLUMNS, RESERVED
 
 _LEVELS = ("group", "root")
-_FURTHER_COLUMNS = ("items", "guideline", "key", "merged")
-#: Columns of the table ``hierarchy`` that are not levels.
-_RESERVED = frozenset(("split", "id", "page", "label", "groups", "label_source", "landmark_id", "category", "entity"))
-#: Names that a level cannot have.
-NO_LEVELS = (*_FURTHER_COLUMNS, *sorted(_RESERVED))
 _VOCABULARY_COLUMNS = ("term", "group", "items")
 
 
@@ -139,7 +135,7 @@ def read_taxonomy(path: Path) -> list[Group]:
         levels = _levels([*row])
         if not levels:
             raise ValueError("there is no level; expected a column for each, before guideline")
-        if wrong := [name for name in levels if name in _RESERVED]:
+        if wrong := [name for name in levels if name in RESERVED]:
             raise ValueError(f'"{wrong[0]}" is a column of every hierarchy; give the level another name')
         values = {name: unescape_formula(value).strip() for name, value in row.items()}
         for name in (*levels, "key"):
@@ -194,7 +190,7 @@ def _levels(columns: Sequence[str]) -> tuple[str, ...]:
     >>> _levels(["number", "group", "root", "guideline"]), _levels(["genus", "family", "order", "items", "guideline"])
     (('group', 'root'), ('genus', 'family', 'order'))
     """
-    levels = tuple(name for name in columns if name not in _FURTHER_COLUMNS)
+    levels = tuple(name for name in columns if name not in FURTHER_COLUMNS)
     if not {*_LEVELS} <= {*levels}:
         return levels
     first, last = map(levels.index, _LEVELS)

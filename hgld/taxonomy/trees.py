@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from hgld import tables
-from hgld.errors import ConfigurationError, InputError, counted, require_at_least
+from hgld.errors import ConfigurationError, InputError, counted
 from hgld.io.columns import escape_formula, preview, read_rows, text_column_names, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write, require_own_csv, write_csv
 from hgld.names import stored_name
-from hgld.taxonomy.groups import NO_LEVELS, Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
+from hgld.taxonomy.settings import ImportConfig
 
 log = logging.getLogger(__name__)
 
@@ -150,30 +151,6 @@ def tree_paths(groups: Iterable[Group]) -> list[tuple[str, ...]]:
             n_names += 1
         paths.append(path[:n_names])
     return paths
-
-
-@dataclass(frozen=True)
-class ImportConfig:
-    """Settings of the import of a tree.
-
-    Args:
-        levels: Names of the levels, finest first, separated by commas; in a CSV file without paths those of the
-            columns. Default: level3,level2,level1 and so on.
-        root: Class of Wikidata that is imported with its subclasses, such as Q23397.
-        depth: Number of levels below that class. Default: all.
-    """
-
-    levels: tuple[str, ...] = ()
-    root: str | None = None
-    depth: int | None = None
-
-    def __post_init__(self) -> None:
-        for name in self.levels:
-            if not name or name in NO_LEVELS or self.levels.count(name) > 1:
-                raise ConfigurationError(
-                    f'`levels` has "{name}"; give each level a name of its own, other than {preview(NO_LEVELS, 99)}'
-                )
-        require_at_least(1, depth=self.depth)
 
 
 def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None) -> dict[str, int]:

@@ -1,6 +1,6 @@
-from .publish_model import PushConfig as PushConfig
 from .publish_model import PushSummary as PushSummary
 from .publish_model import push_model as push_model
+from .push_settings import PushConfig as PushConfig
 from .run import TrainingSummary as TrainingSummary
 from .run import is_finished as is_finished
 from .run import read_training_settings as read_training_settings

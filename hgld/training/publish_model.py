@@ -31,6 +31,7 @@ from hgld.models.model_loading import (
     read_checkpoint,
     write_model,
 )
+from hgld.training.push_settings import PushConfig
 from hgld.training.run_folder import RunFolder, result_affecting
 from hgld.version import __version__
 
@@ -55,35 +56,6 @@ class ModelEvaluation:
     means: Mapping[str, float]
     n_queries: int | None = None
     digest: str | None = None
-
-
-@dataclass(frozen=True)
-class PushConfig:
-    """Description of a published model.
-
-    Args:
-        license: Licence of the weights, by its identifier on the hub or of SPDX, such as apache-2.0. Default: not
-            stated.
-        datasets: Name of a data set on the hub that the model was trained on; may be repeated.
-        evaluations: Output of hgld evaluate --json for the model card, in a file named like the data; may be
-            repeated.
-        private: Create a private repository.
-        force: Replace files of a repository that is not of a model of hgld, or of a folder of something else than
-            this model.
-    """
-
-    license: str | None = None
-    datasets: Sequence[str] = ()
-    evaluations: Sequence[Path] = ()
-    private: bool = False
-    force: bool = False
-
-    def __post_init__(self) -> None:
-        if self.license is not None:
-            try:
-                model_fields(self.license)
-            except ValueError as error:
-                raise ConfigurationError(f"`license`: {error}") from error
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ that end the run.
 from __future__ import annotations
 
 import json
-import os
 import re
 import string
 import time
@@ -35,17 +34,14 @@ from hgld.io.http import (
     send,
     user_agent,
 )
+from hgld.wikimedia.settings import ClientConfig
 from hgld.wikimedia.titles import title_path
 
 T = TypeVar("T")
 #: Reads the JSON document of an API; raises ValueError if it is not of the expected form.
 ReadDocument = Callable[[dict[str, Any]], T]
 
-COMMONS_URL = "https://commons.wikimedia.org"
-WIKIDATA_URL = "https://www.wikidata.org"
 
-#: Limit for clients that name themselves and their operator, since 2026; it is 10 for others.
-WIKIMEDIA_REQUESTS_PER_MINUTE = 200
 _MAXLAG_S = 5
 _MAX_REDIRECTS = 5
 #: Largest response, unpacked; the API's own limit is 12 MB.
@@ -54,88 +50,18 @@ _MAX_BYTES = 2**25
 #: Bytes of a page that are looked at to say what it is.
 _MAX_HEAD = 10_000
 
-_WIKIMEDIA_HOST = re.compile(r"(.+\.)?(wikimedia|wikidata|wikipedia)\.org", re.IGNORECASE)
-_CONTACT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+|https?://\S+/\S+|User:\S.*", re.IGNORECASE)
 
 #: Error codes of the action API for transient failures.
 _TRANSIENT_ERRORS = re.compile(r"maxlag|ratelimited|readonly|internal_api_error_.*|.*timeout.*|.*unavailable.*")
 
 
-@dataclass(frozen=True)
-class ClientConfig:
-    """Addresses of the servers, and limits on requests to them.
-
-    Args:
-        commons_url: Base URL of Commons, above ``wiki/`` and ``w/api.php``.
-        wikidata_url: Base URL of Wikidata, above ``w/api.php``.
-        contact: Your e-mail address, or name or URL of your wiki user page, for the User-Agent; required for
-            Wikimedia's hosts.
-        rate_per_minute: Maximum requests per minute to both hosts together; 0 for no limit, except at Wikimedia.
-        max_retries: Maximum number of retries per request.
-        timeout_s: Seconds within which a complete response must arrive.
-        backoff_s: Seconds before the first repetition; the wait doubles with each further one.
-    """
-
-    commons_url: str = COMMONS_URL
-    wikidata_url: str = WIKIDATA_URL
-    contact: str | None = None
-    rate_per_minute: float = 150
-    max_retries: int = 10
-    timeout_s: float = 60.0
-    backoff_s: float = 1.0
-
-    def __post_init__(self) -> None:
-        hosts = []
-        for name, url in (("commons_url", self.commons_url), ("wikidata_url", self.wikidata_url)):
-            parts = urlsplit(url)
-            if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ConfigurationError(f'`{name}` is "{url}"; expected a URL such as {COMMONS_URL}')
-            hosts.append(parts.hostname.rstrip("."))
-            object.__setattr__(self, name, url.rstrip("/"))
-        wikimedia = next((host for host in hosts if _WIKIMEDIA_HOST.fullmatch(host)), None)
-        if self.contact is not None and not _CONTACT.fullmatch(self.contact):
-            raise ConfigurationError(
-                f'`contact` is "{self.contact}"; expected an e-mail address (you@example.org) or a wiki user '
-                "page (User:You, https://meta.wikimedia.org/wiki/User:You)"
-            )
-        if wikimedia and self.contact is None:
-            raise ConfigurationError(
-                f"{wikimedia} asks every client to name its operator: give an e-mail address or a wiki user page as "
-                "`contact` or in the environment variable HGLD_CONTACT; it is sent in the User-Agent only"
-            )
-        if self.rate_per_minute < 0 or self.max_retries < 0 or self.timeout_s <= 0 or self.backoff_s < 0:
-            raise ConfigurationError(
-                "`rate_per_minute`, `max_retries` and `backoff_s` cannot be negative, and `timeout_s` must be above 0"
-            )
-        if wikimedia and not 0 < self.rate_per_minute <= WIKIMEDIA_REQUESTS_PER_MINUTE:
-            raise ConfigurationError(
-                f"`rate_per_minute` is {self.rate_per_minute:g}, which {wikimedia} does not allow; choose a rate "
-                f"above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE}"
-            )
-
-    @classmethod
-    def from_environment(cls) -> ClientConfig:
-        """Return the default settings, with the contact and the addresses that environment variables name.
-
-        These are ``HGLD_CONTACT``, ``HGLD_COMMONS_URL`` and ``HGLD_WIKIDATA_URL``, as for ``hgld scrape``.
-        """
-        return cls(
-            commons_url=os.environ.get("HGLD_COMMONS_URL", COMMONS_URL),
-            wikidata_url=os.environ.get("HGLD_WIKIDATA_URL", WIKIDATA_URL),
-            # An empty variable is as good as none.
-            contact=os.environ.get("HGLD_CONTACT") or None,
-        )
-
-    @property
-    def user_agent(self) -> str:
-        """User-Agent of every request."""
-        # Headers are ASCII, which a user's name need not be.
-        operator = (
-            f"operator: {quote(self.contact, safe=string.printable)}"
-            if self.contact
-            else "no contact: not for Wikimedia's hosts"
-        )
-        return user_agent(operator)
+def client_user_agent(config: ClientConfig) -> str:
+    """Return the User-Agent of every request, which names the operator."""
+    # Headers are ASCII, which a user's name need not be.
+    operator = "no contact: not for Wikimedia's hosts"
+    if config.contact:
+        operator = f"operator: {quote(config.contact, safe=string.printable)}"
+    return user_agent(operator)
 
 
 #: Lets Wikimedia serve calls, which only read although they are POST requests, from the nearest data centre.
@@ -166,7 +92,7 @@ class WikimediaClient:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._http = RetryingSession(
-            {"User-Agent": config.user_agent, "Accept-Encoding": "gzip", "Accept-Language": "en"},
+            {"User-Agent": client_user_agent(config), "Accept-Encoding": "gzip", "Accept-Language": "en"},
             max_retries=config.max_retries,
             backoff_s=config.backoff_s,
             rate_per_minute=config.rate_per_minute,

@@ -7,23 +7,22 @@ row failed.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-from hgld.errors import ConfigurationError, InputError, require_at_least
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import column_names
 from hgld.io.files import exclusive_lock
 from hgld.io.journal import Journal
 from hgld.progress import NoProgress, Progress
-from hgld.tables import SPLITS, Provenance, classes_path, input_digests, is_up_to_date, read_provenance
+from hgld.tables import Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus
 from hgld.wikimedia.api_facts import PropertyEntity, PropertyError, Query
 from hgld.wikimedia.api_source import ApiSource, read_properties
-from hgld.wikimedia.client import ClientConfig, WikimediaClient
+from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.html_source import HEADER, HtmlSource
 from hgld.wikimedia.scrape_files import (
     NO_SCRAPE,
@@ -35,130 +34,14 @@ from hgld.wikimedia.scrape_files import (
     write_classes,
     write_scraped,
 )
+from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 from hgld.wikimedia.source import (
     FactCollector,
     FactStore,
     StatusCheck,
     UnlikelyStatusError,
-    check_allowed,
     forget_landmarks_without_value,
 )
-
-SourceName = Literal["api", "html"]
-MAX_WORKERS = 3
-
-
-@dataclass(frozen=True)
-class ScrapeConfig:
-    """Settings of the stage ``scrape``.
-
-    A list with other columns than GLDv2's is one of other entities; it needs ``id``, and has any splits.
-
-    Args:
-        split: Split of the list; for GLDv2's train or index, whose landmark ids are different numbering spaces.
-        source: Data source: api (fifty landmarks per request) or html (one page per landmark, as in the paper).
-        workers: Number of concurrent requests, 1 to 3.
-        class_depth: Number of steps of ``parents`` to fetch above the values.
-        client: Addresses of the servers, and limits on requests to them; by default those of Wikimedia.
-        allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
-            (:data:`hgld.wikimedia.source.UNLIKELY_SHARES`); repeatable.
-        id: Column with the ids of entities, text or whole numbers. Default: the list is one of GLDv2's.
-        item: Column with items on Wikidata: Q ids or addresses. Default: item, if there is one.
-        category: Column with categories on Commons instead: titles or addresses. Default: category, without items.
-        split_column: Column with the split of each entity, instead of one for all.
-        property_id: Property whose values, which are items, are looked up for a list with ``id``.
-        parents: Property of the superclasses of these values, such as P171 for taxa.
-        languages: Languages of labels, separated by commas: the first one that has a label counts, be it one for all
-            languages (mul), else the one to which Wikidata falls back.
-    """
-
-    split: str | None = None
-    source: SourceName = "api"
-    workers: int = 1
-    class_depth: int = 10
-    client: ClientConfig | None = None
-    allow_frequent: tuple[str, ...] = ()
-    id: str | None = None
-    item: str | None = None
-    category: str | None = None
-    split_column: str | None = None
-    property_id: str = "P31"
-    parents: str = "P279"
-    languages: str = "en"
-
-    def __post_init__(self) -> None:
-        if self.id is None:
-            if self.split not in SPLITS:
-                found = f'is "{self.split}"' if self.split else "is missing"
-                raise ConfigurationError(
-                    f"`split` {found}; expected {' or '.join(SPLITS)} for a list of GLDv2's; others need `id`"
-                )
-            for name in ("item", "category", "split_column", "property_id", "parents", "languages"):
-                if getattr(self, name) != ScrapeConfig.__dataclass_fields__[name].default:
-                    raise ConfigurationError(f"`{name}` needs `id`: it is for lists other than GLDv2's")
-        else:
-            self._check_list_settings()
-        require_at_least(0, class_depth=self.class_depth)
-        check_allowed(self.allow_frequent)
-        if self.source not in get_args(SourceName):
-            raise ConfigurationError(f'`source` is "{self.source}"; expected api or html')
-        if not 1 <= self.workers <= MAX_WORKERS:
-            raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to {MAX_WORKERS}")
-
-    def _check_list_settings(self) -> None:
-        if self.item and self.category:
-            raise ConfigurationError("name the column of entities on Wikidata in `item`, or on Commons in `category`")
-        if (self.split is None) == (self.split_column is None):
-            raise ConfigurationError("name the split of the whole list in `split`, or its column in `split_column`")
-        for name in ("property_id", "parents"):
-            if not re.fullmatch("P[1-9][0-9]*", getattr(self, name)):
-                raise ConfigurationError(f'`{name}` is "{getattr(self, name)}"; expected a property such as P31')
-        if not re.fullmatch("[a-z0-9-]+(,[a-z0-9-]+)*", self.languages):
-            raise ConfigurationError(f'`languages` is "{self.languages}"; expected codes such as en,de')
-        if self.source == "html" and (self.item or (self.parents, self.languages) != ("P279", "en")):
-            raise ConfigurationError(
-                "`source` html reads English pages of categories, which show no superclasses; use api for `item`, "
-                "`parents` and `languages`"
-            )
-
-    @property
-    def noun(self) -> str:
-        """What messages call the rows of the list."""
-        return "landmarks" if self.id is None else "entities"
-
-    @property
-    def query(self) -> Query:
-        """What is asked about items."""
-        no_value: ScrapeStatus = "no_instance_of" if self.id is None else "no_value"
-        return Query(self.property_id, self.parents, tuple(self.languages.split(",")), no_value)
-
-    def for_list(self, path: Path) -> ScrapeConfig:
-        """Return the settings with the column of a list that names items or categories, where they name none."""
-        if self.id is None or self.item or self.category:
-            return self
-        names = column_names(path)
-        if "item" in names:
-            return replace(self, item="item")
-        if "category" in names:
-            return replace(self, category="category")
-        raise InputError(
-            f"{path}: no column item and no column category; found {', '.join(names)}; name the column of entities "
-            "on Wikidata in `item`, or on Commons in `category`"
-        )
-
-    def read(self, path: Path) -> list[LandmarkCategory]:
-        """Read a list with these columns."""
-        if self.id is None:
-            return read_categories(path)
-        return read_list(path, self.id, item=self.item, category=self.category, split=self.split_column)
-
-    def parameters(self) -> dict[str, Any]:
-        """Return what decides on the result, besides the list and the source."""
-        parameters: dict[str, Any] = {"split": self.split, "class_depth": self.class_depth}
-        if self.id is not None:
-            names = ("id", "item", "category", "split_column", "property_id", "parents", "languages")
-            parameters |= {name: getattr(self, name) for name in names}
-        return parameters
 
 
 @dataclass(frozen=True)
@@ -221,8 +104,8 @@ def scrape_file(
             or servers.
     """
     start = time.monotonic()
-    settings, config = config.client or ClientConfig(), config.for_list(categories)
-    landmarks = config.read(categories)
+    settings, config = config.client or ClientConfig(), with_entity_column(config, categories)
+    landmarks = _read(config, categories)
     origin = {"source": config.source, "commons_url": settings.commons_url, "wikidata_url": settings.wikidata_url}
     parameters = {**config.parameters(), **origin}
     if config.id is not None:
@@ -285,7 +168,7 @@ def _scrape(
     existing: EarlierScrape,
     progress: Progress,
 ) -> ScrapeSummary:
-    query = config.query
+    query = _query(config)
     source: ApiSource | HtmlSource
     if config.source == "html":
         header = properties[query.property_id].labels["en"].value if query.property_id in properties else HEADER
@@ -353,7 +236,7 @@ def _write_tables(
     Returns:
         Numbers of landmarks by status and by route, and the number of classes.
     """
-    classes, query = collector.collect(config.workers, config.class_depth), config.query
+    classes, query = collector.collect(config.workers, config.class_depth), _query(config)
     values = (collector.resolution(landmark.title)[0].instance_of for landmark in landmarks)
     if query.property_id in unknown and not any(values):
         raise _unknown_property(query.property_id)
@@ -364,3 +247,31 @@ def _write_tables(
         write_classes(classes, collector.class_redirects, classes_path(out), provenance, ranks)
     statuses, routes = write_scraped(landmarks, collector.resolution, out, provenance, neutral=config.id is not None)
     return statuses, routes, len(classes)
+
+
+def with_entity_column(config: ScrapeConfig, path: Path) -> ScrapeConfig:
+    """Return settings with the column of a list that names items or categories, where they name none."""
+    if config.id is None or config.item or config.category:
+        return config
+    names = column_names(path)
+    if "item" in names:
+        return replace(config, item="item")
+    if "category" in names:
+        return replace(config, category="category")
+    raise InputError(
+        f"{path}: no column item and no column category; found {', '.join(names)}; name the column of entities "
+        "on Wikidata in `item`, or on Commons in `category`"
+    )
+
+
+def _read(config: ScrapeConfig, path: Path) -> list[LandmarkCategory]:
+    """Read a list."""
+    if config.id is None:
+        return read_categories(path)
+    return read_list(path, config.id, item=config.item, category=config.category, split=config.split_column)
+
+
+def _query(config: ScrapeConfig) -> Query:
+    """Return what is asked about items."""
+    no_value: ScrapeStatus = "no_instance_of" if config.id is None else "no_value"
+    return Query(config.property_id, config.parents, tuple(config.languages.split(",")), no_value)

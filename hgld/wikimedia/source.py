@@ -21,28 +21,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
-from hgld.errors import ConfigurationError, SourceError
+from hgld.errors import SourceError
 from hgld.io.journal import Journal
 from hgld.progress import Progress
 from hgld.tables.column_values import ROUTE_SEPARATOR, RouteStep, ScrapeStatus
 from hgld.taxonomy.label_identity import ITEM_ID
 from hgld.wikimedia.api_facts import ClassFact
 from hgld.wikimedia.client import WikimediaClient
+from hgld.wikimedia.settings import UNLIKELY_SHARES
 
 log = logging.getLogger(__name__)
 
-#: Share of the landmarks of a block above which a status is unlikely; far above what GLDv2 has, far below one.
-UNLIKELY_SHARES: Mapping[str, float] = {
-    "invalid_title": 0.02,  # the titles are those of pages that existed
-    "redirect_loop": 0.02,
-    "redirect_unresolved": 0.05,
-    "item_missing": 0.05,
-    "missing": 0.25,
-    "no_instance_of": 0.5,
-    "no_value": 0.5,
-    "no_item": 0.6,
-    "no_infobox": 0.6,
-}
 #: Number of consecutive landmarks that are judged together, so that a server that breaks late is noticed as soon.
 _BLOCK = 1_000
 #: Number of landmarks of a block that must be under way before it is judged, unless there are no more.
@@ -167,14 +156,6 @@ class UnlikelyStatusError(SourceError):
     def __init__(self, message: str, status: str) -> None:
         super().__init__(message)
         self.status = status
-
-
-def check_allowed(statuses: Iterable[str]) -> None:
-    """Raise a ConfigurationError if one of the statuses that may be frequent is never unlikely, or no status."""
-    if unknown := set(statuses) - set(UNLIKELY_SHARES):
-        raise ConfigurationError(
-            f'`allow_frequent` is "{min(unknown)}"; expected some of {", ".join(sorted(UNLIKELY_SHARES))}'
-        )
 
 
 class StatusCheck:

@@ -22,13 +22,8 @@ from hgld.completion.complete import (
     evaluate_completion,
     hide_and_propose,
 )
-from hgld.completion.inputs import (
-    CompleteConfig,
-    CompletionFiles,
-    Vectors,
-    find_completion_files,
-    read_completion_inputs,
-)
+from hgld.completion.inputs import CompletionFiles, Vectors, find_completion_files, read_completion_inputs
+from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.commands import run_hgld

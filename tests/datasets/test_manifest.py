@@ -14,7 +14,7 @@ from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.readers.registry import READERS
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images
-from hgld.io.settings import settings_help
+from hgld.io.docstrings import described_parameters
 from hgld.tables import MANIFEST, Provenance, read_provenance, read_table, write_table
 from tests.child_processes import run_script
 from tests.commands import run_hgld
@@ -163,7 +163,7 @@ def test_every_setting_of_a_reader_is_a_documented_option(name: str) -> None:
     reader = getattr(import_module(f"hgld.datasets.readers.{module}"), class_name)
     assert is_dataclass(reader)
     names = [field.name for field in fields(reader)]
-    assert sorted(settings_help(reader)) == sorted(names)
+    assert sorted(described_parameters(reader)) == sorted(names)
     result = run_hgld("manifest", name, "--help", env={"COLUMNS": "200", "TERM": "dumb"})
     argument = READERS[name].argument
     assert f"Example: hgld manifest {name} {f'{argument.upper()} --images ' * bool(argument)}DIR" in result.output

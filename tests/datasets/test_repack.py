@@ -18,8 +18,9 @@ from PIL import Image
 from hgld.compute.parts import Part
 from hgld.datasets.image_dataset import EncodedImages, ImageDataset, read_images
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
-from hgld.datasets.repack import RepackConfig, RepackPlan, RepackSummary, plan_repack, repack_images
+from hgld.datasets.repack import RepackPlan, RepackSummary, plan_repack, repack_images
 from hgld.datasets.repacked_shards import RepackedImage, RepackedShards, repack_image
+from hgld.datasets.settings import RepackConfig
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images

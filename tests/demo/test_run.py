@@ -17,8 +17,8 @@ from hgld.demo.run import ANNOTATORS, DemoSummary, run_demo
 from hgld.demo.sample import Sample, read_sample, serve_sample
 from hgld.resources import sample_file
 from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, REMOVED, SCRAPED, SPLITS, read_table
-from hgld.wikimedia.client import ClientConfig
-from hgld.wikimedia.scraper import ScrapeConfig, scrape_file
+from hgld.wikimedia.scraper import scrape_file
+from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 from tests.sheet_files import csv_rows, fill
 
 

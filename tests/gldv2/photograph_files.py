@@ -8,9 +8,10 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from hgld.gldv2.photograph_sources import PhotographList
-from hgld.gldv2.photographs import TABLE_NAME, PhotographsConfig
+from hgld.gldv2.photographs import TABLE_NAME
+from hgld.gldv2.settings import PhotographsConfig
 from hgld.tables import PHOTOGRAPHS, read_table
-from hgld.wikimedia.client import ClientConfig
+from hgld.wikimedia.settings import ClientConfig
 from tests.gldv2.commons_server import CommonsServer
 
 

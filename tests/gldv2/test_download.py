@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2.download import (
     ChecksumError,
-    DownloadConfig,
     Downloader,
     NotFoundError,
     Origin,
@@ -30,6 +29,7 @@ from hgld.gldv2.download import (
     read_md5,
     shard_files,
 )
+from hgld.gldv2.settings import DownloadConfig
 from hgld.io.http import RetriesExhaustedError
 from tests.gldv2.file_server import Fault, FileServer
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server

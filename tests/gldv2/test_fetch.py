@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2.download import DownloadConfig, partial_path
-from hgld.gldv2.fetch import FetchConfig, FetchRecord, FetchSummary, fetch_gldv2
+from hgld.gldv2.download import partial_path
+from hgld.gldv2.fetch import FetchRecord, FetchSummary, fetch_gldv2, files_to_fetch
+from hgld.gldv2.settings import DownloadConfig, FetchConfig
 from hgld.io.files import exclusive_lock
 from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
@@ -70,7 +71,7 @@ def test_files_are_downloaded_once(host: FileServer, shared: Path, tmp_path: Pat
     assert len(host.requests) == asked
     assert not [path for path in out.rglob("*") if ".part" in path.name or path.suffix == ".lock"]
     record = FetchRecord(out)
-    for file in config(host, metadata=True).files():
+    for file in files_to_fetch(config(host, metadata=True)):
         assert record.is_finished(file)
         assert record.md5(file) == hashlib.md5((out / file.path).read_bytes()).hexdigest()
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.download import DownloadConfig
 from hgld.gldv2.photograph_sources import PhotographList
-from hgld.gldv2.photographs import TABLE_NAME, PhotographsConfig, fetch_photographs, plan_photographs
+from hgld.gldv2.photographs import TABLE_NAME, fetch_photographs, plan_photographs
+from hgld.gldv2.settings import DownloadConfig, PhotographsConfig
 from hgld.gldv2.tar_images import index_images
 from tests.assertions import not_none
 from tests.commands import run_hgld

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from hgld import tables
-from hgld.hierarchy.build import BuildConfig, BuildSummary, build_file
+from hgld.hierarchy.build import BuildSummary, build_file
+from hgld.hierarchy.settings import BuildConfig
 from hgld.taxonomy.decisions import Decision, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy
 from tests.assertions import not_none

@@ -10,8 +10,8 @@ import pytest
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.parents import groups_from_parents
+from hgld.hierarchy.settings import BuildConfig
 from hgld.labels.class_tree import ClassTree
 from hgld.labels.clean import InstanceOf, clean_file
 from hgld.taxonomy.decisions import Decision, write_decisions

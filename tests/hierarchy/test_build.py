@@ -8,8 +8,9 @@ from hgld import tables
 from hgld.cli.hierarchy import format_build, parse_extra_levels
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
-from hgld.hierarchy.build import BuildConfig
-from hgld.labels.clean import CleanConfig, clean_file
+from hgld.hierarchy.settings import BuildConfig
+from hgld.labels.clean import clean_file
+from hgld.labels.settings import CleanConfig
 from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.hierarchy.conftest import ATTRACTION, BRIDGE, CHURCH, LAKE, MOUNTAIN, VOLCANO, WIDE, run

@@ -21,7 +21,7 @@ from hgld import tables
 from hgld.cli.hierarchy import format_comparison
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.build import BuildConfig, build_file
+from hgld.hierarchy.build import build_file
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
 from hgld.hierarchy.compare import (
     GroupFlow,
@@ -32,6 +32,7 @@ from hgld.hierarchy.compare import (
     partition_agreement,
     write_changes,
 )
+from hgld.hierarchy.settings import BuildConfig
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy

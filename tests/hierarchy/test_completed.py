@@ -9,7 +9,7 @@ from hgld import tables
 from hgld.cli.hierarchy import format_build, format_stats
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.build import BuildConfig
+from hgld.hierarchy.settings import BuildConfig
 from hgld.hierarchy.stats import hierarchy_stats
 from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file

@@ -7,8 +7,8 @@ import pytest
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.hierarchy.build import BuildConfig
 from hgld.hierarchy.build_inputs import find_annotations
+from hgld.hierarchy.settings import BuildConfig
 from hgld.hierarchy.why import trace_landmark
 from hgld.labels.clean import clean_file
 from hgld.resources import annotation_file

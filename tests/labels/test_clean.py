@@ -10,16 +10,15 @@ from hgld.cli.labels import format_clean
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.class_tree import ancestors
 from hgld.labels.clean import (
-    CleanConfig,
     InstanceOf,
     IrrelevantLabels,
-    KeepMultiple,
     choose_label,
     clean_file,
     clean_table,
     most_specific,
     read_irrelevant_labels,
 )
+from hgld.labels.settings import CleanConfig, KeepMultiple
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
 from tests.assertions import not_none

@@ -13,15 +13,8 @@ from hgld import tables
 from hgld.cli.labels import format_clusters, format_sweep, parse_sweep
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.label_map import MapPhotograph
-from hgld.labels.clusters import (
-    ClusterConfig,
-    Clusters,
-    allocate_subclusters,
-    cluster_file,
-    cluster_labels,
-    sweep,
-    sweep_file,
-)
+from hgld.labels.clusters import Clusters, allocate_subclusters, cluster_file, cluster_labels, sweep, sweep_file
+from hgld.labels.settings import ClusterConfig
 from tests.assertions import not_none
 from tests.labels.label_tables import PROVENANCE
 

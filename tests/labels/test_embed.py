@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.labels.embed import EmbedConfig, EmbedSummary, embed_file, embed_labels, embedding_matrix
+from hgld.labels.embed import EmbedSummary, embed_file, embed_labels, embedding_matrix
+from hgld.labels.settings import EmbedConfig
 
 
 class Letters:

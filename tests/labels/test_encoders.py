@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.labels import encoders
-from hgld.labels.encoders import DEFAULT_ENCODER, NGrams, load_cached_encoder, load_encoder, local_checkpoint
+from hgld.labels.encoders import NGrams, load_cached_encoder, load_encoder, local_checkpoint
+from hgld.labels.settings import DEFAULT_ENCODER
 
 TEXTS = ["A picture of a church", "A picture of a lake", "A picture of a lake"]
 

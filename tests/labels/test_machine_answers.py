@@ -10,9 +10,10 @@ import pytest
 
 from hgld import tables
 from hgld.errors import InputError
-from hgld.labels.clusters import ClusterConfig, cluster_file
-from hgld.labels.embed import EmbedConfig, embed_file
+from hgld.labels.clusters import cluster_file
+from hgld.labels.embed import embed_file
 from hgld.labels.machine_answers import read_answers
+from hgld.labels.settings import ClusterConfig, EmbedConfig
 from hgld.labels.suggest import MAX_ANSWER_SCORE, Suggestion, add_answers
 from hgld.taxonomy.decisions import read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, write_taxonomy

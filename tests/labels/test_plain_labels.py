@@ -12,7 +12,8 @@ import pytest
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.embed import embed_file
 from hgld.labels.encoders import NGrams
-from hgld.labels.plain_labels import PlainConfig, label_file
+from hgld.labels.plain_labels import label_file
+from hgld.labels.settings import PlainConfig
 from hgld.tables import CLEAN, LABEL_EMBEDDINGS, read_table
 from tests.commands import run_hgld
 

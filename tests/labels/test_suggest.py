@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.cli.labels import format_suggestions
 from hgld.errors import InputError
-from hgld.labels.clusters import ClusterConfig, cluster_file
-from hgld.labels.embed import EmbedConfig, embed_file, embed_labels
+from hgld.labels.clusters import cluster_file
+from hgld.labels.embed import embed_file, embed_labels
 from hgld.labels.encoders import TextEncoder, load_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence
+from hgld.labels.settings import ClusterConfig, EmbedConfig
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
     OTHER_WEIGHTS,

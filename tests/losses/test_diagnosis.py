@@ -15,7 +15,6 @@ from hgld.evaluation import EvaluationFiles
 from hgld.evaluation.decomposability import calibrated_gap_bound, gap_bound
 from hgld.losses import Heaviside, Sigmoid, Step, SupRankStep, suprank_step
 from hgld.losses.diagnosis import (
-    DiagnosisConfig,
     ap_errors,
     diagnose,
     diagnose_files,
@@ -23,6 +22,7 @@ from hgld.losses.diagnosis import (
     operating_shares,
     relative_decrease,
 )
+from hgld.losses.settings import DiagnosisConfig
 from hgld.tables.embeddings import write_embeddings
 from tests.commands import run_hgld
 from tests.losses.batches import LABELS, class_vectors, unit_vectors

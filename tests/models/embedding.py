@@ -5,13 +5,8 @@ from typing import Any
 
 from hgld.compute.parts import Part
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import (
-    EmbedImagesConfig,
-    EmbedImagesSummary,
-    EmbedPartSummary,
-    embed_images,
-    embed_part,
-)
+from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary, embed_images, embed_part
+from hgld.models.settings import EmbedImagesConfig
 from hgld.progress import NoProgress
 from hgld.tables.embeddings import Embeddings, read_embeddings
 from tests.assertions import not_none

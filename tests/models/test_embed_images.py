@@ -19,8 +19,9 @@ from hgld.gldv2.tar_images import ImageReader, index_images
 from hgld.io.files import exclusive_lock
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, EmbedImagesSummary, embed_images
+from hgld.models.image_embedding import EmbedImagesSummary, embed_images
 from hgld.models.model_loading import load_model
+from hgld.models.settings import EmbedImagesConfig
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
 from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings

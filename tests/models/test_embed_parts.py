@@ -16,8 +16,9 @@ from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.io.files import exclusive_lock
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images, embed_part, part_file
+from hgld.models.image_embedding import embed_images, embed_part, part_file
 from hgld.models.model_loading import load_model
+from hgld.models.settings import EmbedImagesConfig
 from hgld.progress import NoProgress
 from hgld.tables import Provenance
 from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings

@@ -10,7 +10,8 @@ from sklearn.datasets import load_sample_image
 
 import hgld
 from hgld.errors import ConfigurationError, HgldError
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+from hgld.models.image_embedding import embed_images
+from hgld.models.settings import EmbedImagesConfig
 from hgld.search.query_model import load_query_model
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.publish_model import push_model

@@ -16,7 +16,8 @@ import hgld
 from hgld.datasets.manifest import LANDMARK_LEVEL, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+from hgld.models.image_embedding import embed_images
+from hgld.models.settings import EmbedImagesConfig
 from hgld.tables import Provenance
 from hgld.tables.embeddings import read_embeddings
 from tests.assertions import not_none

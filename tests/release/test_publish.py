@@ -21,10 +21,12 @@ from hgld.benchmark.statistics import compare
 from hgld.cli.hierarchy import format_release
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
-from hgld.hierarchy.build import BuildConfig, build_file
+from hgld.hierarchy.build import build_file
+from hgld.hierarchy.settings import BuildConfig
 from hgld.io.files import exclusive_lock, folder_draft, sha256_of
 from hgld.io.settings import read_settings, to_dict, to_yaml
-from hgld.labels.clean import CleanConfig, clean_file
+from hgld.labels.clean import clean_file
+from hgld.labels.settings import CleanConfig
 from hgld.release import documents
 from hgld.release.facts import ORIGINS, ReleaseSettings, annotations_creators, count_origins
 from hgld.release.publish import ReleaseSummary, verify_checksums, write_release

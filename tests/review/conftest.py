@@ -16,7 +16,8 @@ from hgld.pages.templates import page_templates
 from hgld.review import store
 from hgld.review.decision_files import Opinions
 from hgld.review.session import ReviewSession
-from hgld.review.sheets.export import ExportConfig, export_sheets
+from hgld.review.settings import ExportConfig
+from hgld.review.sheets.export import export_sheets
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, Provenance, write_table
 from hgld.taxonomy.decisions import Decision
 from tests.child_processes import run_child

@@ -19,7 +19,6 @@ from hgld.figures.groups import Confusion, draw_confusion
 from hgld.review.agreement import (
     MISSING,
     Agreement,
-    AgreementConfig,
     Codes,
     agreement_files,
     cohen_kappa,
@@ -29,6 +28,7 @@ from hgld.review.agreement import (
     raw_agreement,
 )
 from hgld.review.decision_files import Opinions
+from hgld.review.settings import AgreementConfig
 from hgld.taxonomy.decisions import Category, write_decisions
 from tests.assertions import not_none
 from tests.commands import run_hgld

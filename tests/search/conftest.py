@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from hgld.models.image_embedding import EmbedImagesConfig, embed_images
+from hgld.models.image_embedding import embed_images
 from hgld.models.model_loading import load_model
+from hgld.models.settings import EmbedImagesConfig
 from tests.datasets.pictures import save_pictures
 
 PATHS = [f"{kind}/{product}/{number}.jpg" for kind, product in ("ab", "ac", "de") for number in range(3)]

@@ -14,7 +14,7 @@ from hgld.cli.search import format_answers
 from hgld.datasets.manifest import Manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import LabelSets
-from hgld.hierarchy.neighbour_vote import TEMPERATURE
+from hgld.hierarchy.settings import TEMPERATURE
 from hgld.io.text_array import TextArray
 from hgld.search.answer_files import answers_table, answers_to_json
 from hgld.search.gallery import Gallery, read_gallery

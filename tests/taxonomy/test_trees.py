@@ -11,7 +11,8 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError
 from hgld.resources import annotation_file
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
-from hgld.taxonomy.trees import ImportConfig, export_taxonomy, import_taxonomy
+from hgld.taxonomy.settings import ImportConfig
+from hgld.taxonomy.trees import export_taxonomy, import_taxonomy
 from tests.commands import run_hgld
 from tests.labels.label_tables import PROVENANCE, classes_table
 

@@ -17,18 +17,12 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 import hgld
-from hgld.datasets.transforms import Fit
+from hgld.datasets.settings import Fit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
 from hgld.models.model_loading import write_model
-from hgld.training.publish_model import (
-    CardFacts,
-    PushConfig,
-    model_card,
-    push_model,
-    read_evaluations,
-    training_record,
-)
+from hgld.training.publish_model import CardFacts, model_card, push_model, read_evaluations, training_record
+from hgld.training.push_settings import PushConfig
 from hgld.training.run import train
 from hgld.training.training_settings import RandomSplitSettings
 from tests.commands import run_hgld

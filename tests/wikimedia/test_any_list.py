@@ -16,7 +16,8 @@ import pytest
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
 from hgld.wikimedia.scrape_files import read_categories, read_list
-from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
+from hgld.wikimedia.scraper import journal_path, scrape_file, with_entity_column
+from hgld.wikimedia.settings import ScrapeConfig
 from hgld.wikimedia.source import UnlikelyStatusError
 from tests.commands import run_hgld
 from tests.scrapes import client_config, interrupt_scrape, run_scrape
@@ -196,7 +197,7 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], message: str
 def test_list_without_a_column_of_items_or_categories(tmp_path: Path) -> None:
     path = write_list(tmp_path / "list.csv", ["id", "title"], [(1, "Q1")])
     with pytest.raises(InputError, match="no column item and no column category; found id, title"):
-        ScrapeConfig("a", id="id").for_list(path)
+        with_entity_column(ScrapeConfig("a", id="id"), path)
 
 
 # -- Paintings ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,14 @@ import pytest
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
-from hgld.wikimedia.client import ClientConfig, HtmlResponse, TooManyValuesError, UnknownEntityError, WikimediaClient
+from hgld.wikimedia.client import (
+    HtmlResponse,
+    TooManyValuesError,
+    UnknownEntityError,
+    WikimediaClient,
+    client_user_agent,
+)
+from hgld.wikimedia.settings import ClientConfig
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, LocalServer, dripping_server
 
 Serve = Callable[..., "ScriptedServer"]
@@ -391,11 +398,11 @@ def test_page_redirects_elsewhere_or_in_a_loop_are_errors(serve: Serve) -> None:
 
 @pytest.mark.parametrize("contact", ["me@example.org", "User:Me", "https://meta.wikimedia.org/wiki/User:Me"])
 def test_wikimedia_contacts_are_accepted(contact: str) -> None:
-    assert contact in ClientConfig(contact=contact).user_agent
+    assert contact in client_user_agent(ClientConfig(contact=contact))
 
 
 def test_contact_in_any_script_fits_into_a_header() -> None:
-    assert ClientConfig(contact="User:Żółw").user_agent.isascii()
+    assert client_user_agent(ClientConfig(contact="User:Żółw")).isascii()
 
 
 def test_config_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

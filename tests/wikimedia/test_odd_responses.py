@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from hgld.errors import SourceError
 from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
-from hgld.wikimedia.client import ClientConfig, WikimediaClient
+from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.html_source import parse_page
+from hgld.wikimedia.settings import ClientConfig
 from tests.scrapes import client_config
 
 KEYS = {

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hgld import tables
-from hgld.wikimedia.scraper import ScrapeConfig
+from hgld.wikimedia.settings import ScrapeConfig
 from tests.scrapes import config_for, run_scrape, write_categories
 from tests.wikimedia.mediawiki import MediaWiki, is_installed
 

@@ -18,8 +18,9 @@ from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
 from hgld.io.files import exclusive_lock
 from hgld.progress import NoProgress
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
-from hgld.wikimedia.client import ClientConfig, WikimediaClient
-from hgld.wikimedia.scraper import ScrapeConfig, journal_path, scrape_file
+from hgld.wikimedia.client import WikimediaClient
+from hgld.wikimedia.scraper import journal_path, scrape_file
+from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 from tests.child_processes import run_child
 from tests.http_servers import BODY_BEGUN, HEADERS_BEGUN, dripping_server, interrupted_soon
 from tests.scrapes import (
@@ -252,7 +253,7 @@ def test_refused_user_agent_stops_the_run(
     server: Any, landmarks: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_for(server)
-    monkeypatch.setattr(ClientConfig, "user_agent", "python-requests/2.0")
+    monkeypatch.setattr("hgld.wikimedia.client.client_user_agent", lambda config: "python-requests/2.0")
     with pytest.raises(ConfigurationError, match="403.*user-agent"):
         scrape_file(landmarks, out, config)
     assert server.stats.snapshot()["requests"] == 1

@@ -14,10 +14,8 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from hgld.errors import ConfigurationError, require, require_choice
-
-#: Least temperature: a sixth of the distance of two float32 scores near 1, which a sigmoid takes to 0.002 or 0.998.
-MIN_TEMPERATURE = 1e-8
+from hgld.errors import require, require_choice
+from hgld.losses.settings import check_temperature
 
 
 class Step(Protocol):
@@ -252,15 +250,6 @@ def suprank_step(
     require_choice(Variant, variant=variant)
     start, offset = {"eq4": (0.5, None), "cfg144": (0.5, 1.44), "cfginat": (0.0, 1.0)}[variant]
     return SupRankStep(tau, rho, delta, start, offset)
-
-
-def check_temperature(name: str, value: float) -> None:
-    """Raise a :class:`ConfigurationError` if a temperature leaves nothing of a sigmoid, or is not finite."""
-    if not MIN_TEMPERATURE <= value < math.inf:
-        raise ConfigurationError(
-            f"`{name}` is {value}; expected at least {MIN_TEMPERATURE}: float32 scores are 6e-08 apart, and below it "
-            "gradients vanish or overflow"
-        )
 
 
 #: The steps that losses use by default.

@@ -11,6 +11,7 @@ from hgld.errors import BusyError, ConfigurationError, InputError, counted, inde
 from hgld.io.files import exclusive_lock, file_digests, finish_replacing, replace_together
 from hgld.names import stored_name
 from hgld.review.labels import find_inputs, review_labels
+from hgld.review.settings import ExportConfig
 from hgld.review.sheets.entries import (
     Entries,
     entries_digest,
@@ -20,32 +21,9 @@ from hgld.review.sheets.entries import (
     write_csv_sheet,
 )
 from hgld.tables import Provenance
-from hgld.taxonomy.decisions import check_annotator
 from hgld.taxonomy.groups import Group, read_taxonomy
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ExportConfig:
-    """Settings of the export.
-
-    Args:
-        annotators: Names of the annotators, after which their files are named.
-        merge: Keep the entries in existing sheets.
-    """
-
-    annotators: tuple[str, ...]
-    merge: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.annotators:
-            raise ConfigurationError("`annotators` is empty; give at least one name, e.g. ada,ben")
-        for name in self.annotators:
-            check_annotator(name)
-        # Some file systems do not distinguish "Ada" from "ada".
-        if len({name.casefold() for name in self.annotators}) < len(self.annotators):
-            raise ConfigurationError(f"two annotators have the same name: {', '.join(self.annotators)}")
 
 
 @dataclass(frozen=True)

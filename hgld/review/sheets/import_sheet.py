@@ -21,12 +21,12 @@ from hgld.names import stored_name
 from hgld.review.decision_files import landmarks_by_label, made_by_others, require_nothing_lost
 from hgld.review.labels import fit_for_cell
 from hgld.review.session import MAX_COMMENT
+from hgld.review.settings import ImportConfig
 from hgld.review.sheets.entries import Entry, RowProblem, SheetRow, collect_entries, is_text, read_csv_sheet
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import (
     DECISIONS,
     Decision,
-    check_annotator,
     decision_problem,
     read_decisions,
     write_decisions,
@@ -130,22 +130,6 @@ def _entry_problems(row: SheetRow, entry: Entry, groups: Collection[str]) -> Ite
 
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class ImportConfig:
-    """Settings of the import.
-
-    Args:
-        annotator: Name of the annotator who filled it in.
-        valid_rows_only: Import the valid rows of a sheet with problems.
-    """
-
-    annotator: str
-    valid_rows_only: bool = False
-
-    def __post_init__(self) -> None:
-        check_annotator(self.annotator)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import InputError
+from hgld.review.settings import ImportConfig
 from hgld.review.sheets.entries import COLUMNS
-from hgld.review.sheets.import_sheet import ImportConfig, import_sheet
+from hgld.review.sheets.import_sheet import import_sheet
 from hgld.review.sheets.workbook import read_workbook
 from tests.review.sheets.test_workbook import write
 from tests.sheet_files import write_xlsx, write_zip

@@ -11,8 +11,9 @@ from openpyxl import load_workbook
 from hgld.cli.review import format_export
 from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
 from hgld.io.files import exclusive_lock
+from hgld.review.settings import ExportConfig
 from hgld.review.sheets.entries import COLUMNS, Entry, read_csv_sheet, read_entries
-from hgld.review.sheets.export import ExportConfig, export_sheets
+from hgld.review.sheets.export import export_sheets
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
 from tests.assertions import not_none

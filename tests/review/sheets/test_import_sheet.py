@@ -13,9 +13,10 @@ from openpyxl.worksheet.formula import ArrayFormula
 from hgld.cli.review import format_import
 from hgld.errors import ConfigurationError, InputError
 from hgld.review.labels import fit_for_cell
+from hgld.review.settings import ExportConfig, ImportConfig
 from hgld.review.sheets.entries import SheetRow
-from hgld.review.sheets.export import ExportConfig, export_sheets
-from hgld.review.sheets.import_sheet import ImportConfig, ImportSummary, check_sheet, default_output, import_sheet
+from hgld.review.sheets.export import export_sheets
+from hgld.review.sheets.import_sheet import ImportSummary, check_sheet, default_output, import_sheet
 from hgld.taxonomy.decisions import Decision, decision_problem, read_decisions, write_decisions
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from tests.assertions import not_none

@@ -1,0 +1,127 @@
+"""Settings of the stages from scraped values or a list to clusters, which help can import."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from hgld.errors import ConfigurationError, require, require_at_least, require_choice
+
+DEFAULT_ENCODER = "open_clip:ViT-L-14/laion2b_s32b_b82k"
+DEFAULT_TEMPLATE = "A picture of a {}"
+DEFAULT_CLUSTERS = 12
+DEFAULT_SUBCLUSTERS = 78
+KeepMultiple = Literal["first", "most-specific"]
+
+
+@dataclass(frozen=True)
+class PlainConfig:
+    """Settings of the stage ``labels``: the columns of the list, and which spellings are one label.
+
+    Args:
+        label: Column of the labels.
+        id: Column of the ids. Default: the column id if there is one, else the number of the row from 1.
+        split: Name of the split of all rows. Default: all.
+        split_column: Column of the splits.
+        count: Column that says for how many things a row stands; whole numbers.
+        item: Column of the Wikidata items of the labels: Q ids or addresses; rows may be without.
+        keep: Labels that stay apart although their spelling is one, separated by commas, such as lights,light; may be
+            repeated.
+    """
+
+    label: str
+    id: str | None = None
+    split: str | None = None
+    split_column: str | None = None
+    count: str | None = None
+    item: str | None = None
+    keep: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.split is not None and self.split_column is not None:
+            raise ConfigurationError("`split` and `split_column` exclude each other; omit one of them")
+        for text in self.keep:
+            if len(split_names(text)) < 2:
+                raise ConfigurationError(f'`keep` is "{text}"; expected two labels or more, such as lights,light')
+
+
+def split_names(text: str) -> list[str]:
+    """Return the labels in a text, which are separated by commas; those with commas stand in quotation marks."""
+    names = next(csv.reader([text], skipinitialspace=True), [])
+    return [name.strip() for name in names if name.strip()]
+
+
+@dataclass(frozen=True)
+class CleanConfig:
+    """Settings of the stage ``clean``: which landmarks are kept.
+
+    Args:
+        keep_multiple: Keep landmarks with several labels, with the first label, or with the most specific one: the
+            only one that is no ancestor (P279) of another. Default: remove them, as the paper does.
+        allow_errors: Treat landmarks whose scrape failed as unlabelled.
+    """
+
+    keep_multiple: KeepMultiple | None = None
+    allow_errors: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep_multiple is not None:
+            require_choice(KeepMultiple, keep_multiple=self.keep_multiple)
+
+
+@dataclass(frozen=True)
+class EmbedConfig:
+    """Settings of the stage ``embed``: how labels are encoded.
+
+    Args:
+        encoder: open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, minilm (no download) or ngrams
+            (spelling only).
+        templates: Prompt template with one {} for the label; may be repeated, vectors are then averaged.
+        batch_size: Number of labels encoded at once.
+        device: Torch device. Default: cuda if available, else cpu.
+    """
+
+    encoder: str = DEFAULT_ENCODER
+    templates: Sequence[str] = (DEFAULT_TEMPLATE,)
+    batch_size: int = 256
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.templates:
+            raise ConfigurationError(f'`templates` is empty; expected one such as "{DEFAULT_TEMPLATE}"')
+        for template in self.templates:
+            if template.count("{}") != 1:
+                raise ConfigurationError(
+                    f'the template "{template}" has {template.count("{}")} placeholders for the label; expected '
+                    f'exactly one {{}}, as in "{DEFAULT_TEMPLATE}"'
+                )
+        require_at_least(1, batch_size=self.batch_size)
+
+
+@dataclass(frozen=True)
+class ClusterConfig:
+    """Settings of the clustering.
+
+    Args:
+        n_clusters: Number of clusters.
+        n_subclusters: Total number of sub-clusters. Default: 78.
+        seed: Random seed.
+    """
+
+    n_clusters: int = DEFAULT_CLUSTERS
+    n_subclusters: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_at_least(1, n_clusters=self.n_clusters)
+        if self.n_subclusters is None:
+            # A number of clusters above the default number of sub-clusters is no error.
+            object.__setattr__(self, "n_subclusters", max(DEFAULT_SUBCLUSTERS, self.n_clusters))
+        elif self.n_subclusters < self.n_clusters:
+            raise ConfigurationError(
+                f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every cluster "
+                "has at least one sub-cluster"
+            )
+        require(0 <= self.seed < 2**32, "0 or more, below 2^32", seed=self.seed)

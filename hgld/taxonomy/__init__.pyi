@@ -1,0 +1,13 @@
+from .decisions import DECISIONS as DECISIONS
+from .decisions import Decision as Decision
+from .decisions import DecisionIndex as DecisionIndex
+from .decisions import read_decisions as read_decisions
+from .decisions import write_decisions as write_decisions
+from .groups import Group as Group
+from .groups import VocabularyTerm as VocabularyTerm
+from .groups import read_taxonomy as read_taxonomy
+from .groups import read_vocabulary as read_vocabulary
+from .groups import write_taxonomy as write_taxonomy
+from .label_identity import label_id as label_id
+from .label_identity import normalise_label as normalise_label
+from .label_identity import unify_labels as unify_labels
