@@ -1,15 +1,10 @@
 """The command line as users see it: help, completion, exit codes, messages."""
 
-import inspect
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import Field, dataclass
-from importlib import import_module
-from inspect import signature
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -18,9 +13,8 @@ from typer.testing import CliRunner
 from hgld import __version__
 from hgld.cli import app
 from hgld.cli.base import App, SharedCommand
-from hgld.cli.options_from_source import _read, options_of
+from hgld.cli.options import field_options, with_field_options
 from hgld.errors import ConfigurationError
-from hgld.evaluation.settings import RerankMethod, RerankSettings
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.compute.test_processes import TASK
@@ -61,7 +55,7 @@ class Settings:
     Args:
         n_clusters: Number of ``clusters``; see :func:`len`.
         tags: Tags; repeatable.
-        share: A share. Default: that of the data.
+        share: Share of ``tags``. Default: that of the data.
         factors: Factors.
         verbose: Say more.
         hidden: Without option.
@@ -79,71 +73,82 @@ class Settings:
             raise ConfigurationError(f"`n_clusters` is {self.n_clusters}")
 
 
-def sources(group: typer.Typer) -> Iterator[str]:
-    """What the commands of an application take their options from."""
-    for command in group.registered_commands:
-        yield from (each.source for each in getattr(command.callback, "settings", ()))
-    for inner in group.registered_groups:
-        assert inner.typer_instance is not None
-        yield from sources(inner.typer_instance)
+def parse_factors(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
-@pytest.mark.parametrize("source", sorted({*sources(app)}))
-def test_options_are_described_as_if_their_source_were_imported(source: str) -> None:
-    module, _, name = source.partition(":")
-    described, imported = _read(source), getattr(import_module(module), name)
-    assert inspect.getdoc(described) == inspect.getdoc(imported)
-    assert inspect.isclass(described) == inspect.isclass(imported)
-    fields = [signature(each).parameters.values() for each in (described, imported)]
-    for ours, theirs in zip(*fields, strict=True):
-        assert (ours.name, ours.annotation) == (theirs.name, theirs.annotation)
-        values = [getattr(each.default, "__name__", each.default) for each in (ours, theirs)]
-        assert values[0] == values[1] or isinstance(ours.default, Field)
-
-
-def test_names_that_a_source_imports_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    imports = "from hgld.evaluation.settings import RerankMethod as Method, RerankSettings"
-    (tmp_path / "renamed.py").write_text(f"{imports}\ndef rank(method: Method, settings: RerankSettings): ...\n")
-    names = _read("renamed:rank").names
-    assert names["Method"] == RerankMethod
-    assert list(signature(names["RerankSettings"]).parameters) == list(signature(RerankSettings).parameters)
-
-
-def run_command(line: str, kind: str = "Settings", **changes: Any) -> str:
+def run_command(line: str) -> str:
+    """Return what a command prints whose options are a field of its own and those of settings."""
     group = App()
     group.callback()(lambda: None)
 
-    def run(*, config: Any, share: float = 0.5) -> None:
+    @group.command()
+    @field_options(Settings, n_clusters="-k", factors=typer.Option("--factor", parser=parse_factors), hidden=None)
+    def run(
+        *,
+        config: Settings,
+        level: int = 3,
+    ) -> None:
         """Print settings.
 
         Args:
-            share: Share of ``tags``. Default: a half.
+            level: Level of ``factors``. Default: the coarsest.
         """
-        typer.echo(f"{config() if callable(config) else config} {share}")
+        typer.echo(f"{config} {level}")
 
-    run.__annotations__["config"] = kind
-    group.command()(options_of(f"{__name__}:Settings", **changes)(run))
     return CliRunner().invoke(group, ["run", *line.split()], env={"COLUMNS": "200", "TERM": "dumb"}).output
 
 
 def test_options_of_settings() -> None:
-    factors = {"name": "--factor", "parser": lambda text: tuple(map(int, text.split(",")))}
-    changes: dict[str, Any] = {"n_clusters": "-k", "factors": factors, "hidden": None}
-    assert run_command("-k 2 --tags a --tags b --factor 2,3 --verbose", **changes) == (
-        "Settings(n_clusters=2, tags=('a', 'b'), share=0.5, factors=(2, 3), verbose=True, hidden=7) 0.5\n"
+    assert run_command("-k 2 --tags a --tags b --factor 2,3 --verbose") == (
+        "Settings(n_clusters=2, tags=('a', 'b'), share=None, factors=(2, 3), verbose=True, hidden=7) 3\n"
     )
-    help_text = " ".join(run_command("--help", **changes).split())
+    assert run_command("-k 1 --share 0.5 --level 2") == (
+        "Settings(n_clusters=1, tags=(), share=0.5, factors=(1,), verbose=False, hidden=7) 2\n"
+    )
+    assert run_command("-k 0") == "error: -k is 0\n"
+    assert "Missing option '-k'" in run_command("")
+
+
+def test_help_of_options_of_settings() -> None:
+    help_text = " ".join(run_command("--help").split())
     assert "Number of clusters. " in help_text
     assert "Share of --tags." in help_text
-    assert "[default: (a half)]" in help_text
+    assert "[default: (that of the data)]" in help_text
+    assert "Level of --factor." in help_text
+    assert "[default: (the coarsest)]" in help_text
     assert "Args:" not in help_text
     assert "--no-verbose" not in help_text
     assert "--hidden" not in help_text
-    assert run_command("-k 0", **changes) == "error: -k is 0\n"
-    assert "share=0.5, factors=(1,), verbose=False, hidden=3) 0.5" in run_command(
-        "--n-clusters 1 --hidden 3", "partial[Settings]", factors=factors
-    )
+
+
+def test_options_of_fields_that_settings_lack() -> None:
+    with pytest.raises(TypeError, match="Settings has no field n_cluster$"):
+        field_options(Settings, n_cluster="-k", tags=None)
+
+
+def test_options_of_settings_that_a_command_does_not_take() -> None:
+    @field_options(Settings, n_clusters="-k")
+    def without(*, share: float) -> None: ...
+
+    with pytest.raises(TypeError, match="without has no parameter of the type Settings"):
+        with_field_options(without)
+
+
+def test_two_options_of_the_same_name() -> None:
+    def doubled(*, share: float, config: Settings) -> None: ...
+
+    with pytest.raises(TypeError, match="doubled: there are two options `share`"):
+        with_field_options(doubled)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_option_is_described(command: str) -> None:
+    group = typer.main.get_command(app).commands[command]  # type: ignore[attr-defined]
+    for each in getattr(group, "commands", {command: group}).values():
+        context = each.make_context(command, [], resilient_parsing=True)
+        undescribed = [option.name for option in context.command.params if not getattr(option, "help", None)]
+        assert not undescribed
 
 
 def test_version() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from hgld.audit.settings import DuplicatesConfig, LabelErrorsConfig
 from hgld.cli.base import App, app, out_file, writable_file, writable_folder
-from hgld.cli.options_from_source import options_of
 from hgld.cli.render import aligned, lines
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
@@ -18,7 +18,7 @@ from hgld.progress import TerminalProgress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from hgld.audit import Duplicates, DuplicatesConfig, LabelErrorsConfig, LevelErrors
+    from hgld.audit import Duplicates, LevelErrors
     from hgld.datasets.manifest import Manifest
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
@@ -36,7 +36,6 @@ app.add_typer(audit, name="audit", rich_help_panel="Retrieval")
 
 
 @audit.command()
-@options_of("hgld.audit.settings:DuplicatesConfig")
 def duplicates(
     *,
     manifest: Path,
@@ -78,7 +77,6 @@ def duplicates(
 
 
 @audit.command()
-@options_of("hgld.audit.settings:LabelErrorsConfig")
 def labels(
     *,
     manifest: Path,

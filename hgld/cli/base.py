@@ -14,18 +14,16 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from hgld.cli.options import with_field_options
-from hgld.cli.options_from_source import with_options
+from hgld.cli.options import summary_of, with_field_options
 from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
@@ -42,7 +40,7 @@ _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # 
 log = logging.getLogger("hgld")
 
 
-class _Command(TyperCommand):
+class Command(TyperCommand):
     """A command whose options error messages can name, with arguments in capitals as help texts write them."""
 
     #: Whether the processes that torchrun or srun has started together share the work of the command.
@@ -54,13 +52,17 @@ class _Command(TyperCommand):
             if parameter.param_type_name == "argument" and parameter.metavar is None:
                 parameter.metavar = str(parameter.name).upper()
 
+    def function(self) -> Callable[..., None]:
+        """Return the function of the command, which takes settings."""
+        function: Callable[..., None] = self.callback.function  # type: ignore[union-attr]
+        return function
+
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
-        """Parse the command line; the command gets its options first."""
-        if not hasattr(self.callback, "settings"):
+        """Parse the command line. The command gets its options now, as making those of all commands takes long."""
+        if not hasattr(self.callback, "function"):
             return super().make_context(info_name, args, parent, **extra)
         single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        with friendly_errors():
-            single.command(self.name, cls=type(self), help=self.help)(with_options(self.callback))
+        single.command(self.name, cls=type(self), help=self.help)(with_field_options(self.function()))
         return typer.main.get_command(single).make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -99,7 +101,7 @@ def _typed_name(parameter: Any) -> str:
     return str(next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0]))
 
 
-class SharedCommand(_Command):
+class SharedCommand(Command):
     """A command whose work is shared by the processes that torchrun or srun has started together."""
 
     shares_work = True
@@ -110,10 +112,15 @@ class App(typer.Typer):
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
         """See :meth:`typer.Typer.command`; fields of settings become options, see :mod:`hgld.cli.options`."""
-        register = super().command(*args, **{"cls": _Command} | settings)
+        register = super().command(*args, **{"cls": Command} | settings)
 
         def add(function: F) -> F:
-            register(function if hasattr(function, "settings") else with_field_options(function))
+            def without_options() -> None: ...
+
+            without_options.__name__ = function.__name__
+            without_options.__doc__ = summary_of(function)
+            without_options.function = function  # type: ignore[attr-defined]
+            register(without_options)
             return function
 
         return add
@@ -188,8 +195,11 @@ def out_file(*suffixes: str) -> Any:
 #: The option ``--out`` for a folder, and for an image file.
 OUT_FOLDER = typer.Option("--out", "-o", metavar="FOLDER", callback=writable_folder)
 OUT_FIGURE = typer.Option("--out", "-o", metavar="PICTURE", callback=writable_figure)
-#: The option ``--part`` for a :class:`~hgld.compute.parts.Part` of the work.
-PART = typer.Option(parser=Part.parse, metavar="N/COUNT", rich_help_panel="Parts")
+
+
+def part_option(text: str) -> Any:
+    """Return the option ``--part`` of a command for a :class:`~hgld.compute.parts.Part` of its work."""
+    return typer.Option(parser=Part.parse, metavar="N/COUNT", help=text)
 
 
 def parse_images(text: str) -> Path | tuple[str, Path]:
@@ -270,20 +280,12 @@ Pretrained = Annotated[
 
 
 _Format = Enum("_Format", {"png": "png", "pdf": "pdf", "svg": "svg"})
-
-
-def _enter_formats(context: typer.Context, formats: Sequence[_Format] | None) -> Sequence[_Format] | None:
-    context.with_resource(also_written_as([each.value for each in formats or ()]))
-    return formats
-
-
 FigureFormat = Annotated[
     list[_Format] | None,
     option(
         "Format in which figures are written besides PNG, for papers; repeatable. Default: png.",
         "--format",
         metavar="png|pdf|svg",
-        callback=_enter_formats,
     ),
 ]
 Force = Annotated[bool, option("Run although the output is up to date.")]
@@ -329,6 +331,11 @@ def _storage_message(error: OSError) -> str:
     return f"{reason}; {_STORAGE_ERRORS[error.errno or 0]}"
 
 
+def figure_formats(formats: Sequence[_Format] | None) -> AbstractContextManager[None]:
+    """Return a context in which figures are written in the formats of :data:`FigureFormat`, too."""
+    return also_written_as([each.value for each in formats or ()])
+
+
 def print_figure(path: Path) -> None:
     """Print the path of a figure, and those of its further formats."""
     for file in figure_files(path):
@@ -347,11 +354,6 @@ def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], st
         text = re.sub(r"(?<=[0-9] )landmarks\b|landmarks$", "entities", text, flags=re.MULTILINE)
         text = text.replace("per landmark", "per entity")
     typer.echo(f"{text}\n{out}")
-
-
-def run_stage(stage: partial[S] | partial[S | None], format_summary: Callable[[S], str], **further: Any) -> None:
-    """Run a stage with its options, and print its summary; see :func:`print_summary`."""
-    print_summary(stage.keywords["out"], stage(**further), format_summary)
 
 
 def require_none_failed(failures: Sequence[str], outcome: str) -> None:

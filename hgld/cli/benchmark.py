@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from textwrap import fill
@@ -10,27 +10,42 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import OUT_FOLDER, PART, FigureFormat, Force, SharedCommand, app, print_summary
+from hgld.benchmark.model_comparison_settings import ModelComparisonConfig
+from hgld.cli.base import (
+    OUT_FOLDER,
+    FigureFormat,
+    Force,
+    SharedCommand,
+    app,
+    figure_formats,
+    part_option,
+    print_summary,
+)
 from hgld.cli.models import Images, Manifest, complete_comparison, with_images
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_options
 from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
-from hgld.compute.parts import Part
+from hgld.compute.parts import PartsConfig
 from hgld.errors import indented_list
+from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, TerminalProgress
 
 if TYPE_CHECKING:
     from hgld.benchmark.comparison import ComparisonSummary
     from hgld.benchmark.cost_estimate import CostEstimate
-    from hgld.benchmark.model_comparison_settings import ModelComparisonConfig
     from hgld.benchmark.model_reports import ModelResults
     from hgld.benchmark.rejection import RejectionComparison
     from hgld.benchmark.rejection.values import RejectionValues
-    from hgld.compute.parts import PartsConfig
-    from hgld.evaluation.settings import RerankSettings
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
-@options_of("hgld.compute.parts:PartsConfig", "division", panel="Parts")
+@field_options(
+    PartsConfig,
+    panel="Parts",
+    part=part_option(
+        "Do every 16th training run from the third on, for 3/16; the same command without it does what is "
+        "missing, and writes the results. Default: all runs."
+    ),
+)
 def benchmark(
     *,
     config: Annotated[str, typer.Argument(autocompletion=complete_comparison)],
@@ -44,7 +59,6 @@ def benchmark(
     sweep: list[str] | None = None,
     device: str | None = None,
     plan: bool = False,
-    part: Annotated[Part | None, PART] = None,
     division: PartsConfig,
     formats: FigureFormat = None,
     force: bool = False,
@@ -66,8 +80,6 @@ def benchmark(
         splits: Seeds of random splits of the images, e.g. 0,1. Default: those in CONFIG.
         sweep: Sweep in CONFIG to run instead of the methods, or all; repeatable.
         device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.
-        part: Do every 16th training run from the third on, for 3/16; the same command without it does what is
-            missing, and writes the results. Default: all runs.
         plan: Print the numbers of runs, steps and images, then exit.
         force: Retrain only runs whose settings or data changed, and rewrite the results.
     """
@@ -95,12 +107,13 @@ def benchmark(
         with TerminalProgress("benchmark", "parts", interval_s=60) as progress:
             division.run_on_ray(work, progress, device=device)
     with (
+        figure_formats(formats),
         joined_processes(training_backend(device)) as processes,
         TerminalProgress("benchmark", "runs", interval_s=60) as bar,
     ):
         summary = compare_methods(
             comparison,
-            part=part,
+            part=division.part,
             force=force,
             device=local_device(device),
             processes=processes,
@@ -162,17 +175,14 @@ def format_cost(cost: CostEstimate) -> str:
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of(
-    "hgld.benchmark.model_comparison_settings:ModelComparisonConfig", treatments="--treatment", metrics="--metric"
-)
-@options_of("hgld.evaluation.settings:RerankSettings", "reranking")
+@field_options(ModelComparisonConfig, treatments="--treatment", metrics="--metric")
 def compare_models(
     *,
     models: Annotated[list[str], typer.Argument(metavar="[NAME=]MODEL[?OPTION=VALUE&...]")],
     manifest: Annotated[Path, typer.Option()],
     images: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     out: Annotated[Path, OUT_FOLDER],
-    config: Callable[..., ModelComparisonConfig],
+    config: ModelComparisonConfig,
     reranking: RerankSettings,
     formats: FigureFormat = None,
     force: Force = False,
@@ -195,9 +205,10 @@ def compare_models(
     from hgld.benchmark.model_comparison_settings import parse_model
 
     entries = [parse_model(text) for text in models]
-    with TerminalProgress("compare-models", "images") as progress:
+    config = replace(config, reranking=reranking)
+    with figure_formats(formats), TerminalProgress("compare-models", "images") as progress:
         outcome, files = model_comparison.compare_models(
-            entries, manifest, out, config(reranking=reranking), root=images, force=force, progress=progress
+            entries, manifest, out, config, root=images, force=force, progress=progress
         )
     typer.echo(lines(_format_model_results(outcome), [str(file) for file in files]))
 
@@ -241,7 +252,7 @@ def compare_rejection(
     if plan:
         typer.echo(format_rejection_plan(study))
         return
-    with TerminalProgress("compare-rejection", "scores") as progress:
+    with figure_formats(formats), TerminalProgress("compare-rejection", "scores") as progress:
         values, files = rejection.compare_rejection(study, force=force, progress=progress)
     typer.echo(lines(format_rejection(study, values), [*map(str, files), str(out)]))
 

@@ -19,20 +19,19 @@ from hgld.cli.base import (
     parse_numbers,
     writable_file,
 )
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_option, field_options
 from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
 from hgld.errors import ConfigurationError
-from hgld.evaluation.settings import PROTOCOLS
+from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles, MetricSettings, RerankSettings
+from hgld.losses.settings import DiagnosisConfig
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from hgld.compute.resampling import Interval
-    from hgld.evaluation import Evaluation, EvaluationFiles
+    from hgld.evaluation import Evaluation
     from hgld.evaluation.results import RetrievalResult
-    from hgld.evaluation.settings import MetricSettings, RerankSettings
     from hgld.losses.diagnosis import Diagnosis
-    from hgld.losses.settings import DiagnosisConfig
 
     ProtocolName = str
 else:
@@ -54,16 +53,14 @@ _EXCLUDED_QUERIES = (
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
-@options_of("hgld.evaluation.settings:EvaluationFiles", "files")
-@options_of(
-    "hgld.evaluation.settings:MetricSettings",
-    "metric_settings",
+@field_options(
+    MetricSettings,
     panel="Metrics",
     metrics="--metric",
     relevance_alpha="--alpha",
-    level_weights={"parser": parse_numbers("level_weights", "0.2,0.3,0.5"), "metavar": "<str>"},
+    level_weights=typer.Option(parser=parse_numbers("level_weights", "0.2,0.3,0.5"), metavar="<str>"),
 )
-@options_of("hgld.evaluation.settings:RerankSettings", "reranking", panel="Ranking")
+@field_options(RerankSettings, panel="Ranking")
 def evaluate(
     *,
     files: EvaluationFiles,
@@ -257,22 +254,22 @@ def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of(
-    "hgld.losses.diagnosis:diagnose_files",
-    "diagnose_files",
-    **dict.fromkeys(("query_embeddings", "gallery_embeddings", "query_labels", "label_separator", "ground_truth")),
-    predictions=None,
-    distractor_embeddings=None,
-    batch_size={"min": 2},
-    per_class={"min": 2},
-    max_batches={"min": 1},
+@field_options(
+    DiagnosisConfig,
+    batch_size=typer.Option(min=2),
+    per_class=typer.Option(min=2),
+    max_batches=typer.Option(min=1),
     temperatures="--tau",
-    seed={"min": 0},
+    seed=typer.Option(min=0),
 )
 def diagnose(
     *,
     embeddings: Annotated[Path, typer.Option()],
-    diagnose_files: partial[tuple[Diagnosis, Diagnosis | None]],
+    labels: Annotated[Path | None, field_option(EvaluationFiles, "labels")] = None,
+    hierarchy: Annotated[Path | None, field_option(EvaluationFiles, "hierarchy")] = None,
+    split: Annotated[str | None, field_option(EvaluationFiles, "split")] = None,
+    baseline: Path | None = None,
+    config: DiagnosisConfig,
     json: Json = False,
 ) -> None:
     """Diagnose embeddings in batches: decomposability gap and its bounds, errors and gradients of rank surrogates.
@@ -281,11 +278,17 @@ def diagnose(
 
     Args:
         embeddings: Embeddings of all images: .npy, .safetensors or .parquet.
+        baseline: Embeddings of the same images, in the same order, by another model, to compare decomposability gaps
+            with.
     """
-    from hgld.losses.diagnosis import diagnosis_to_json
+    from hgld.losses.diagnosis import diagnose_files, diagnosis_to_json
 
-    text = diagnosis_to_json if json else _format_diagnosis
-    typer.echo(text(*diagnose_files(), diagnose_files.keywords["config"]))
+    files = EvaluationFiles(embeddings=embeddings, labels=labels, hierarchy=hierarchy, split=split)
+    diagnosis, of_baseline = diagnose_files(files, baseline, config)
+    if json:
+        typer.echo(diagnosis_to_json(diagnosis, of_baseline, config))
+    else:
+        typer.echo(_format_diagnosis(diagnosis, of_baseline, config))
 
 
 def _format_diagnosis(diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig) -> str:

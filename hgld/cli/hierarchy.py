@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, astuple
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,27 +22,28 @@ from hgld.cli.base import (
     Json,
     TaxonomyOfHierarchy,
     app,
+    figure_formats,
     out_file,
     parse_images,
     print_figure,
     print_summary,
-    run_stage,
     writable_file,
     writable_folder,
 )
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_options
 from hgld.cli.render import aligned, lines
+from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.hierarchy.settings import BuildConfig
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
     from hgld.completion.complete import CompleteSummary, CompletionQuality
-    from hgld.completion.settings import CompleteConfig
     from hgld.hierarchy.build import BuildSummary, CompletedCounts
     from hgld.hierarchy.compare import Explanation, HierarchyComparison, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
-    from hgld.release.publish import PushDatasetSummary, ReleaseSummary
+    from hgld.release.publish import ReleaseSummary
 
 
 #: Roots that are columns of a table; more are rows.
@@ -70,15 +70,26 @@ def parse_extra_levels(text: str) -> int:
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of(
-    "hgld.hierarchy.build:build_file",
-    "build_file",
-    out=out_file(".parquet"),
-    csv={"metavar": "FOLDER", "callback": writable_folder},
-    extra_levels={"parser": parse_extra_levels, "metavar": "p279:N", "show_default": False},
-    levels_from="parents[:LEVEL,...]",
+@field_options(
+    BuildConfig,
+    extra_levels=typer.Option(parser=parse_extra_levels, metavar="p279:N", show_default=False),
+    levels_from=typer.Option(metavar="parents[:LEVEL,...]"),
 )
-def build(*, build_file: partial[BuildSummary | None]) -> None:
+def build(
+    *,
+    clean: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    config: BuildConfig,
+    decisions: Path | None = None,
+    taxonomy: Path | None = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FOLDER", callback=writable_folder)] = None,
+    classes: list[Path] | None = None,
+    scraped: list[Path] | None = None,
+    irrelevant: Path | None = None,
+    completed: Path | None = None,
+    corrections: Path | None = None,
+    force: Force = False,
+) -> None:
     """Build the hierarchy of landmarks or other entities, groups and all levels above these.
 
     The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks. The
@@ -86,16 +97,46 @@ def build(*, build_file: partial[BuildSummary | None]) -> None:
     from --corrections.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
+
+    Args:
+        clean: Table from hgld clean.
+        out: Hierarchy to write.
+        decisions: CSV file of decisions on labels. Default: annotations/decisions/final.csv, none with --levels-from.
+        taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside --decisions final.csv, else
+            annotations/taxonomy.csv.
+        csv: Also write the official CSV files of H-GLDv2 to this folder, even if --out is up to date.
+        classes: Tables of classes, for --extra-levels and --levels-from. Default: *.classes.parquet beside CLEAN.
+        scraped: Scraped tables, for --multi. Default: scraped*.parquet beside CLEAN.
+        irrelevant: CSV file of labels to exclude, for --multi. Default: annotations/irrelevant_labels.csv.
+        completed: Table from hgld complete: groups from photographs, for landmarks without a label. Default: none.
+        corrections: CSV file of decisions that replace others, on labels and on single landmarks, whose label_id is
+            split/landmark_id, such as train/161; those that are unsure change nothing. Default: none.
     """
-    run_stage(build_file, format_build)
+    from hgld.hierarchy.build import build_file
+
+    summary = build_file(
+        clean,
+        out,
+        config,
+        decisions=decisions,
+        taxonomy=taxonomy,
+        csv=csv,
+        classes=classes,
+        scraped=scraped,
+        irrelevant=irrelevant,
+        completed=completed,
+        corrections=corrections,
+        force=force,
+    )
+    print_summary(out, summary, format_build)
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.hierarchy.why:trace_landmark", "trace", landmark_id={"kind": typer.Argument, "metavar": "ID"})
 def why(
     *,
     hierarchy: Path = Path("hierarchy.parquet"),
-    trace: Callable[[], Sequence[Trace]],
+    landmark_id: Annotated[str, typer.Argument(metavar="ID")],
+    split: str | None = None,
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
@@ -107,21 +148,27 @@ def why(
     Args:
         hierarchy: Hierarchy; beside it are the tables of other stages, as clean.parquet, removed.parquet,
             completed.parquet, clusters.parquet and scraped*.parquet.
+        landmark_id: Id of the landmark.
+        split: Split of the landmark. Default: all.
     """
-    typer.echo("\n\n".join(map(_format_trace, trace())))
+    from hgld.hierarchy.why import trace_landmark
+
+    traces = trace_landmark(
+        hierarchy, landmark_id, split, decisions=decisions, taxonomy=taxonomy, corrections=corrections
+    )
+    typer.echo("\n\n".join(map(_format_trace, traces)))
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of(
-    "hgld.hierarchy.compare:compare_files",
-    "compare_files",
-    before={"kind": typer.Argument, "metavar": "A"},
-    after={"kind": typer.Argument, "metavar": "B"},
-    before_tables="FOLDER",
-    after_tables="FOLDER",
-    changes={"metavar": "CSV", "callback": writable_file(".csv")},
-)
-def compare(*, compare_files: Callable[[], HierarchyComparison], json: bool = False) -> None:
+def compare(
+    *,
+    before: Annotated[str, typer.Argument(metavar="A")],
+    after: Annotated[str, typer.Argument(metavar="B")],
+    before_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    after_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="CSV", callback=writable_file(".csv"))] = None,
+    json: bool = False,
+) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
     Landmarks are matched by split and id. Added landmarks are only in B, lost ones only in A, and moved ones in both
@@ -131,18 +178,25 @@ def compare(*, compare_files: Callable[[], HierarchyComparison], json: bool = Fa
     Example: hgld compare released/ hierarchy.parquet
 
     Args:
+        before: First hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        after: Second hierarchy, in any of these formats.
+        before_tables: Folder of the tables that A was made from. Default: that of A.
+        after_tables: Folder of the tables that B was made from. Default: that of B.
+        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions.
         json: Print JSON instead of tables, with all flows.
     """
-    comparison = compare_files()
+    from hgld.hierarchy.compare import compare_files
+
+    comparison = compare_files(before, after, before_tables=before_tables, after_tables=after_tables, changes=changes)
     typer.echo(comparison.to_json() if json else format_comparison(comparison))
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.hierarchy.stats:stats_file", "stats_file", picture=OUT_FIGURE)
 def stats(
     *,
     images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
-    stats_file: Callable[[], HierarchyStats],
+    hierarchy: str,
+    picture: Annotated[Path | None, OUT_FIGURE] = None,
     json: Json = False,
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
@@ -152,13 +206,17 @@ def stats(
     Args:
         images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv; may be
             repeated.
+        hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
+        picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
-    counts = stats_file()
+    from hgld.hierarchy.stats import stats_file
+
+    counts = stats_file(hierarchy, images=images or (), picture=picture)
     typer.echo(counts.to_json() if json else format_stats(counts))
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.completion.settings:CompleteConfig", k="-k", reasons="--reason", encoder="NAME")
+@field_options(CompleteConfig, k="-k", reasons="--reason", encoder=typer.Option(metavar="NAME"))
 def complete(
     *,
     hierarchy: Path,
@@ -195,7 +253,7 @@ def complete(
     from hgld.completion.inputs import find_completion_files
 
     files = find_completion_files(hierarchy, embeddings, images or (), config.reasons, removed=removed, clean=clean)
-    with TerminalProgress("complete", "photographs") as progress:
+    with figure_formats(formats), TerminalProgress("complete", "photographs") as progress:
         if evaluate:
             picture = out.with_suffix(".coverage.png")
             typer.echo(_format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
@@ -426,7 +484,6 @@ def _with_interval(values: tuple[float, float, float]) -> str:
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.release.publish:write_release", "write_release", settings=None)
 def release(
     *,
     hierarchy: Path,
@@ -438,7 +495,8 @@ def release(
     decisions: DecisionsOfHierarchy = None,
     taxonomy: TaxonomyOfHierarchy = None,
     corrections: CorrectionsOfHierarchy = None,
-    write_release: Callable[..., ReleaseSummary | None],
+    models: Path | None = None,
+    force: bool = False,
 ) -> None:
     """Write a folder to publish: Parquet, CSV, dataset card, datasheet, Croissant, checksums, licence.
 
@@ -457,9 +515,12 @@ def release(
         init: Ask for the facts, write that file, and stop.
         yes: With --init, take the suggested answers without asking.
         with_scraped: Publish the tables of scraped values and of removed rows, too.
+        models: results.parquet of hgld compare-models, to say how models do on it. Default: not said.
+        force: Write the release again if it is up to date, and discard edits of its files.
     """
     from hgld.io.settings import read_settings
     from hgld.release.facts import ReleaseSettings, unanswered, write_questions
+    from hgld.release.publish import write_release
 
     facts = facts or hierarchy.with_name("release.yaml")
     if init:
@@ -471,22 +532,45 @@ def release(
     if not facts.exists():
         raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
     settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
-    print_summary(out, write_release(settings=settings), format_release)
+    summary = write_release(
+        hierarchy,
+        out,
+        settings,
+        decisions=decisions,
+        taxonomy=taxonomy,
+        corrections=corrections,
+        models=models,
+        force=force,
+    )
+    print_summary(out, summary, format_release)
 
 
 @app.command(rich_help_panel="Hierarchy")
-@options_of("hgld.release.publish:push_dataset", "push", repository={"kind": typer.Argument, "metavar": "OWNER/NAME"})
-def push_dataset(*, push: partial[PushDatasetSummary | None]) -> None:
+def push_dataset(
+    *,
+    folder: Path,
+    repository: Annotated[str, typer.Argument(metavar="OWNER/NAME")],
+    private: bool = False,
+    force: bool = False,
+) -> None:
     """Publish a release on the Hugging Face hub, with a tag such as v1.0.0 for its version.
 
     datasets.load_dataset("OWNER/NAME", revision="v1.0.0") reads it. A tagged version never changes. The hub's own
     variables apply: HF_TOKEN, and HF_ENDPOINT for another server.
 
     Example: hgld push-dataset release/ ada/birds
+
+    Args:
+        folder: Folder from hgld release.
+        repository: Repository of the Hugging Face hub to upload to; it is created if there is none.
+        private: Create a private repository.
+        force: Replace files of something else than a release of hgld.
     """
-    summary = push()
+    from hgld.release import publish
+
+    summary = publish.push_dataset(folder, repository, private=private, force=force)
     if summary is None:
-        typer.echo(f"{push.keywords['repository']}: up to date")
+        typer.echo(f"{repository}: up to date")
         return
     counts = f"{counted(summary.files, 'file')}, {byte_size(summary.n_bytes)}"
     typer.echo(f"{summary.name}, {counts}, tagged {summary.tag}\n{summary.url}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,80 +11,75 @@ import typer
 
 from hgld.cli.base import (
     OUT_FOLDER,
-    PART,
     App,
+    Command,
     Force,
     app,
     option,
     out_file,
+    part_option,
     print_summary,
     require_none_failed,
-    run_stage,
 )
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_option, field_options
 from hgld.cli.render import lines, listed
-from hgld.compute.parts import Part
+from hgld.compute.parts import PartsConfig
 from hgld.datasets.readers.registry import READERS, ReaderEntry
+from hgld.datasets.settings import RepackConfig
 from hgld.errors import ConfigurationError, counted
+from hgld.gldv2.settings import HOST_URL, FetchConfig, PhotographsConfig
 from hgld.progress import TerminalProgress, byte_size
+from hgld.wikimedia.settings import COMMONS_URL, ClientConfig
 
 if TYPE_CHECKING:
-    from hgld.compute.parts import PartsConfig
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.pixel_arrays import ExtractSummary
     from hgld.datasets.readers.base import Reader
     from hgld.datasets.repack import RepackPlan, RepackSummary
-    from hgld.datasets.settings import RepackConfig
     from hgld.gldv2.fetch import FetchSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsSummary
-    from hgld.gldv2.settings import FetchConfig, PhotographsConfig
     from hgld.gldv2.tar_images import IndexSummary
-    from hgld.wikimedia.settings import ClientConfig
 
 
 _BY_ID = "Photographs by id"
 
 
-def _shards(text: str) -> list[int]:
+def _shards(text: str) -> tuple[int, ...]:
     from hgld.gldv2.download import parse_shards
 
-    return [*parse_shards(text)]
+    return tuple(parse_shards(text))
 
 
 @app.command(rich_help_panel="Photographs")
-@options_of(
-    "hgld.gldv2.settings:FetchConfig",
-    "files",
-    shards={"parser": _shards, "metavar": "FIRST:LAST"},
-    base_url={"envvar": "HGLD_GLDV2_URL"},
-)
-@options_of("hgld.gldv2.settings:PhotographsConfig", "photographs", panel=_BY_ID, source=None)
-@options_of(
-    "hgld.wikimedia.settings:ClientConfig",
-    "client",
-    panel=_BY_ID,
-    commons_url={"envvar": "HGLD_COMMONS_URL"},
-    contact={"envvar": "HGLD_CONTACT"},
-    rate_per_minute="--rate",
-    wikidata_url=None,
-    max_retries=None,
-    timeout_s=None,
-    backoff_s=None,
-)
 def fetch(
     *,
     dataset: Literal["gldv2"],
     split: Literal["train", "index", "test"] | None = None,
     out: Annotated[Path, OUT_FOLDER] = Path("data/gldv2"),
-    files: partial[FetchConfig],
+    metadata: Annotated[bool, field_option(FetchConfig, "metadata")] = False,
+    images: Annotated[bool, field_option(FetchConfig, "images")] = False,
+    shards: Annotated[
+        tuple[int, ...] | None, field_option(FetchConfig, "shards", parser=_shards, metavar="FIRST:LAST")
+    ] = None,
+    workers: Annotated[int, field_option(FetchConfig, "workers")] = 4,
+    base_url: Annotated[str, field_option(FetchConfig, "base_url", envvar="HGLD_GLDV2_URL")] = HOST_URL,
+    verify: Annotated[bool, field_option(FetchConfig, "verify")] = False,
     force: bool = False,
     ids: Annotated[str | None, typer.Option(show_default=False, metavar="FILE", rich_help_panel=_BY_ID)] = None,
     source: Annotated[
         str, typer.Option("--from", metavar="commons|shards|FOLDER", rich_help_panel=_BY_ID)
     ] = "commons",
     urls: Annotated[Path | None, typer.Option(rich_help_panel=_BY_ID)] = None,
-    photographs: partial[PhotographsConfig],
-    client: partial[ClientConfig],
+    width: Annotated[int, field_option(PhotographsConfig, "width", rich_help_panel=_BY_ID)] = 500,
+    commons_url: Annotated[
+        str, field_option(ClientConfig, "commons_url", envvar="HGLD_COMMONS_URL", rich_help_panel=_BY_ID)
+    ] = COMMONS_URL,
+    contact: Annotated[
+        str | None, field_option(ClientConfig, "contact", envvar="HGLD_CONTACT", rich_help_panel=_BY_ID)
+    ] = None,
+    rate_per_minute: Annotated[
+        float, field_option(ClientConfig, "rate_per_minute", "--rate", rich_help_panel=_BY_ID)
+    ] = 150,
     plan: Annotated[bool, typer.Option(rich_help_panel=_BY_ID)] = False,
 ) -> None:
     """Download the dataset's files, verified by MD5, or single photographs by their ids.
@@ -122,19 +118,36 @@ def fetch(
             raise ConfigurationError("`plan`, `source` and `urls` need `ids`, a list of photographs to fetch")
         if split is None:
             raise ConfigurationError("`split` is missing: name train, index or test, or photographs by `ids`")
+        files = FetchConfig(
+            split,
+            metadata=metadata,
+            images=images,
+            shards=shards,
+            workers=workers,
+            base_url=base_url,
+            verify=verify,
+            force=force,
+        )
         with TerminalProgress("fetch", "B") as progress:
-            fetched = fetch_gldv2(out, files(), progress=progress)
+            fetched = fetch_gldv2(out, files, progress=progress)
         print_summary(out, fetched, _format_fetch)
         require_none_failed(fetched.failed, "files could not be downloaded")
         return
-    if any(files.keywords[name] for name in ("metadata", "images", "verify")):
+    if metadata or images or verify:
         raise ConfigurationError(
             "`ids` fetches single photographs; leave it out for `metadata`, `images` or `verify`"
         )
     wanted = read_photograph_list(subset_list(ids) if ids in SUBSETS else Path(ids), urls)
-    config = photographs(
-        source=source if source in ("commons", "shards") else Path(source),
-        client=client(wikidata_url=client.keywords["commons_url"], max_retries=5) if source == "commons" else None,
+    client = None
+    if source == "commons":
+        client = ClientConfig(commons_url, commons_url, contact, rate_per_minute, max_retries=5)
+    config = PhotographsConfig(
+        source if source in ("commons", "shards") else Path(source),
+        split or "train",
+        width=width,
+        shards=shards,
+        base_url=base_url,
+        client=client,
     )
     if plan:
         typer.echo(format_plan(plan_photographs(wanted, out, config)))
@@ -208,23 +221,31 @@ def format_duration(seconds: float) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
-@options_of(
-    "hgld.gldv2.tar_images:index_images",
-    "index",
-    folder={"kind": typer.Argument, "metavar": "DIR"},
-    out=out_file(".parquet"),
-    progress=None,
-)
-def index_images(*, index: partial[IndexSummary | None]) -> None:
+def index_images(
+    *,
+    folder: Annotated[Path, typer.Argument(metavar="DIR")],
+    out: Annotated[Path, out_file(".parquet")],
+    workers: int = 4,
+    force: bool = False,
+) -> None:
     """Index the photographs in tar files, to read them without extraction.
 
     Only tar files that are new or changed since the table was written are read. In Python,
     hgld.gldv2.ImageReader reads photographs by id.
 
     Example: hgld index-images data/gldv2 -o images.parquet
+
+    Args:
+        folder: Folder with tar files at any depth.
+        out: Index to write.
+        workers: Number of tar files read in parallel.
+        force: Read all tar files again.
     """
+    from hgld.gldv2 import tar_images
+
     with TerminalProgress("index", "tar files") as progress:
-        run_stage(index, format_index, progress=progress)
+        summary = tar_images.index_images(folder, out, workers=workers, force=force, progress=progress)
+    print_summary(out, summary, format_index)
 
 
 def format_index(summary: IndexSummary) -> str:
@@ -236,21 +257,23 @@ def format_index(summary: IndexSummary) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
-@options_of(
-    "hgld.datasets.pixel_arrays:extract_images",
-    "extract",
-    folder={"kind": typer.Argument, "metavar": "DIR"},
-    out=OUT_FOLDER,
-)
-def extract_images(*, extract: partial[ExtractSummary]) -> None:
+def extract_images(
+    *, folder: Annotated[Path, typer.Argument(metavar="DIR")], out: Annotated[Path, OUT_FOLDER]
+) -> None:
     """Write images that are published as arrays of pixels as PNG files, with a table of their labels.
 
     CIFAR-10, CIFAR-100 and SVHN: the images of a reference of rejection scores. hgld manifest table reads the table
     with the images. Pickle files are read without running what they ask for.
 
     Example: hgld extract-images cifar-10-batches-py -o data/cifar10
+
+    Args:
+        folder: Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (cropped digits, .mat files), as published.
+        out: Folder for images.tar and images.csv.
     """
-    print_summary(extract.keywords["out"] / "images.csv", extract(), _format_extracted)
+    from hgld.datasets import pixel_arrays
+
+    print_summary(out / "images.csv", pixel_arrays.extract_images(folder, out), _format_extracted)
 
 
 def _format_extracted(summary: ExtractSummary) -> str:
@@ -259,15 +282,21 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
-@options_of("hgld.datasets.settings:RepackConfig", shard_size=None)
-@options_of("hgld.compute.parts:PartsConfig", "division", panel="Parts")
+@field_options(RepackConfig, shard_size=None)
+@field_options(
+    PartsConfig,
+    panel="Parts",
+    part=part_option(
+        "Write one of several parts of the tar files, such as 3/16; the same command without it writes what "
+        "is missing, and the manifest. Default: all of them."
+    ),
+)
 def repack(
     *,
     manifest: Path,
     out: Annotated[Path, OUT_FOLDER],
     images: Path | None = None,
     config: RepackConfig,
-    part: Annotated[Part | None, PART] = None,
     division: PartsConfig,
     plan: bool = False,
     verify: bool = False,
@@ -285,8 +314,6 @@ def repack(
         manifest: Manifest from hgld manifest, or a CSV or Parquet file like it.
         out: Folder for the tar files and their manifest.parquet.
         images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
-        part: Write one of several parts of the tar files, such as 3/16; the same command without it writes what is
-            missing, and the manifest. Default: all of them.
         plan: Print how many images, how large and how long, and stop.
         verify: Verify existing tar files by SHA-256, and write damaged ones again.
         force: Write all tar files again, and discard those of other settings.
@@ -294,7 +321,7 @@ def repack(
     from hgld.datasets.repack import plan_repack, repack_images
 
     if plan:
-        typer.echo(_format_repack_plan(plan_repack(manifest, out, config, root=images, part=part)))
+        typer.echo(_format_repack_plan(plan_repack(manifest, out, config, root=images, part=division.part)))
         return
     if division.ray is not None:
         if force:
@@ -307,7 +334,7 @@ def repack(
             out,
             config,
             root=images,
-            part=part,
+            part=division.part,
             verify=verify,
             force=force,
             announce=lambda plan: typer.echo(_format_repack_plan(plan), err=True),
@@ -337,9 +364,8 @@ def _format_repacked(summary: RepackSummary) -> str:
     )
 
 
-_IMAGES = "Folder that contains the images"
-_FOLDER = typer.Argument(metavar="DIR", help=f"{_IMAGES}.")
-_FOLDER_OR_FILE = option(f"{_IMAGES}, in folders or in tar files; or one tar file.", "--images")
+_FOLDER = typer.Argument(metavar="DIR", help="Folder that contains the images.")
+_FOLDER_OR_FILE = option("Folder that contains the images, in folders or in tar files; or one tar file.", "--images")
 
 manifest = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -354,12 +380,21 @@ def about() -> None:
     """
 
 
-def _add_reader(name: str, entry: ReaderEntry) -> None:
-    """Add the command of a reader, whose options are the fields of the reader."""
-    argument: dict[str, Any] = {}
-    if entry.argument:
-        argument[entry.argument] = {"kind": typer.Argument, "metavar": entry.argument.upper()}
+class _ReaderCommand(Command):
+    """A command that writes a manifest by a reader, which is imported when the command is used."""
 
+    def function(self) -> Callable[..., None]:
+        """Return the function of the command, whose options are the fields of the reader."""
+        return _write_manifest_by(READERS[str(self.name)])
+
+
+def _write_manifest_by(entry: ReaderEntry) -> Callable[..., None]:
+    reader_class = entry.load()
+    arguments: dict[str, Any] = {}
+    if entry.argument:
+        arguments[entry.argument] = typer.Argument(metavar=entry.argument.upper())
+
+    @field_options(reader_class, **arguments)
     def write_manifest(
         *,
         reader: Reader,
@@ -376,9 +411,9 @@ def _add_reader(name: str, entry: ReaderEntry) -> None:
 
         print_summary(out, make_manifest(reader, root, out, force=force), format_manifest)
 
-    write_manifest.__annotations__["root"] = Annotated[Path, _FOLDER_OR_FILE if argument else _FOLDER]
-    command = manifest.command(name, help=f"{entry.summary}\n\n{_example(name, entry)}")
-    command(options_of(f"hgld.datasets.readers.{entry.target}", "reader", **argument)(write_manifest))
+    write_manifest.__annotations__["reader"] = reader_class
+    write_manifest.__annotations__["root"] = Annotated[Path, _FOLDER_OR_FILE if arguments else _FOLDER]
+    return write_manifest
 
 
 def format_manifest(summary: ManifestSummary) -> str:
@@ -411,22 +446,30 @@ def _example(name: str, entry: ReaderEntry) -> str:
 
 
 for _name, _entry in READERS.items():
-    _add_reader(_name, _entry)
+    manifest.command(_name, cls=_ReaderCommand, help=f"{_entry.summary}\n\n{_example(_name, _entry)}")(lambda: None)
 
 
 @manifest.command()
-@options_of(
-    "hgld.datasets.manifest_files:leave_out_images",
-    "leave_out_images",
-    path={"kind": typer.Argument, "metavar": "MANIFEST"},
-    out=out_file(".parquet"),
-)
-def leave_out(*, leave_out_images: partial[ManifestSummary | None]) -> None:
+def leave_out(
+    *,
+    path: Annotated[Path, typer.Argument(metavar="MANIFEST")],
+    table: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    force: Force = False,
+) -> None:
     """Leave images out of a manifest: copies, or all that a table lists.
 
     Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
+
+    Args:
+        path: Manifest to read.
+        table: CSV or Parquet file of ids in a column id. If it has the column leave_out, as that of hgld audit
+            duplicates, only the images marked there are left out.
+        out: Manifest to write.
     """
-    run_stage(leave_out_images, format_manifest)
+    from hgld.datasets.manifest_files import leave_out_images
+
+    print_summary(out, leave_out_images(path, table, out, force=force), format_manifest)
 
 
 app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,20 +13,24 @@ from hgld.cli.base import (
     App,
     ClassesBeside,
     FigureFormat,
+    Force,
     ImageLandmarks,
     Images,
     Taxonomy,
     app,
+    figure_formats,
     out_file,
     parse_names,
     print_figure,
-    run_stage,
+    print_summary,
     writable_file,
 )
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_options
 from hgld.cli.render import aligned, lines, listed
 from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.labels.settings import CleanConfig, ClusterConfig, EmbedConfig, PlainConfig
 from hgld.progress import TerminalProgress
+from hgld.taxonomy.settings import ImportConfig
 
 if TYPE_CHECKING:
     from hgld.figures.label_map import SweepPoint
@@ -41,23 +44,27 @@ if TYPE_CHECKING:
 
 
 _MOST_LABELS = 10
+_COLUMN = typer.Option(metavar="COLUMN")
 
 
 @app.command(rich_help_panel="Labels")
-@options_of(
-    "hgld.labels.plain_labels:label_file",
-    "label_file",
-    source={"kind": typer.Argument, "metavar": "LIST"},
-    out=out_file(".parquet"),
-    label="COLUMN",
-    id="COLUMN",
-    split_column="COLUMN",
-    count="COLUMN",
-    item="COLUMN",
-    keep="LABEL,LABEL",
-    variants="FILE",
+@field_options(
+    PlainConfig,
+    label=_COLUMN,
+    id=_COLUMN,
+    split_column=_COLUMN,
+    count=_COLUMN,
+    item=_COLUMN,
+    keep=typer.Option(metavar="LABEL,LABEL"),
 )
-def labels(*, label_file: partial[PlainSummary | None]) -> None:
+def labels(
+    *,
+    source: Annotated[Path, typer.Argument(metavar="LIST")],
+    out: Annotated[Path, out_file(".parquet")],
+    config: PlainConfig,
+    variants: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    force: Force = False,
+) -> None:
     """Take labels from a list of one's own, without a scrape, and unify their spellings.
 
     Labels that differ in case, spaces, hyphens, Unicode forms or as English plurals become one. Those that differ by
@@ -65,8 +72,16 @@ def labels(*, label_file: partial[PlainSummary | None]) -> None:
     and give the file as --variants. A no keeps labels apart, as --keep does.
 
     Example: hgld labels products.csv --label label --count count -o clean.parquet
+
+    Args:
+        source: CSV or Parquet file with a row per label.
+        out: Clean table to write. X.variants.csv beside X.parquet lists the spellings that became another label
+            (merged: yes) and those that may be another (merged: no), with the reason.
+        variants: An edited copy of X.variants.csv: rows with yes are merged, and those with no are kept apart.
     """
-    run_stage(label_file, _format_labels)
+    from hgld.labels.plain_labels import label_file
+
+    print_summary(out, label_file(source, out, config, variants=variants, force=force), _format_labels)
 
 
 def _format_labels(summary: PlainSummary) -> str:
@@ -90,37 +105,56 @@ def _format_variants(title: str, variants: Sequence[Variant]) -> str:
 
 
 @app.command(rich_help_panel="Labels")
-@options_of(
-    "hgld.labels.clean:clean_file",
-    "clean_file",
-    out=out_file(".parquet"),
-    removed={"callback": writable_file(".parquet")},
-)
-def clean(*, clean_file: partial[CleanSummary | None]) -> None:
+def clean(
+    *,
+    scraped: list[Path],
+    out: Annotated[Path, out_file(".parquet")],
+    config: CleanConfig,
+    removed: Annotated[Path | None, typer.Option(callback=writable_file(".parquet"))] = None,
+    irrelevant: Path | None = None,
+    classes: list[Path] | None = None,
+    force: Force = False,
+) -> None:
     """Keep one relevant label per landmark.
 
     Example: hgld clean scraped_train.parquet scraped_index.parquet -o clean.parquet
+
+    Args:
+        scraped: Scraped tables, such as one per split.
+        out: Clean table to write.
+        removed: Table of removed landmarks to write. Default: removed.parquet beside the output.
+        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: annotations/irrelevant_labels.csv.
+        classes: Tables of classes, for --keep-multiple most-specific. Default: X.classes.parquet beside X.parquet.
     """
-    run_stage(clean_file, format_clean)
+    from hgld.labels.clean import clean_file
+
+    summary = clean_file(scraped, out, config, removed=removed, irrelevant=irrelevant, classes=classes, force=force)
+    print_summary(out, summary, format_clean)
 
 
 @app.command(rich_help_panel="Labels")
-@options_of(
-    "hgld.labels.embed:embed_file",
-    "embed_file",
-    out=out_file(".parquet"),
-    encoder="NAME",
-    templates="--template",
-    progress=None,
-    load=None,
-)
-def embed(*, embed_file: partial[EmbedSummary | None]) -> None:
+@field_options(EmbedConfig, encoder=typer.Option(metavar="NAME"), templates="--template")
+def embed(
+    *,
+    clean: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    config: EmbedConfig,
+    force: bool = False,
+) -> None:
     """Encode each unique label with a text encoder.
 
     Example: hgld embed clean.parquet -o label_embeddings.parquet --encoder minilm
+
+    Args:
+        clean: Clean table.
+        out: Table of label embeddings to write, sorted by label_id.
+        force: Encode all labels again.
     """
+    from hgld.labels.embed import embed_file
+
     with TerminalProgress("embed", "labels") as progress:
-        run_stage(embed_file, format_embed, progress=progress)
+        summary = embed_file(clean, out, config, force=force, progress=progress)
+    print_summary(out, summary, format_embed)
 
 
 def parse_sweep(text: str) -> range:
@@ -140,17 +174,13 @@ def parse_sweep(text: str) -> range:
 
 
 @app.command(rich_help_panel="Labels")
-@options_of(
-    "hgld.labels.clusters:cluster_file",
-    "cluster_file",
-    out=out_file(".parquet"),
-    n_clusters="-k",
-    n_subclusters="--subclusters",
-    photographs=None,
-)
+@field_options(ClusterConfig, n_clusters="-k", n_subclusters="--subclusters")
 def cluster(
     *,
-    cluster_file: partial[Sequence[ClusterRow] | None],
+    embeddings: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    config: ClusterConfig,
+    force: Force = False,
     sweep: Annotated[range | None, typer.Option(parser=parse_sweep, metavar="FIRST:LAST")] = None,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
@@ -164,18 +194,19 @@ def cluster(
     Example: hgld cluster label_embeddings.parquet -o clusters.parquet
 
     Args:
+        embeddings: Table of label embeddings.
+        out: Table to write, sorted by cluster, sub-cluster and number of landmarks; a .png and a .html file are
+            written beside it.
         sweep: Only print and plot (.sweep.png) inertia and silhouette for each k in this range.
         clean: Clean table with the label of each landmark; for --images. Default: clean.parquet beside EMBEDDINGS.
     """
-    from hgld.labels.clusters import sweep_file
+    from hgld.labels.clusters import cluster_file, sweep_file
 
-    given = cluster_file.keywords
-    embeddings: Path = given["embeddings"]
     if sweep is not None:
-        picture, seed = given["out"].with_suffix(".sweep.png"), given["config"].seed
-        with TerminalProgress("sweep", "k") as progress:
-            typer.echo(format_sweep(sweep_file(embeddings, picture, sweep, seed, progress=progress)))
-        print_figure(picture)
+        picture = out.with_suffix(".sweep.png")
+        with figure_formats(formats), TerminalProgress("sweep", "k") as progress:
+            typer.echo(format_sweep(sweep_file(embeddings, picture, sweep, config.seed, progress=progress)))
+            print_figure(picture)
         return
     photographs = None
     if images is not None or image_landmarks:
@@ -183,23 +214,21 @@ def cluster(
 
         clean = clean or embeddings.with_name("clean.parquet")
         photographs = open_photographs(images, clean, image_landmarks or ())
-    run_stage(cluster_file, format_clusters, photographs=photographs)
+    with figure_formats(formats):
+        clusters = cluster_file(embeddings, out, config, photographs=photographs, force=force)
+    print_summary(out, clusters, format_clusters)
 
 
 @app.command(rich_help_panel="Labels")
-@options_of(
-    "hgld.labels.suggest:suggest_file",
-    "suggest_file",
-    out=out_file(".parquet"),
-    vocabulary="FILE",
-    decisions="FILE",
-    answers={"name": "--from", "metavar": "FILE"},
-    progress=None,
-    load=None,
-)
 def suggest(
     *,
-    suggest_file: partial[SuggestSummary | None],
+    clusters: Path,
+    out: Annotated[Path, out_file(".parquet")],
+    embeddings: Path | None = None,
+    vocabulary: Annotated[list[Path] | None, typer.Option(metavar="FILE")] = None,
+    decisions: Annotated[list[Path] | None, typer.Option(metavar="FILE")] = None,
+    answers: Annotated[Path | None, typer.Option("--from", metavar="FILE")] = None,
+    force: Force = False,
     taxonomy: Taxonomy = None,
     classes: ClassesBeside = None,
     no_vocabulary: bool = False,
@@ -212,15 +241,34 @@ def suggest(
     Example: hgld suggest clusters.parquet -o clusters.parquet --decisions annotations/decisions/final.csv
 
     Args:
+        clusters: Clusters from hgld cluster; existing suggestions are replaced.
+        out: Table to write, in the same order; may be CLUSTERS itself.
+        embeddings: Label embeddings. Default: label_embeddings.parquet beside CLUSTERS.
+        vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated. Default:
+            annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
+        decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last decision counts.
+        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too;
+            each model's are written to MODEL.machine.csv beside the output, for hgld agreement. Default: none.
         no_vocabulary: Use no vocabulary.
     """
-    vocabulary: Sequence[Path] | None = suggest_file.keywords.get("vocabulary")
+    from hgld.labels.suggest import suggest_file
+
     if no_vocabulary and vocabulary:
         raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
-    if no_vocabulary:
-        vocabulary = ()
     with TerminalProgress("suggest", "texts") as progress:
-        run_stage(suggest_file, format_suggestions, vocabulary=vocabulary, progress=progress)
+        summary = suggest_file(
+            clusters,
+            out,
+            embeddings=embeddings,
+            classes=classes,
+            taxonomy=taxonomy,
+            vocabulary=() if no_vocabulary else vocabulary,
+            decisions=decisions or (),
+            answers=answers,
+            force=force,
+            progress=progress,
+        )
+    print_summary(out, summary, format_suggestions)
 
 
 def format_clean(summary: CleanSummary) -> str:
@@ -293,44 +341,70 @@ app.add_typer(taxonomy, name="taxonomy", rich_help_panel="Labels")
 
 
 @taxonomy.command("import")
-@options_of(
-    "hgld.taxonomy.trees:import_taxonomy",
-    "import_taxonomy",
-    source={"kind": typer.Argument, "metavar": "FILE"},
-    out=out_file(".csv"),
-    levels={"parser": parse_names, "metavar": "NAME,..."},
-)
-def import_(*, import_taxonomy: partial[dict[str, int]]) -> None:
-    """Make a taxonomy of a tree, whose leaves become the groups.
+@field_options(ImportConfig, levels=typer.Option(parser=parse_names, metavar="NAME,..."))
+def import_(
+    *,
+    source: Annotated[Path, typer.Argument(metavar="FILE")],
+    out: Annotated[Path, out_file(".csv")],
+    config: ImportConfig,
+) -> None:
+    r"""Make a taxonomy of a tree, whose leaves become the groups.
 
     A leaf that is less deep than others repeats its name at the finer levels. A name that occurs below several
     parents is followed by that of the parent in parentheses.
 
     Example: hgld taxonomy import tree.csv -o taxonomy.csv
+
+    Args:
+        source: Tree: a CSV file with the column path (A > B > C), and possibly items and guideline, or a column for
+            each level; or a table of classes from hgld scrape. In a path, a > that is a word of a name is written \>.
+        out: Taxonomy to write.
     """
-    run_stage(import_taxonomy, lambda names: f"names of each level: {listed(names)}")
+    from hgld.taxonomy.trees import import_taxonomy
+
+    names = import_taxonomy(source, out, config)
+    typer.echo(f"names of each level: {listed(names)}\n{out}")
 
 
 @taxonomy.command()
-@options_of("hgld.taxonomy.trees:export_taxonomy", "export_taxonomy", out=out_file(".csv"))
-def export(*, export_taxonomy: partial[int]) -> None:
+def export(*, taxonomy: Path, out: Annotated[Path, out_file(".csv")]) -> None:
     """Write a taxonomy as a table of paths, such as Food > Bread > Rye.
 
     Example: hgld taxonomy export taxonomy.csv -o tree.csv
+
+    Args:
+        taxonomy: CSV file of groups and the levels above them.
+        out: CSV file to write, with the columns path, items and guideline.
     """
-    run_stage(export_taxonomy, lambda n_groups: counted(n_groups, "group"))
+    from hgld.taxonomy.trees import export_taxonomy
+
+    n_groups = export_taxonomy(taxonomy, out)
+    typer.echo(f"{counted(n_groups, 'group')}\n{out}")
 
 
 @taxonomy.command()
-@options_of("hgld.labels.taxonomy_check:check_taxonomy", "check_taxonomy", classes="FILE", decisions="FILE")
-def check(*, check_taxonomy: Callable[[], TaxonomyReport]) -> None:
+def check(
+    *,
+    taxonomy: Path,
+    classes: Annotated[list[Path] | None, typer.Option(metavar="FILE")] = None,
+    clusters: Path | None = None,
+    decisions: Annotated[list[Path] | None, typer.Option(metavar="FILE")] = None,
+) -> None:
     """List what is wrong with a taxonomy: cycles, doubled and empty groups, missing guidelines, ambiguous classes.
 
     The exit code is 1 for cycles and doubled names.
 
     Example: hgld taxonomy check taxonomy.csv --classes scraped.classes.parquet
+
+    Args:
+        taxonomy: CSV file of groups and the levels above them.
+        classes: Table of classes from hgld scrape, to find classes below two groups; may be repeated.
+        clusters: Clusters from hgld suggest, to find groups without labels.
+        decisions: CSV file of decisions, to find groups without labels; may be repeated.
     """
-    report = check_taxonomy()
+    from hgld.labels.taxonomy_check import check_taxonomy
+
+    report = check_taxonomy(taxonomy, classes=classes or (), clusters=clusters, decisions=decisions or ())
     typer.echo(_format_report(report))
     if any(finding.is_error for finding in report.findings):
         raise typer.Exit(1)

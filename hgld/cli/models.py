@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,29 +13,30 @@ import typer
 
 from hgld.cli.base import (
     OUT_FOLDER,
-    PART,
     Force,
     Pretrained,
     SharedCommand,
     app,
     friendly_errors,
     parse_numbers,
+    part_option,
     print_summary,
     writable,
 )
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_options
 from hgld.cli.render import aligned, lines
-from hgld.compute.parts import Part
+from hgld.compute.parts import Part, PartsConfig
+from hgld.datasets.settings import Fit, Interpolation
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.io.files import check_writable_file, check_writable_folder
+from hgld.models.settings import EmbedImagesConfig
 from hgld.progress import NoProgress, TerminalProgress, byte_size
+from hgld.training.push_settings import PushConfig
 
 if TYPE_CHECKING:
     from hgld.benchmark.presets import ComparisonPreset, ResolvedSetting, TrainingPreset
-    from hgld.compute.parts import PartsConfig
     from hgld.models.image_embedder import ImageEmbedder
     from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary
-    from hgld.models.settings import EmbedImagesConfig
     from hgld.training.publish_model import PushSummary
     from hgld.training.run import TrainingSummary
     from hgld.training.training_images import TrainingImages
@@ -244,13 +246,19 @@ def _check_embeddings(path: Path) -> None:
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of(
-    "hgld.models.settings:EmbedImagesConfig",
-    scales={"parser": parse_numbers("scales", "1,0.7071,1.4142"), "metavar": "FACTORS", "show_default": "1"},
+@field_options(
+    EmbedImagesConfig,
+    scales=typer.Option(parser=parse_numbers("scales", "1,0.7071,1.4142"), metavar="FACTORS", show_default="1"),
     shard_size=None,
 )
-@options_of("hgld.models.model_loading:load_model", "load")
-@options_of("hgld.compute.parts:PartsConfig", "division", panel="Parts")
+@field_options(
+    PartsConfig,
+    panel="Parts",
+    part=part_option(
+        "Embed one of several parts of the images, such as 3/16; the same command without it embeds what is "
+        "missing, and joins the parts. Default: all images."
+    ),
+)
 def embed_images(
     *,
     images: Annotated[Path, typer.Option()],
@@ -258,11 +266,13 @@ def embed_images(
     model: Annotated[str, typer.Option()],
     pretrained: Pretrained = None,
     root: Path | None = None,
-    load: Callable[[], ImageEmbedder],
+    size: int | None = None,
+    resize: int | None = None,
+    fit: Fit | None = None,
+    interpolation: Interpolation | None = None,
     mean: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
     std: Annotated[tuple[float, float, float] | None, typer.Option(metavar="R G B")] = None,
-    config: partial[EmbedImagesConfig],
-    part: Annotated[Part | None, PART] = None,
+    config: EmbedImagesConfig,
     division: PartsConfig,
     force: Force = False,
 ) -> None:
@@ -281,23 +291,41 @@ def embed_images(
             untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or a function,
             python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
         root: Folder that the paths in IMAGES are relative to. Default: the folder of IMAGES.
+        size: Input size in pixels. Default: that of the model; for a preset 224.
+        resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
+            padded ones, in pixels. Default: that of the model; for a preset 256.
+        fit: How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to a
+            square; or with a longer side of --size at most, keeping the aspect ratio. Default: that of the model; for
+            a preset crop.
+        interpolation: Interpolation between pixels. Default: that of the model; for a preset bilinear.
         mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
             of the model.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
-        part: Embed one of several parts of the images, such as 3/16; the same command without it embeds what is
-            missing, and joins the parts. Default: all images.
     """
     from hgld.compute.machine import disable_trimming
     from hgld.compute.processes import local_device
     from hgld.models import image_embedding
+    from hgld.models.model_loading import load_model
 
+    part = division.part
+    load = partial(
+        load_model,
+        model,
+        pretrained,
+        size=size,
+        resize=resize,
+        fit=fit,
+        interpolation=interpolation,
+        mean=mean,
+        std=std,
+    )
     in_folder = image_embedding.is_folder_of_parts(out)
     if force and (part is not None or division.ray is not None):
         raise ConfigurationError("`force` would discard what other parts have written; remove the output instead")
     if division.ray is not None:
-        work = partial(_load_and_embed_part, load, images, out, config(), root)
+        work = partial(_load_and_embed_part, load, images, out, config, root)
         with TerminalProgress("embed", "parts") as progress:
-            division.run_on_ray(work, progress, device=config.keywords["device"])
+            division.run_on_ray(work, progress, device=config.device)
         if in_folder:
             typer.echo(out)
             return
@@ -305,16 +333,16 @@ def embed_images(
         raise ConfigurationError(f"{out}: a folder is written in parts; add `part` or `ray`, or name a file")
     disable_trimming()
     embedder = load()
-    settings = config(device=local_device(config.keywords["device"]))
+    config = replace(config, device=local_device(config.device))
     summary: EmbedImagesSummary | EmbedPartSummary | None
     with TerminalProgress("embed", "images") as progress:
         if part is None:
             summary = image_embedding.embed_images(
-                images, out, embedder, settings, root=root, force=force, progress=progress
+                images, out, embedder, config, root=root, force=force, progress=progress
             )
         else:
             summary = image_embedding.embed_part(
-                images, out, embedder, settings, part=part, root=root, progress=progress
+                images, out, embedder, config, part=part, root=root, progress=progress
             )
     if isinstance(summary, image_embedding.EmbedPartSummary):
         typer.echo(_format_embed_part(summary))
@@ -374,25 +402,33 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of(
-    "hgld.training.publish_model:push_model",
-    "push",
-    repository={"kind": typer.Argument, "metavar": "OWNER/NAME"},
-    out=OUT_FOLDER,
-    evaluations="--evaluation",
-    datasets="--dataset",
-)
-def push_model(*, push: partial[PushSummary], pretrained: Pretrained = None) -> None:
+@field_options(PushConfig, evaluations="--evaluation", datasets="--dataset")
+def push_model(
+    *,
+    model: str,
+    repository: Annotated[str | None, typer.Argument(metavar="OWNER/NAME")] = None,
+    out: Annotated[Path | None, OUT_FOLDER] = None,
+    config: PushConfig,
+    pretrained: Pretrained = None,
+) -> None:
     """Publish a model: weights, settings and a model card, in a folder or on the Hugging Face hub.
 
     hgld.load_model("hf:OWNER/NAME") loads it again. The hub's own variables apply: HF_TOKEN, and HF_ENDPOINT for
     another server.
 
     Example: hgld push-model runs/x ada/landmarks --license apache-2.0
+
+    Args:
+        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
+            open_clip:NAME; not what is published already, whose files can be copied as they are.
+        repository: Repository of the Hugging Face hub to upload to; it is created if there is none. Default: none.
+        out: Folder to write the files to.
     """
+    from hgld.training import publish_model
+
     with friendly_errors(again="run the same command again"):
-        summary, out = push(), push.keywords.get("out")
-        typer.echo(lines(_format_push(summary), out and str(out), summary.url))
+        summary = publish_model.push_model(model, repository, out=out, pretrained=pretrained, config=config)
+        typer.echo(lines(_format_push(summary), None if out is None else str(out), summary.url))
 
 
 def _format_push(summary: PushSummary) -> str:

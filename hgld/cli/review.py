@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,15 +20,15 @@ from hgld.cli.base import (
     out_file,
     parse_names,
     print_summary,
-    run_stage,
     writable_figure,
     writable_file,
     writable_folder,
 )
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_options
 from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.review.settings import AgreementConfig, ExportConfig, ImportConfig
 
 if TYPE_CHECKING:
     from hgld.review.adjudication import AdjudicateSummary, OpenLabel
@@ -43,20 +42,19 @@ if TYPE_CHECKING:
     from hgld.review.decision_files import DecisionsSummary, GroupConflict
     from hgld.review.sheets.export import ExportSummary
     from hgld.review.sheets.import_sheet import ImportSummary
-    from hgld.review.state import ReviewState
 
 #: Number of disagreements that are printed.
 _MAX_DISAGREEMENTS = 30
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.page.serve:serve_review", "serve", config=None, on_address=None)
 def review(
     *,
     annotator: Annotated[str, typer.Option()],
     clusters: Path,
     store: Annotated[Path | None, typer.Option(callback=writable_file())] = None,
-    serve: Callable[..., None],
+    decisions: Path | None = None,
+    blind: bool = False,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
@@ -77,61 +75,100 @@ def review(
         annotator: Name of the annotator.
         clusters: Clusters from hgld cluster or hgld suggest.
         store: SQLite file of the decisions. Default: review/ANNOTATOR.sqlite beside CLUSTERS.
+        decisions: CSV file of decisions to start from, for labels without one in --store; with the taxonomy beside
+            it if groups were renamed or proposed.
+        blind: Hide suggestions, and record that decisions were made without them.
     """
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig
+    from hgld.review.page.serve import serve_review
     from hgld.taxonomy.decisions import check_annotator
 
     check_annotator(annotator)
     path = store or clusters.parent / "review" / f"{annotator}.sqlite"
     check_writable_file(path)
     with announced_page(open_browser, path.parent) as on_address:
-        serve(store=path, config=ServerConfig(host, port), on_address=on_address)
+        serve_review(
+            clusters,
+            path,
+            annotator,
+            ServerConfig(host, port),
+            on_address=on_address,
+            clean=clean,
+            classes=classes,
+            taxonomy=taxonomy,
+            decisions=decisions,
+            blind=blind,
+            images=images,
+            image_landmarks=image_landmarks or (),
+        )
     typer.echo(f"{path}: everything is saved")
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.decision_files:export_decisions", "export_decisions", out=out_file(".csv"))
-def decisions(*, export_decisions: partial[DecisionsSummary], taxonomy: Taxonomy = None) -> None:
+def decisions(
+    *,
+    store: Path,
+    out: Annotated[Path, out_file(".csv")],
+    force: bool = False,
+    taxonomy: Taxonomy = None,
+) -> None:
     """Write the decisions of the review page as CSV.
 
     An output with decisions that never were in STORE, such as those of other people, is not overwritten.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
+
+    Args:
+        store: SQLite file from hgld review, e.g. review/ada.sqlite.
+        out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
+            beside it, as a.taxonomy.csv beside a.csv.
+        force: Replace decisions in the output that never were in STORE.
     """
-    run_stage(export_decisions, _format_decisions)
+    from hgld.review.decision_files import export_decisions
+
+    print_summary(out, export_decisions(store, out, taxonomy=taxonomy, force=force), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.store:copy_store", "copy", path={"kind": typer.Argument, "metavar": "STORE"}, out=out_file())
-def copy_store(*, copy: partial[tuple[str, ReviewState]]) -> None:
+def copy_store(
+    *,
+    path: Annotated[Path, typer.Argument(metavar="STORE")],
+    out: Annotated[Path, out_file()],
+    force: bool = False,
+) -> None:
     """Copy the file of decisions of the review page, while the page may be open.
 
     The same command puts a copy back: give the copy as STORE, and the file that it replaces as --out.
 
     Example: hgld copy-store review/ada.sqlite -o copies/ada.sqlite
+
+    Args:
+        path: SQLite file from hgld review, e.g. review/ada.sqlite.
+        out: SQLite file to write.
+        force: Replace a store that is not an earlier copy of STORE, also a damaged one.
     """
+    from hgld.review import store
     from hgld.review.decision_files import DecisionsSummary
     from hgld.review.state import current_decisions
 
-    owner, state = copy()
-    print_summary(copy.keywords["out"], DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
+    owner, state = store.copy_store(path, out, force=force)
+    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
-@options_of(
-    "hgld.review.sheets.export:export_sheets",
-    "export_sheets",
-    out=typer.Option("--out", "-o", callback=writable_folder),
-    annotators={
-        "parser": parse_names,
-        "metavar": "NAMES",
-        "help": "Names of the annotators, separated by commas.",
-    },
+@field_options(
+    ExportConfig,
+    annotators=typer.Option(
+        parser=parse_names, metavar="NAMES", help="Names of the annotators, separated by commas."
+    ),
 )
 def export(
     *,
-    export_sheets: partial[ExportSummary | None],
+    clusters: Path,
+    out: Annotated[Path, typer.Option("--out", "-o", callback=writable_folder)],
+    config: ExportConfig,
+    force: bool = False,
     clean: CleanBeside = None,
     classes: ClassesBeside = None,
     taxonomy: Taxonomy = None,
@@ -139,16 +176,26 @@ def export(
     """Write a review sheet for every annotator, as a workbook and as CSV.
 
     Example: hgld export clusters.parquet -o review/ --annotators ada,ben
+
+    Args:
+        clusters: Clusters from hgld cluster.
+        out: Folder for the sheets.
+        force: Write new sheets and discard earlier entries.
     """
-    run_stage(export_sheets, format_export)
+    from hgld.review.sheets.export import export_sheets
+
+    summary = export_sheets(clusters, out, config, clean=clean, classes=classes, taxonomy=taxonomy, force=force)
+    print_summary(out, summary, format_export)
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.sheets.import_sheet:import_sheet", "run", now=None)
 def import_sheet(
     *,
     out: Annotated[Path | None, typer.Option("--out", "-o", callback=writable_file(".csv"))] = None,
-    run: partial[ImportSummary | None],
+    sheet: Path,
+    config: ImportConfig,
+    clusters: Path | None = None,
+    force: bool = False,
     taxonomy: Taxonomy = None,
 ) -> None:
     """Check the entries in a review sheet and write them as decisions.
@@ -159,44 +206,58 @@ def import_sheet(
 
     Args:
         out: CSV file of decisions to write. Default: decisions/ANNOTATOR.csv beside the folder of SHEET.
+        sheet: Sheet that was filled in: .xlsx or .csv.
+        clusters: Clusters from which the sheet was made. Default: clusters.parquet beside the folder of SHEET.
+        force: Discard the decisions in the output.
     """
     from hgld.io.files import check_writable_file
-    from hgld.review.sheets.import_sheet import default_output
+    from hgld.review.sheets import import_sheet as stage
 
-    out = default_output(run.keywords["sheet"], run.keywords["config"].annotator) if out is None else out
+    if out is None:
+        out = stage.default_output(sheet, config.annotator)
     check_writable_file(out)
     with friendly_errors(merge="--merge"):  # an option of hgld export
-        summary = run(out=out)
+        summary = stage.import_sheet(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
     print_summary(out, summary, format_import)
 
 
 @app.command(rich_help_panel="Review")
-@options_of(
-    "hgld.review.agreement:agreement_files",
-    "agreement_files",
-    out=out_file(".json"),
-    figure={"callback": writable_figure},
-    n_resamples="--resamples",
-    confidence=None,
-)
-def agreement(*, taxonomy: Taxonomy = None, agreement_files: partial[Agreement]) -> None:
+@field_options(AgreementConfig, n_resamples="--resamples", confidence=None)
+def agreement(
+    *,
+    taxonomy: Taxonomy = None,
+    decisions: list[Path],
+    config: AgreementConfig,
+    clusters: Path | None = None,
+    out: Annotated[Path | None, out_file(".json")] = None,
+    figure: Annotated[Path | None, typer.Option(callback=writable_figure)] = None,
+) -> None:
     """Measure inter-annotator agreement, and list the disagreements.
 
     Example: hgld agreement decisions/ada.csv decisions/ben.csv --clusters clusters.parquet
+
+    Args:
+        decisions: A file for each annotator: CSV decisions, or a store (.sqlite).
+        clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: none.
+        out: JSON file to write. Default: none.
+        figure: Image file to write, of the groups that two annotators confused. Default: none.
     """
-    result = agreement_files()
-    written = [agreement_files.keywords.get(name) for name in ("out", "figure")]
-    typer.echo("\n".join([format_agreement(result), *(str(path) for path in written if path is not None)]))
+    from hgld.review.agreement import agreement_files
+
+    result = agreement_files(decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure)
+    typer.echo("\n".join([format_agreement(result), *(str(path) for path in (out, figure) if path is not None)]))
 
 
 @app.command(rich_help_panel="Review")
-@options_of("hgld.review.adjudication:adjudicate_files", "adjudicate_files", config=None)
 def adjudicate(
     *,
     out: Annotated[Path, out_file(".csv")],
     rule: Annotated[str | None, typer.Option(metavar="RULE")] = None,
     annotator: str | None = None,
-    adjudicate_files: partial[AdjudicateSummary | None],
+    first: Path,
+    second: Path,
+    clusters: Path | None = None,
+    force: bool = False,
     store: Annotated[Path | None, typer.Option(callback=writable_file())] = None,
     images: Images = None,
     image_landmarks: ImageLandmarks = None,
@@ -217,26 +278,36 @@ def adjudicate(
         out: CSV file of final decisions to write.
         rule: How to settle disagreements: agree-only (not at all), prefer:NAME, or most-landmarks.
         annotator: Name of the person who settles disagreements on the review page; replaces --rule.
+        first: CSV file of decisions of one annotator, with the taxonomy beside it if groups were renamed or proposed.
+        second: CSV file of decisions of the other annotator.
+        clusters: Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page. Default:
+            none.
+        force: Replace decisions of other people in the output on the same labels.
         store: SQLite file of the decisions on the page. Default: review/ANNOTATOR.final.sqlite.
     """
     from hgld.io.files import check_writable_file
     from hgld.pages.server import ServerConfig
-    from hgld.review.adjudication import AdjudicateConfig
+    from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
     from hgld.review.page.serve import adjudicate_on_page
     from hgld.taxonomy.decisions import check_annotator
 
-    files = adjudicate_files.keywords
     if rule is not None and annotator is None:
-        summary = adjudicate_files(config=AdjudicateConfig(rule))
+        config = AdjudicateConfig(rule)
+        summary = adjudicate_files(first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
     elif annotator is not None and rule is None:
         check_annotator(annotator)
-        if "clusters" not in files:
+        if clusters is None:
             raise ConfigurationError("the page shows labels with their clusters; give their table with --clusters")
-        path = store or files["clusters"].parent / "review" / f"{annotator}.final.sqlite"
+        path = store or clusters.parent / "review" / f"{annotator}.final.sqlite"
         check_writable_file(path)
         with announced_page(open_browser, path.parent) as on_address:
             summary = adjudicate_on_page(
-                **files,
+                first,
+                second,
+                out,
+                clusters=clusters,
+                taxonomy=taxonomy,
+                force=force,
                 store=path,
                 annotator=annotator,
                 config=ServerConfig(port=port),

@@ -2,53 +2,55 @@
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hgld.cli.base import app, out_file, print_summary, try_again
-from hgld.cli.options_from_source import options_of
+from hgld.cli.options import field_options
 from hgld.cli.render import lines
 from hgld.errors import SourceError
 from hgld.progress import TerminalProgress
+from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hgld.wikimedia.scraper import ScrapeSummary
-    from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
+
+
+_COLUMN = typer.Option(metavar="COLUMN")
 
 
 @app.command(rich_help_panel="Labels")
-@options_of(
-    "hgld.wikimedia.settings:ScrapeConfig",
-    class_depth="--depth",
-    property_id={"name": "--property", "metavar": "P"},
-    parents="P",
-    allow_frequent="STATUS",
-    id="COLUMN",
-    item="COLUMN",
-    category="COLUMN",
-    split_column="COLUMN",
-)
-@options_of(
-    "hgld.wikimedia.settings:ClientConfig",
-    "client",
-    commons_url={"envvar": "HGLD_COMMONS_URL"},
-    wikidata_url={"envvar": "HGLD_WIKIDATA_URL"},
-    contact={"envvar": "HGLD_CONTACT"},
+@field_options(
+    ClientConfig,
+    commons_url=typer.Option(envvar="HGLD_COMMONS_URL"),
+    wikidata_url=typer.Option(envvar="HGLD_WIKIDATA_URL"),
+    contact=typer.Option(envvar="HGLD_CONTACT"),
     rate_per_minute="--rate",
     timeout_s=None,
     backoff_s=None,
+)
+@field_options(
+    ScrapeConfig,
+    class_depth="--depth",
+    allow_frequent=typer.Option(metavar="STATUS"),
+    id=_COLUMN,
+    item=_COLUMN,
+    category=_COLUMN,
+    split_column=_COLUMN,
+    property_id=typer.Option("--property", metavar="P"),
+    parents=typer.Option(metavar="P"),
 )
 def scrape(
     *,
     categories: Annotated[Path, typer.Argument(metavar="LIST")],
     out: Annotated[Path, out_file(".parquet")],
-    client: partial[ClientConfig],
-    config: partial[ScrapeConfig],
+    client: ClientConfig,
+    config: ScrapeConfig,
     force: bool = False,
 ) -> None:
     """Look up what each landmark is an instance of, or values of other lists, on Wikidata and Commons.
@@ -69,7 +71,7 @@ def scrape(
     """
     from hgld.wikimedia.scraper import scrape_file
 
-    settings = config(client=client())
+    settings = replace(config, client=client)
     with TerminalProgress("scrape", "landmarks") as progress:
         summary = scrape_file(categories, out, settings, force=force, progress=progress)
     print_summary(out, summary, format_scrape)

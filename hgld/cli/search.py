@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,23 +15,17 @@ from hgld.cli.base import (
     out_file,
     writable_file,
 )
-from hgld.cli.options_from_source import options_of
 from hgld.cli.render import aligned, lines
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError
+from hgld.evaluation.settings import RerankSettings
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
-    from hgld.evaluation.settings import RerankSettings
-    from hgld.inspection.photos import FindImage
-    from hgld.search.gallery import Gallery
     from hgld.search.searcher import Answers
 
 
 @app.command(rich_help_panel="Retrieval")
-@options_of("hgld.search.gallery:read_gallery", "read_gallery", path=None)
-@options_of("hgld.search.gallery:gallery_photographs", "find_photographs")
-@options_of("hgld.evaluation.settings:RerankSettings", "reranking")
 def search(
     *,
     embeddings: Annotated[Path, typer.Option()],
@@ -41,12 +33,15 @@ def search(
     text: list[str] | None = None,
     model: str | None = None,
     pretrained: Pretrained = None,
-    read_gallery: partial[Gallery],
+    labels: Path | None = None,
+    hierarchy: Path | None = None,
+    split: str | None = None,
     k: Annotated[int, typer.Option("--top", min=1)] = 10,
     out: Annotated[Path | None, out_file(".csv", ".parquet", ".json")] = None,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     json: Json = False,
-    find_photographs: Callable[[], FindImage],
+    images: Path | None = None,
+    root: Path | None = None,
     device: str = "cpu",
     distance: ComparedBy = None,
     reranking: RerankSettings,
@@ -68,9 +63,17 @@ def search(
         text: Text to search with instead of an image, if open_clip:MODEL/TAG embedded the gallery; may be repeated.
         model: Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model. Default:
             the one recorded by hgld embed-images.
+        labels: Labels of the images, as for hgld evaluate. Default: those of the manifest that was embedded, or
+            landmark_id of the embeddings.
+        hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
+        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of --labels, of which other
+            images are not used.
         k: Number of nearest images, all of which vote on the labels.
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
+        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
+            images that were embedded; without them, there are no photographs.
+        root: Folder that the paths in --images are relative to. Default: the folder of --images, or the recorded one.
         device: Device: cpu, cuda or cuda:N.
         serve: Serve a local page where pictures are dropped or pasted, until Ctrl-C.
     """
@@ -78,7 +81,7 @@ def search(
     from hgld.models.embedding_files import recorded_distance
     from hgld.pages.server import ServerConfig
     from hgld.search.answer_files import answers_to_json, write_answer_page, write_answers
-    from hgld.search.gallery import gallery_photographs
+    from hgld.search.gallery import gallery_photographs, read_gallery
     from hgld.search.query_model import load_query_model
     from hgld.search.searcher import Searcher
     from hgld.search.served_page import serve_search
@@ -88,7 +91,7 @@ def search(
         given = {"a `query`": query is not None, "`text`": bool(text), "--serve": serve}
         found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
         raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
-    gallery = read_gallery(embeddings)
+    gallery = read_gallery(embeddings, labels, hierarchy, split)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
     compared_by = distance or recorded_distance(embeddings)
     config = RankingConfig(device=device, distance=compared_by, reranking=reranking)
@@ -96,7 +99,8 @@ def search(
     if serve:
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
-            serve_search(searcher, query_model, find_photographs(), embeddings, address, top=k, on_address=on_address)
+            find_image = gallery_photographs(embeddings, images, root)
+            serve_search(searcher, query_model, find_image, embeddings, address, top=k, on_address=on_address)
         return
     if query is None:
         assert text
@@ -107,15 +111,16 @@ def search(
     answers = searcher.search(vectors, k, ids=ids)
     typer.echo(answers_to_json(answers) if json else format_answers(answers))
     if out is not None:
-        files = dict(read_gallery.keywords)
-        parameters: dict[str, Any] = {"top": k, "split": files.pop("split", None), "distance": compared_by}
-        parameters |= {"rerank": method} if (method := reranking.describe()) else {}
-        inputs = input_digests(embeddings=embeddings, **files)
+        parameters: dict[str, Any] = {"top": k, "split": split, "distance": compared_by}
+        method = reranking.describe()
+        if method:
+            parameters["rerank"] = method
+        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
         asked = (lambda _: None) if query is None else gallery_photographs(query, query)
-        write_answer_page(answers, page, asked, find_photographs())
+        write_answer_page(answers, page, asked, gallery_photographs(embeddings, images, root))
         typer.echo(page, err=json)
 
 

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hgld.datasets.readers.base import Reader
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,12 @@ class ReaderEntry:
     summary: str
     example: Mapping[str, str] = field(default_factory=dict)
     argument: str = ""
+
+    def load(self) -> type[Reader]:
+        """Import the reader, and return its class."""
+        module, _, name = self.target.partition(":")
+        reader: type[Reader] = getattr(import_module(f"hgld.datasets.readers.{module}"), name)
+        return reader
 
 
 #: Readers of published layouts and of one's own, by the names of the commands of ``hgld manifest``.
