@@ -406,7 +406,14 @@ def _measure(
     This process ranks its share of the queries and takes the metrics of each block.
     """
     n_levels = task.judgements.n_levels
-    weights = LevelWeights(config, task.judgements.relevance, (task.judgements.n_queries, n_levels + 1))
+    own_relevance = task.judgements.relevance
+    weights = LevelWeights(
+        (task.judgements.n_queries, n_levels + 1),
+        relevance_alpha=config.relevance_alpha,
+        level_weights=config.level_weights,
+        relevance=own_relevance if config.relevance is None else config.relevance,
+        gain=own_relevance if config.gain is None else config.gain,
+    )
     cutoffs = sorted({metric.k for metric in metrics if metric.k is not None})
     # Metrics of a ranking without positives: wrong settings fail now, and not after a block of queries.
     levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)

@@ -297,7 +297,13 @@ def _result(
                 f"{metric.name} needs more of the ranking than the first {N_RANKS} images, which predictions hold; "
                 f"choose metrics at k of 1 to {N_RANKS} such as mAP@100, NDCG@100 or HP@100, or mistake_severity"
             )
-    weights = LevelWeights(config, None, (len(levels), n_levels + 1))
+    weights = LevelWeights(
+        (len(levels), n_levels + 1),
+        relevance_alpha=config.relevance_alpha,
+        level_weights=config.level_weights,
+        relevance=config.relevance,
+        gain=config.gain,
+    )
     ranked = torch.from_numpy(levels)
     n_ranked = torch.full((len(levels),), n_gallery)
     cutoffs = [metric.k for metric in metrics if metric.k is not None]

@@ -75,22 +75,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from hgld.arrays import Floats
 from hgld.compute.machine import parallel_map
 from hgld.errors import ConfigurationError, similar_names
 from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index
 from hgld.hierarchy.label_matrix import column_of
 from hgld.ragged import RaggedIndices
-
-if TYPE_CHECKING:
-    from hgld.evaluation.evaluate import EvaluationConfig
 
 #: Function from the number of items at each level to the relevance of each level, both float64, (n_query, L + 1).
 Relevance = Callable[[Tensor], Tensor]
@@ -241,10 +237,12 @@ class LevelWeights:
     """Weights of the levels for all queries of a task.
 
     Args:
-        config: Relevance, its exponent, gain and weights.
-        own_relevance: Relevances that come with the levels, where the settings have no others; None if there are
-            none.
         shape: (n_query, L + 1).
+        relevance_alpha: Exponent alpha of Eq. 20.
+        level_weights: Weights of the levels in ``wAP``, coarsest first. Default: equal.
+        relevance: Relevance: a function of the numbers of items, or values per level, shape (L + 1,) or ``shape``.
+            Default: that of Eq. 20.
+        gain: Gain of NDCG, in the same forms. Default: 2^l - 1.
 
     Attributes:
         settings: The choices in words, for :attr:`RetrievalResult.settings`.
@@ -253,11 +251,16 @@ class LevelWeights:
         ConfigurationError: Values have another shape; those of functions are checked when they are called.
     """
 
-    def __init__(self, config: EvaluationConfig, own_relevance: Floats | None, shape: tuple[int, int]) -> None:
-        alpha, level_weights = config.relevance_alpha, config.level_weights
-        relevance = own_relevance if config.relevance is None else config.relevance
-        gain = own_relevance if config.gain is None else config.gain
-        equation_20 = partial(hierarchical_relevance, alpha=alpha)
+    def __init__(
+        self,
+        shape: tuple[int, int],
+        *,
+        relevance_alpha: float = 1.0,
+        level_weights: Sequence[float] | None = None,
+        relevance: Relevance | npt.ArrayLike | None = None,
+        gain: Relevance | npt.ArrayLike | None = None,
+    ) -> None:
+        equation_20 = partial(hierarchical_relevance, alpha=relevance_alpha)
         self._relevance = (
             (lambda queries: equation_20) if relevance is None else _by_block(relevance, shape, "relevance")
         )
@@ -265,7 +268,7 @@ class LevelWeights:
         self._gain = (lambda queries: exponential_gain) if gain is None else _by_block(gain, shape, "gain")
         self._level_weights = level_weights
         self.settings = {
-            "relevance": f"(l/L)^{alpha:g} / |Omega^(l)|" if relevance is None else "own",
+            "relevance": f"(l/L)^{relevance_alpha:g} / |Omega^(l)|" if relevance is None else "own",
             "gain": "2^l - 1" if gain is None else "own",
             "level_weights": "equal" if level_weights is None else ", ".join(f"{w:g}" for w in level_weights),
         }

@@ -83,9 +83,9 @@ def metric_values(
     relevance: Relevance | npt.ArrayLike | None = None,
 ) -> dict[str, npt.NDArray[np.float64]]:
     """Return metrics by name of rankings given as levels, uint8, shape (n, N)."""
-    config = EvaluationConfig(relevance=relevance, relevance_alpha=alpha)
-    weights = LevelWeights(config, None, (len(levels), n_levels + 1)).block(slice(0, len(levels)))
+    weights = LevelWeights((len(levels), n_levels + 1), relevance_alpha=alpha, relevance=relevance)
     statistics = ranking_statistics(levels, n_levels, cutoffs, n_ranked=n_ranked)
+    of_block = weights.block(slice(0, len(levels)))
     return {
-        name: Metric.from_name(name, n_levels).values(levels, statistics, weights).cpu().numpy() for name in names
+        name: Metric.from_name(name, n_levels).values(levels, statistics, of_block).cpu().numpy() for name in names
     }
