@@ -409,7 +409,7 @@ def _all_coefficients(agreement: Agreement) -> list[str]:
         labels = counted(agreement.mixed, "label")
         lines.append(f"warning: {labels} decided blind by one annotator and with suggestions by another")
     resamples = counted(config.n_resamples, "resample")
-    return [*lines, f"({config.confidence:.0%} intervals from {resamples} of the labels)"]
+    return [*lines, f"({config.confidence:.0%} intervals from {resamples} of the labels; none by landmark)"]
 
 
 def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
@@ -431,9 +431,11 @@ def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
 
 
 def _interval(estimate: Estimate, undefined: str) -> str:
-    """Return an estimate with its interval, or why it is undefined."""
+    """Return an estimate with its interval, if it has one, or why it is undefined."""
     if isnan(estimate.value):
         return f"undefined ({undefined})"
+    if isnan(estimate.low):
+        return f"{estimate.value:.3f}"
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 

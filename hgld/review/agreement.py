@@ -17,8 +17,9 @@ once, as a bootstrap needs them.
 Agreement is also measured apart on the labels that all their annotators decided blind, without seeing suggestions,
 and on the others, because annotators who saw the same suggestions may agree more.
 
-Intervals are percentiles over bootstrap samples of the labels. This also holds where landmarks are counted, because
-the landmarks of a label were not decided independently.
+Intervals are percentiles over bootstrap samples of the labels. Where landmarks are counted there are no intervals:
+the landmarks of a label are decided together, most landmarks have one of a few labels, and percentiles over samples
+of so few labels hold too seldom (``benchmarks/bootstrap_intervals.py``).
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, taxonomy_beside
 
 @dataclass(frozen=True)
 class Estimate:
-    """A coefficient with its interval; NaN where it is undefined."""
+    """A coefficient with its interval; NaN where it is undefined. By landmark, the interval is NaN."""
 
     value: float
     low: float
@@ -321,9 +322,7 @@ def _subset_agreement(
     return SubsetAgreement(
         labels=n,
         by_label=_measures(opinions, codes[rows], by_label, config),
-        by_landmark=None
-        if landmarks is None
-        else _measures(opinions, codes[rows], by_label * landmarks[rows], config),
+        by_landmark=None if landmarks is None else _measures(opinions, codes[rows], landmarks[rows][None], config),
     )
 
 
@@ -334,7 +333,7 @@ def _bootstrap_weights(n: int, config: AgreementConfig) -> Floats:
 
 
 def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig) -> Measures:
-    """Return the coefficients; the first row of ``weights`` is for the value, the others are for the interval."""
+    """Return the coefficients; the first row of ``weights`` is for the value, further ones are for the interval."""
     pairs = []
     for first, second in combinations(range(len(opinions)), 2):
         columns = codes[:, first], codes[:, second]
@@ -353,7 +352,7 @@ def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, confi
 
 
 def _estimate(values: Floats, confidence: float) -> Estimate:
-    """Return the first value with the percentiles of the others, as far as they are defined."""
+    """Return the first value with the percentiles of the others, NaN where there are none."""
     interval = (nan, nan) if isnan(values[0]) else percentile_interval(values[1:], confidence)
     return Estimate(float(values[0]), *interval)
 
