@@ -50,19 +50,21 @@ ENTITY_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
     for status, meaning in SCRAPE_STATUS_MEANINGS.items()
 }
 
-ScrapeSource = Literal["api", "html"]
-#: Where "instance of" values are from.
+ScrapeSource = Literal["api", "html", "dump"]
+#: Where "instance of" values are from; "dump" only in tables of version 0.2.0.
 SCRAPE_SOURCE_MEANINGS: Mapping[ScrapeSource, str] = {
     "api": "The APIs of Wikidata and Wikimedia Commons.",
     "html": "The category pages of Wikimedia Commons.",
+    "dump": "A dump of Wikidata.",
 }
 
-RouteStep = Literal["direct", "hard_redirect", "soft_redirect", "topic"]
+RouteStep = Literal["direct", "hard_redirect", "soft_redirect", "commons_category", "topic"]
 #: Steps from the category of a landmark to its item; the column has them joined by :data:`ROUTE_SEPARATOR`.
 ROUTE_STEP_MEANINGS: Mapping[RouteStep, str] = {
     "direct": "None: the item is linked to the category itself.",
     "hard_redirect": "A redirect of MediaWiki to another category.",
     "soft_redirect": "A template that names another category.",
+    "commons_category": "The item names the category in its property P373 (source dump).",
     "topic": "The item of the category names its main topic (P301), which is the item of the landmark.",
 }
 ROUTE_SEPARATOR = "+"

@@ -493,6 +493,19 @@ def test_release_says_of_its_sources_what_its_tables_and_facts_say(
     assert "so their source is not recorded" in (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
 
 
+def test_values_that_version_0_2_0_read_from_a_dump_are_released(folder: Path, tmp_path: Path) -> None:
+    path = scraped_file(folder, [[LAKE], [MOUNTAIN]])
+    rows = pq.read_table(path)
+    for name, values in {"source": ["api", "dump"], "route": ["direct", "hard_redirect+commons_category"]}.items():
+        rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), pa.array(values))
+    pq.write_table(rows, path)
+    clean_file([path], folder / "clean.parquet", CleanConfig(), irrelevant=folder / "irrelevant.csv")
+    build(folder, BuildConfig())
+    release(folder / "hierarchy.parquet", tmp_path / "release")
+    card = (tmp_path / "release" / "README.md").read_text(encoding="utf-8")
+    assert "2026-03-01: The APIs of Wikidata and Wikimedia Commons, A dump of Wikidata." in card
+
+
 def build_with_undecided(folder: Path, *, multi: bool = False) -> Path:
     """Build from landmarks of which one is dropped and three are undecided; an annotator is unsure of two."""
     scraped = scraped_file(
