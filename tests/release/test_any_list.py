@@ -89,6 +89,34 @@ def test_a_list_is_released_with_suggested_answers_and_says_nothing_of_landmarks
     assert "`page`, for 2 entities;" in files["datasheet.md"]
 
 
+def test_a_large_list_is_counted_and_its_largest_groups_are_named(birds: Path, tmp_path: Path) -> None:
+    groups = [f"group {number:04}" for number in range(501) for _ in range(3 if number == 7 else 2)]
+    n = len(groups)
+    columns = {
+        "split": ["train"] * n,
+        "id": list(range(n)),
+        "page": pa.nulls(n, pa.string()),
+        "label": groups,
+        "group": groups,
+        "root": [f"root {int(name[-4:]) % 6}" for name in groups],
+    }
+    rows = Hierarchy.from_arrow(pa.table(columns)).to_arrow()
+    tables.write_table(birds, tables.HIERARCHY, rows, Provenance("build"))
+    hgld("release", birds, "--init", "--yes")
+    hgld("release", birds, "-o", tmp_path / "out")
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert "\nsize_categories:\n- 1K<n<10K\n" in card
+    assert (
+        "(group 0007, group 0000, group 0001, ...), and every group to a root (root 1 or root 0 or root 2 or ...)."
+        in card
+    )
+    assert "\n\nThe 500 largest ones:\n\n| group | root | train | labels | most frequent labels |\n" in card
+    named = re.findall(r"^\| (group \d+) \|", card, re.MULTILINE)
+    assert (len(named), named[0], named[-1]) == (500, "group 0007", "group 0499")
+    counts = ["| root | train | group |", "| --- | --: | --: |", "| all | 1,003 | 501 |", "| root 1 | 169 | 84 |"]
+    assert "\n".join(counts) in card
+
+
 @pytest.mark.parametrize("ids", [BIRDS["id"], [7, 8, 7, 9]], ids=["text", "numbers"])
 def test_croissant_has_the_levels_and_reads_every_row(
     birds: Path, tmp_path: Path, ids: list[str] | list[int]

@@ -355,6 +355,118 @@ def test_card_states_counts_and_provenance(released: Path, built: Path) -> None:
         assert not re.search(r"\$[a-z_]", (released / name).read_text(encoding="utf-8")), "an unfilled placeholder"
 
 
+@pytest.fixture
+def uneven(folder: Path) -> Path:
+    """Return a release of groups of unequal sizes, one of them with four labels, decided on in three days."""
+    further = [("Q108325", "chapel"), ("Q160742", "abbey"), ("Q44613", "monastery")]
+    chapel, abbey, monastery = further
+    with (folder / "decisions.csv").open("a", encoding="utf-8") as stream:
+        for day, (item, label) in enumerate(further, 2):
+            stream.write(f"{item},{label},group,church,ada,2026-03-0{day}T12:00:00Z,,\n")
+    train = scraped_file(folder, [[MOUNTAIN], [CHURCH], [chapel], [chapel], [abbey], [LAKE], [LAKE]])
+    index = scraped_file(folder, [[monastery], [chapel], [LAKE], [BRIDGE], [WIDE]], "index")
+    clean_file([train, index], folder / "clean.parquet", CleanConfig(), irrelevant=folder / "irrelevant.csv")
+    build(folder, BuildConfig())
+    release(
+        folder / "hierarchy.parquet", folder / "release", with_facts(keywords=["lakes", "a: b"], creators=["Z", "A"])
+    )
+    return folder / "release"
+
+
+def test_documents_list_what_is_largest_first(uneven: Path) -> None:
+    card, datasheet = ((uneven / name).read_text(encoding="utf-8") for name in ("README.md", "datasheet.md"))
+    assert (
+        "belongs to a group (church, lake, bridge, ...), and every group to a root (natural or human-made)." in card
+    )
+    groups = [
+        "| group | root | train | index | labels | most frequent labels |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| church | human-made | 4 | 2 | 4 | chapel, abbey, church building |",
+        "| lake | natural | 2 | 1 | 1 | lake |",
+        "| bridge | human-made | 0 | 1 | 1 | bridge |",
+        "| mountain | natural | 1 | 0 | 1 | mountain |",
+    ]
+    assert f"## Groups\n\n{chr(10).join(groups)}\n\n## Construction\n\nA list of our own.\n\n1. Scrape." in card
+    counts = "| train | 7 | 3 | 4 |\n| index | 4 | 1 | 3 |\n| groups | 4 | 2 | 2 |\n"
+    for text in (card, datasheet):
+        assert f"\n\n|  | all | natural | human-made |\n| --- | --: | --: | --: |\n{counts}\n" in text
+        assert "9 labels were decided from 2026-03-01 to 2026-03-04 (7 group, 1 drop, 1 unsure)." in text
+        assert "Decisions are those of ada, ben." in text
+        written_by = re.findall("^`hgld ([a-z]+)`, version ", text, re.MULTILINE)
+        assert written_by == ["test", "test", "clean", "build"]
+    # The shares 6/11, 3/11, 1/11 and 1/11 have an entropy of 1.121 and a Gini coefficient of 34/88.
+    assert (
+        "The largest group, church, contains 54.5% of the landmarks. The 4 groups are as imbalanced as\n3.1 " in card
+    )
+    assert "entropy; Gini coefficient 0.39)." in card
+    assert "Groups are imbalanced: church alone contains 54.5% of the landmarks." in datasheet
+    assert "\n2. Clean. A landmark has one relevant label. Of 12 landmarks: 12 kept.\n3. Decide. " in card
+    assert (
+        "\n4. Build. Landmark, label, group, root. 11 of these 12 landmarks have a group; left out are 1 whose label "
+        "was dropped.\n" in card
+    )
+    assert "**Who created it?** Z, A. " in datasheet
+    assert "**Are there recommended splits?** train and index; " in datasheet
+    assert "from 2026-03-04 on." in datasheet
+
+
+def test_header_of_the_card_describes_the_files(uneven: Path) -> None:
+    header = yaml.safe_load((uneven / "README.md").read_text(encoding="utf-8").split("---\n")[1])
+    texts = ["split", "landmark_id", "category", "supercategory", "hierarchical_label", "natural_or_human_made"]
+    assert header == {
+        "pretty_name": "Lakes and more",
+        "license": "cc0-1.0",
+        "language": ["en"],
+        "annotations_creators": ["expert-generated"],
+        "task_categories": ["image-feature-extraction", "image-classification"],
+        "tags": ["image-retrieval", "hierarchical-labels", "lakes", "a: b"],
+        "size_categories": ["n<1K"],
+        "configs": [
+            {
+                "config_name": "default",
+                "data_files": [{"split": split, "path": f"data/{split}.parquet"} for split in ("train", "index")],
+            }
+        ],
+        "dataset_info": {
+            "features": [{"name": name, "dtype": "int64" if name == "landmark_id" else "string"} for name in texts]
+        },
+    }
+
+
+def test_sections_have_an_order(uneven: Path) -> None:
+    card, datasheet = ((uneven / name).read_text(encoding="utf-8") for name in ("README.md", "datasheet.md"))
+    assert re.findall("^## (.*)", card, re.MULTILINE) == [
+        *("Use", "Columns", "Files", "Groups", "Construction", "Known limitations", "Licence", "Citation"),
+    ]
+    assert re.findall("^## (.*)", datasheet, re.MULTILINE) == [
+        *("Motivation", "Composition", "Collection process", "Preprocessing, cleaning, labelling", "Uses"),
+        *("Distribution", "Maintenance"),
+    ]
+
+
+def test_croissant_describes_splits_and_columns_in_their_order(uneven: Path) -> None:
+    described = json.loads((uneven / "croissant.json").read_text(encoding="utf-8"))
+    assert [file["@id"] for file in described["distribution"]] == sorted(
+        contents(uneven).keys() - {"LICENSE", "README.md", "croissant.json", "datasheet.md", "checksums.sha256"}
+    )
+    formats = {"parquet": "application/x-parquet", "csv": "text/csv"}
+    for file in described["distribution"]:
+        assert file["encodingFormat"] == formats[file["name"].rpartition(".")[2]]
+    for part, split in zip(described["recordSet"], ("train", "index"), strict=True):
+        assert (part["@id"], part["description"]) == (split, f"The {split} landmarks, sorted by landmark_id.")
+        assert part["key"] == [{"@id": f"{split}/split"}, {"@id": f"{split}/landmark_id"}]
+        columns = pq.read_schema(uneven / "data" / f"{split}.parquet").names
+        assert [field["source"]["extract"]["column"] for field in part["field"]] == columns
+        assert {field["source"]["fileObject"]["@id"] for field in part["field"]} == {f"data/{split}.parquet"}
+        assert [field["dataType"] for field in part["field"]] == [
+            "sc:Integer" if name == "landmark_id" else "sc:Text" for name in columns
+        ]
+    assert described["rai:dataAnnotationProtocol"].startswith("several annotators (1 landmarks): ")
+    assert [creator["name"] for creator in described["creator"]] == ["Z", "A"]
+    assert (described["url"], described["version"]) == ("https://example.org/lakes", "1.0.0")
+    assert described["keywords"] == ["lakes", "a: b"]
+
+
 def test_card_says_how_models_do(built: Path, released: Path, tmp_path: Path) -> None:
     before = (released / "README.md").read_text()
     path = tmp_path / "results.parquet"
@@ -371,6 +483,13 @@ def test_card_says_how_models_do(built: Path, released: Path, tmp_path: Path) ->
     assert re.sub(r"\n## How models.*?\n(?=\n## Known)", "", card, flags=re.DOTALL) == before
     with pytest.raises(InputError, match="csv: lacks columns of a comparison .metric, name, mean, low, high.; name"):
         release(built, released, models=built.with_name("decisions.csv"))
+    compared = {"metric": ["AP_l1", "R@1", "R@1", "R@10", "AP_l1"], "name": ["b", "b", "a", "a", "a"]}
+    compared |= {"mean": [0.5, 0.25, 0.75, 1.0, 0.625], "low": [0.4] * 5, "high": [0.6, 0.3, 0.8, 1.0, 0.7]}
+    pq.write_table(pa.table(compared), path)
+    release(built, released, models=path)
+    rows = ["| a | 62.5 [40.0, 70.0] | 75.0 [40.0, 80.0] |", "| b | 50.0 [40.0, 60.0] | 25.0 [40.0, 30.0] |"]
+    table = "\n".join(["| model | AP_l1 | R@1 |", "| --- | --: | --: |", *rows])
+    assert f"\n\n{table}\n\nIn %" in (released / "README.md").read_text(), "the best first by the first metric"
     compare([result("small", {"NDCG": 0.5})]).to_parquet(path)
     with pytest.raises(
         InputError, match="has none of the metrics H-AP, AP, mAP@R and R@1 to show; compare the models"
