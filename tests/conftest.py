@@ -4,6 +4,7 @@ import atexit
 import functools
 import gc
 import os
+import pkgutil
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -15,11 +16,10 @@ import pytest
 import typer.main
 import typer.testing
 
-from tests.examples.keyboard import open_browser
-from tests.slurm_cluster import SlurmCluster, slurm_cluster
-
 if TYPE_CHECKING:
     from selenium.webdriver import Chrome
+
+    from tests.slurm_cluster import SlurmCluster
 
 # No deadline: the first example of a test may import something heavy, and other machines are slower than this one.
 hypothesis.settings.register_profile("hgld", deadline=None, derandomize=True)
@@ -28,6 +28,11 @@ hypothesis.settings.register_profile("fuzz", deadline=None, max_examples=1000, p
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "hgld"))
 
 _CHECKOUT = Path(__file__).parent.parent
+
+# Assertions of helpers say what they compare, as those of tests do; this comes before any helper is imported.
+pytest.register_assert_rewrite(
+    *(f"tests.{module.name}" for module in pkgutil.iter_modules([str(Path(__file__).parent)]))
+)
 
 # Typer reads the signatures of all commands whenever one is invoked, which takes longer than most commands run.
 typer.main.get_command = functools.cache(typer.main.get_command)
@@ -97,8 +102,10 @@ def washington(shared: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def cluster(shared: Path) -> Iterator[SlurmCluster]:
+def cluster(shared: Path) -> "Iterator[SlurmCluster]":
     """A SLURM cluster of two nodes with a core each."""
+    from tests.slurm_cluster import slurm_cluster
+
     with slurm_cluster(shared) as started:
         yield started
 
@@ -108,6 +115,8 @@ def browser() -> "Iterator[Chrome]":
     """A headless Chromium that reaches nobody but this machine."""
     if not all(map(shutil.which, ("chromium", "chromedriver"))):
         pytest.skip("chromium and chromedriver are not installed")
+    from tests.examples.keyboard import open_browser
+
     opened = open_browser()
     yield opened
     opened.quit()

@@ -251,7 +251,9 @@ def _checked_ids(ids: npt.ArrayLike | Tensor | None, n_images: int, role: str) -
 
 
 def _id_array(ids: Any, role: str) -> npt.NDArray[Any]:
-    """Return ids as an array of texts or integers, also those of pandas, which are arrays of objects.
+    """Return ids as an array of texts or integers.
+
+    Those of pandas are arrays of objects, and texts of NumPy may be of the type ``numpy.dtypes.StringDType``.
 
     Raises:
         InputError: They are neither all texts nor all integers, or not of the shape (n,).
@@ -259,6 +261,8 @@ def _id_array(ids: Any, role: str) -> npt.NDArray[Any]:
     array = _array(ids)
     if array.ndim != 1:
         raise InputError(f"the {role} ids have the shape {array.shape}; expected one id per image, of the shape (n,)")
+    if array.dtype.kind == "T":
+        array = array.astype(object)
     if array.dtype == object:
         for kinds, dtype in ((str, np.str_), ((int, np.integer), np.int64)):
             if all(isinstance(value, kinds) for value in array):

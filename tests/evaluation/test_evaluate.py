@@ -491,6 +491,7 @@ IDS = [f"image {row}" for row in (0, 1, 2, 3, 4, 4)]
         pd.Series(IDS, dtype="category"),
         pd.Index(IDS),
         np.array(IDS, object),
+        *([np.array(IDS, np.dtypes.StringDType())] if hasattr(np.dtypes, "StringDType") else []),  # NumPy 2
         tuple(IDS),
         TextArray(IDS),
         pd.Series([0, 1, 2, 3, 4, 4]),

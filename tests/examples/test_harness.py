@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.assertions import not_none
 from tests.examples.outputs import abbreviate, outputs_match
 from tests.examples.pages import console_steps, read_page
 from tests.examples.runner import Shell, apply_edits, run_page
@@ -184,3 +185,8 @@ def test_blocks_of_a_page(page_file: Path) -> None:
     ]
     for block in page.blocks:
         assert page.text[block.start :].startswith(block.source)
+
+
+def test_assertions_of_helpers_say_what_they_compare() -> None:
+    with pytest.raises(AssertionError, match="assert None is not None"):
+        not_none(None)
