@@ -265,7 +265,7 @@ def write_adjudication(
         log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
     final = {row.label_id: row for row in (*kept, *adjudication.decisions)}
     is_changed = write_changed_taxonomy(taxonomy.groups, original, out)
-    if final != {row.label_id: row for row in earlier}:
+    if not out.exists() or final != {row.label_id: row for row in earlier}:
         write_decisions(out, final.values())
     elif not (adjudication.still_open or taxonomy.conflicts or is_changed):
         return None

@@ -267,6 +267,14 @@ def test_earlier_decisions_are_matched_by_text_if_an_id_is_made_from_it(tmp_path
     assert DecisionIndex(final).find("Q1", "tarn") is None
 
 
+def test_output_without_decisions_is_a_file(tmp_path: Path) -> None:
+    ada, ben, out = (tmp_path / f"{name}.csv" for name in ("ada", "ben", "final"))
+    write_decisions(ada, decide("ada", "lake").decisions.values())
+    write_decisions(ben, decide("ben", "drop").decisions.values())
+    assert len(not_none(adjudicate_files(ada, ben, out, AGREE_ONLY)).still_open) == 1
+    assert read_decisions(out, GROUPS) == []
+
+
 def test_up_to_date_output_is_not_written(tmp_path: Path) -> None:
     ada, ben = tmp_path / "ada.csv", tmp_path / "ben.csv"
     for path in (ada, ben):
