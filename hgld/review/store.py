@@ -387,8 +387,10 @@ def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str,
         problem = pragma("quick_check(1)")
         if problem != "ok":
             raise sqlite3.DatabaseError(problem)
-        # SQLite reads the missing end of the last page as zeros.
-        if path.stat().st_size < pragma("page_count") * pragma("page_size"):
+        # SQLite reads the missing end of the last page as zeros. The end may be in the log of another program.
+        log = Path(f"{path.resolve()}-wal")
+        is_logged = log.exists() and log.stat().st_size > 0
+        if not is_logged and path.stat().st_size < pragma("page_count") * pragma("page_size"):
             raise sqlite3.DatabaseError("the end of the file is missing")
         owner = str((connection.execute("SELECT annotator FROM about").fetchone() or ("",))[0])
         try:
