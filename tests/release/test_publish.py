@@ -483,7 +483,10 @@ def test_card_says_how_models_do(built: Path, released: Path, tmp_path: Path) ->
     assert re.sub(r"\n## How models.*?\n(?=\n## Known)", "", card, flags=re.DOTALL) == before
     with pytest.raises(InputError, match="csv: lacks columns of a comparison .metric, name, mean, low, high.; name"):
         release(built, released, models=built.with_name("decisions.csv"))
-    compared = {"metric": ["AP_l1", "R@1", "R@1", "R@10", "AP_l1"], "name": ["b", "b", "a", "a", "a"]}
+    compared: dict[str, list[Any]] = {
+        "metric": ["AP_l1", "R@1", "R@1", "R@10", "AP_l1"],
+        "name": ["b", "b", "a", "a", "a"],
+    }
     compared |= {"mean": [0.5, 0.25, 0.75, 1.0, 0.625], "low": [0.4] * 5, "high": [0.6, 0.3, 0.8, 1.0, 0.7]}
     pq.write_table(pa.table(compared), path)
     release(built, released, models=path)
