@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from hgld import __version__
 from hgld.cli import app
-from hgld.cli.base import App, SharedCommand
+from hgld.cli.base import App, SharedCommand, writable_file
 from hgld.cli.options import field_options, with_field_options
 from hgld.errors import ConfigurationError
+from hgld.figures.treemap import write_tree_page
+from hgld.io.files import write_page
 from tests.child_processes import run_child, run_script
 from tests.commands import run_hgld
 from tests.compute.test_processes import TASK
@@ -97,6 +99,28 @@ def run_command(line: str) -> str:
         typer.echo(f"{config} {level}")
 
     return CliRunner().invoke(group, ["run", *line.split()], env={"COLUMNS": "200", "TERM": "dumb"}).output
+
+
+def test_help_keeps_backslashes() -> None:
+    help_text = run_hgld("taxonomy", "import", "--help", env={"COLUMNS": "400", "TERM": "dumb"}).output
+    assert r"a > that is a word of a name is written \>." in help_text
+
+
+def test_pages_that_hgld_did_not_write_are_not_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "notes.html"
+    page.write_text("<!doctype html><title>Mine</title>")
+    check = writable_file(".html")
+    for write in (check, lambda path: write_page(path, "<p>new")):
+        with pytest.raises(
+            ConfigurationError, match=r"notes\.html: exists, and hgld did not write it; remove it, or"
+        ):
+            write(page)
+    assert "Mine" in page.read_text()
+    write_tree_page(tmp_path / "tree.html", [], ("landmark", "landmarks"))
+    assert check(tmp_path / "tree.html") == tmp_path / "tree.html"
+    write_page(tmp_path / "tree.html", "<p>new")
+    (tmp_path / "empty.html").touch()
+    assert check(tmp_path / "empty.html") is not None
 
 
 def test_options_of_settings() -> None:

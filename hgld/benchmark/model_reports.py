@@ -22,7 +22,7 @@ from hgld.evaluation.results import (
 )
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write, write_text
+from hgld.io.files import atomic_write, write_page, write_text
 from hgld.io.markdown import markdown_table
 from hgld.pages.templates import page_templates
 from hgld.tables import Provenance, write_results
@@ -129,7 +129,7 @@ def write_model_reports(
         has_differences=has_differences,
         notes=[_INTERVALS, *_notes(outcome)],
     )
-    write_text(out / "index.html", page + "\n")
+    write_page(out / "index.html", page + "\n")
     names = ("results.parquet", "results.csv", "results.md", "results.tex", "index.html")
     return [*(out / name for name in names), *(file for figure in figures for file in figure_files(figure))]
 

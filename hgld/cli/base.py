@@ -28,7 +28,7 @@ from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
-from hgld.io.files import check_writable_file, check_writable_folder, require_suffix
+from hgld.io.files import check_writable_file, check_writable_folder, require_own_page, require_suffix
 from hgld.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -165,13 +165,20 @@ def writable(*checks: Callable[[Path], None]) -> Callable[[Path | None], Path | 
 def writable_file(*suffixes: str) -> Callable[[Path | None], Path | None]:
     """Return a callback that checks that a file in a format of these suffixes, or in any, can be written.
 
-    A Parquet table that hgld did not write is refused.
+    A file that hgld did not write is refused; see :func:`_require_own_file`.
     """
     checks = [lambda path: require_suffix(path, *suffixes)] if suffixes else []
     return writable(check_writable_file, *checks, _require_own_file)
 
 
 def _require_own_file(path: Path) -> None:
+    """Raise if a file exists that hgld cannot have written, as far as its suffix and its first bytes tell.
+
+    Parquet tables and pages are checked here, before any work. CSV and JSON files are checked when they are written,
+    by their columns and keys, and stores when they are opened. Pictures say nothing of their origin and are replaced.
+    """
+    if path.suffix == ".html":
+        require_own_page(path)
     if path.suffix == ".parquet" and path.exists():
         from hgld.tables.parquet import require_own_table  # importing Arrow takes a while
 

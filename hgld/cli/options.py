@@ -166,7 +166,8 @@ def _keyword(name: str, hint: Any, info: ParameterInfo, default: Any) -> inspect
 
 def _describe(info: ParameterInfo, name: str, text: str) -> None:
     """Give an option or argument its name, its help, and the default that ends the text."""
-    info.help, _, shown = _REFERENCE.sub("", info.help or text).partition(" Default: ")
+    text = _REFERENCE.sub("", info.help or text).replace("\\", "\\\\")  # help is rendered as Markdown
+    info.help, _, shown = text.partition(" Default: ")
     if shown and info.show_default is True:
         info.show_default = shown.rstrip(".")
     if isinstance(info, OptionInfo) and info.default is ...:  # in Annotated, the first name of an option is there

@@ -26,7 +26,7 @@ from hgld.figures.style import (
     save,
     without_glyph_warnings,
 )
-from hgld.io.files import write_text
+from hgld.io.files import write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -188,7 +188,7 @@ def write_label_page(
         legend="\n".join(legend),
         photographs=_photographs_by_circle(rows, photographs or {}),
     )
-    write_text(path, page)
+    write_page(path, page)
 
 
 def place_names(

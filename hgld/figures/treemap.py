@@ -11,7 +11,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from hgld.figures.style import INK, Nouns, make_canvas, root_colours, save, without_glyph_warnings
-from hgld.io.files import write_text
+from hgld.io.files import write_page
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -227,7 +227,7 @@ def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
         height=f"{_PAGE_HEIGHT:g}",
         tiles="\n".join(tiles),
     )
-    write_text(path, page)
+    write_page(path, page)
 
 
 def _root(root: Node, box: Box, root_colour: str, nouns: Nouns) -> Iterator[str]:

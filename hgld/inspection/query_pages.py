@@ -36,7 +36,7 @@ from hgld.inspection.queries import (
     percentage_points,
 )
 from hgld.io.columns import column_names, read_columns
-from hgld.io.files import atomic_write
+from hgld.io.files import write_page
 from hgld.io.text_array import Ids
 from hgld.pages.templates import page_templates
 
@@ -103,8 +103,7 @@ def write_photo_page(
             n_missing=sum(url is None for url in renderer.thumbnails.values()),
         )
     )
-    with atomic_write(out) as draft:
-        draft.write_text(html, encoding="utf-8")
+    write_page(out, html)
 
 
 def _query_metrics(values: pd.Series[float], metric: str, n_levels: int) -> list[tuple[str, float]]:

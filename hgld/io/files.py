@@ -17,7 +17,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 _WITHOUT_LOCKS = frozenset({errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP})
 #: File that states what the files of a complete set replace; it is written last.
 _REPLACED = "replaced.json"
+#: Element in the head of every page that hgld writes.
+_GENERATOR = '<meta name="generator" content="hgld">'
 
 
 @contextmanager
@@ -117,6 +119,45 @@ def write_text(path: Path, text: str) -> None:
     """Write a text in UTF-8, atomically."""
     with atomic_write(path) as draft:
         draft.write_text(text, encoding="utf-8")
+
+
+def write_page(path: Path, html: str) -> None:
+    """Write an HTML page, atomically; see :func:`require_own_page`."""
+    require_own_page(path)
+    write_text(path, html)
+
+
+def require_own_page(path: Path) -> None:
+    """Raise unless a page may be replaced: it does not exist, is empty, or says that hgld generated it.
+
+    Raises:
+        ConfigurationError: The page does not say so; hgld 0.2.0 and earlier versions wrote pages that do not.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return
+    with path.open(encoding="utf-8", errors="replace") as stream:
+        head = stream.read(1000)
+    if _GENERATOR not in head:
+        raise ConfigurationError(f"{path}: exists, and hgld did not write it; remove it, or name another file")
+
+
+def require_own_json(path: Path, keys: Collection[str]) -> None:
+    """Raise unless a JSON file may be replaced: it does not exist, is empty, or is an object with these keys.
+
+    Raises:
+        ConfigurationError: The file is something else, so hgld never wrote it.
+    """
+    if not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        document = json.loads(path.read_bytes())
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or not {*keys} <= {*document}:
+        raise ConfigurationError(
+            f"{path}: exists, and hgld did not write it (it lacks the keys {', '.join(keys)}); remove it, or name "
+            "another file"
+        )
 
 
 def write_csv(

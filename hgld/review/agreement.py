@@ -39,7 +39,7 @@ from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.resampling import percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
-from hgld.io.files import atomic_write, require_other_file
+from hgld.io.files import require_other_file, require_own_json, write_text
 from hgld.review.decision_files import (
     DROPPED,
     UNSURE,
@@ -189,13 +189,15 @@ def agreement_files(
 
     Raises:
         ConfigurationError: There are fewer than two files, two have the same name, or a figure is asked for with
-            more than two, or an output is an input.
+            more than two, an output is an input, or ``out`` is a file that hgld did not write.
         InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
     """
     if figure is not None and len(decisions) > 2:
         raise ConfigurationError(f"`figure` compares two annotators, but there are {len(decisions)} files")
     for path in filter(None, (out, figure)):
         require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
+    if out is not None:
+        require_own_json(out, ("annotators", "disagreements", "provenance"))
     config = config or AgreementConfig()
     taxonomy = find_taxonomy(taxonomy)
     opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
@@ -209,8 +211,7 @@ def agreement_files(
         inputs = input_digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy, changed_groups=changed)
         made = vars(Provenance("agreement", {}, inputs))
         text = json.dumps({**agreement.to_json(), "provenance": made}, ensure_ascii=False, indent=2)
-        with atomic_write(out) as draft:
-            draft.write_text(f"{text}\n", encoding="utf-8")
+        write_text(out, f"{text}\n")
     if figure is not None:
         groups = [Category("group", group.name) for group in merged.groups]
         draw_confusion(

@@ -13,7 +13,7 @@ from hgld.errors import counted
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
-from hgld.io.files import atomic_write, require_suffix
+from hgld.io.files import require_own_json, require_suffix, write_text
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Answers
 from hgld.tables import Provenance, write_results
@@ -35,8 +35,8 @@ def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
     if path.suffix != ".json":
         write_results(path, answers_table(answers), "search/1", provenance)
         return
-    with atomic_write(path) as draft:
-        draft.write_text(answers_to_json(answers) + "\n", encoding="utf-8")
+    require_own_json(path, ("levels", "queries"))
+    write_text(path, answers_to_json(answers) + "\n")
 
 
 def answers_table(answers: Answers) -> pa.Table:

@@ -218,6 +218,10 @@ def test_agreement_command_and_its_files(tables: Callable[..., Path], tmp_path: 
     before = out.read_bytes(), figure.read_bytes()
     run_hgld(*command)
     assert (out.read_bytes(), figure.read_bytes()) == before
+    for other in ('{"annotators": ["ada"]}', "[1]", "notes"):
+        out.write_text(other)
+        assert "agreement.json: exists, and hgld did not write it" in run_hgld(*command, code=1).stderr
+        assert out.read_text() == other
 
     with pytest.raises(ConfigurationError, match="give two or more"):
         agreement_files(paths[:1])

@@ -63,6 +63,14 @@ def test_answers_as_parquet_and_json(gallery_folder: Path, tmp_path: Path) -> No
     ]  # fmt: skip
     assert table["id"].to_pylist() == [result["id"] for result in entry["results"]]
     assert read_provenance(tmp_path / "a.parquet").parameters == {"top": 20, "split": None, "distance": "cosine"}
+    written = tmp_path / "a.json"
+    for _ in range(2):
+        run(query, "--embeddings", gallery_folder / "all.npy", "--top", 20, "-o", written)
+        assert json.loads(written.read_text()) == answer
+    written.write_text('{"levels": 3}')
+    refused = run_hgld("search", query, "--embeddings", gallery_folder / "all.npy", "-o", written, code=1).stderr
+    assert "a.json: exists, and hgld did not write it" in refused
+    assert written.read_text() == '{"levels": 3}'
 
 
 def test_reranking(gallery_folder: Path, tmp_path: Path) -> None:
