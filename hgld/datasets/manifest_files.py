@@ -84,12 +84,7 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
 def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
     """Write a manifest without some of its images.
 
-    Args:
-        path: Manifest to read.
-        table: CSV or Parquet file of ids in a column id. If it has the column leave_out, as that of hgld audit
-            duplicates, only the images marked there are left out.
-        out: Manifest to write.
-        force: Run although the output is up to date.
+    ``hgld manifest leave-out`` describes the parameters.
 
     Returns:
         Counts of the manifest; None if ``out`` was made from the same files.

@@ -59,9 +59,7 @@ class ExtractSummary:
 def extract_images(folder: Path, out: Path) -> ExtractSummary:
     """Write images that are published as arrays of pixels as PNG files in a tar file, with a table of their labels.
 
-    Args:
-        folder: Folder of CIFAR-10 or CIFAR-100 (python version) or SVHN (cropped digits, .mat files), as published.
-        out: Folder for images.tar and images.csv.
+    ``hgld extract-images`` describes the parameters.
     """
     images: Counter[str] = Counter()
     levels: tuple[str, ...] = ()

@@ -61,12 +61,7 @@ def label_file(
 ) -> PlainSummary | None:
     """Write the ``clean`` table of a list of labels, and a CSV file of spellings.
 
-    Args:
-        source: CSV or Parquet file with a row per label.
-        out: Clean table to write. X.variants.csv beside X.parquet lists the spellings that became another label
-            (merged: yes) and those that may be another (merged: no), with the reason.
-        variants: An edited copy of X.variants.csv: rows with yes are merged, and those with no are kept apart.
-        force: Run although the output is up to date.
+    ``hgld labels`` describes the parameters.
 
     Raises:
         InputError: A file is missing or invalid.

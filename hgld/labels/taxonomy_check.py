@@ -44,11 +44,7 @@ def check_taxonomy(
 ) -> TaxonomyReport:
     """Check a taxonomy.
 
-    Args:
-        taxonomy: CSV file of groups and the levels above them.
-        classes: Table of classes from hgld scrape, to find classes below two groups; may be repeated.
-        clusters: Clusters from hgld suggest, to find groups without labels.
-        decisions: CSV file of decisions, to find groups without labels; may be repeated.
+    ``hgld taxonomy check`` describes the parameters.
 
     Raises:
         InputError: A file is invalid.

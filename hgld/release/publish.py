@@ -237,11 +237,7 @@ def push_dataset(
 
     A version that is tagged never changes. Files of an earlier release that this one lacks are removed.
 
-    Args:
-        folder: Folder from hgld release.
-        repository: Repository of the Hugging Face hub to upload to; it is created if there is none.
-        private: Create a private repository.
-        force: Replace files of something else than a release of hgld.
+    ``hgld push-dataset`` describes the parameters.
 
     Returns:
         Counts of the release, or None if it is published already.

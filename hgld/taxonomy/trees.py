@@ -154,13 +154,9 @@ def tree_paths(groups: Iterable[Group]) -> list[tuple[str, ...]]:
 
 
 def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None) -> dict[str, int]:
-    r"""Write the leaves of a tree as the groups of a taxonomy, see :func:`hgld.taxonomy.trees.tree_groups`.
+    """Write the leaves of a tree as the groups of a taxonomy, see :func:`hgld.taxonomy.trees.tree_groups`.
 
-    Args:
-        source: Tree: a CSV file with the column path (A > B > C), and possibly items and guideline, or a column for
-            each level; or a table of classes from hgld scrape. In a path, a > that is a word of a name is written \>.
-        out: Taxonomy to write.
-        config: Settings of the import.
+    ``hgld taxonomy import`` describes the parameters.
 
     Returns:
         The number of names at each level, by its name, finest first.
@@ -303,9 +299,7 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
 def export_taxonomy(taxonomy: Path, out: Path) -> int:
     """Write a taxonomy as a table of paths, which :func:`import_taxonomy` reads.
 
-    Args:
-        taxonomy: CSV file of groups and the levels above them.
-        out: CSV file to write, with the columns path, items and guideline.
+    ``hgld taxonomy export`` describes the parameters.
 
     Returns:
         The number of groups.
