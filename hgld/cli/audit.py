@@ -11,7 +11,7 @@ import typer
 
 from hgld.audit.settings import DuplicatesConfig, LabelErrorsConfig
 from hgld.cli.base import App, app, out_file, writable_file, writable_folder
-from hgld.cli.render import aligned, lines
+from hgld.cli.render import aligned
 from hgld.errors import ConfigurationError, counted
 from hgld.progress import TerminalProgress
 
@@ -202,14 +202,16 @@ def _format_duplicates(found: Duplicates) -> str:
     from hgld.io.columns import preview
 
     n_images, n_excluded = int((found.groups >= 0).sum()), int(found.excluded.sum())
-    return lines(
+    lines = [
         f"{len(found.manifest):,} images, {n_images:,} of them in {counted(found.n_groups, 'group')} of copies",
         f"{counted(len(found.pairs), 'pair')}: {found.same_pixels.sum():,} of the same pixels, "
         f"{found.across_splits.sum():,} across splits, {found.across_labels.sum():,} across labels",
         f"to leave out: {counted(n_excluded, 'image')}",
-        len(found.unreadable) > 0
-        and f"{counted(len(found.unreadable), 'image')} could not be read: {preview([*found.unreadable])}",
-    )
+    ]
+    n_unreadable = len(found.unreadable)
+    if n_unreadable:
+        lines.append(f"{counted(n_unreadable, 'image')} could not be read: {preview([*found.unreadable])}")
+    return "\n".join(lines)
 
 
 def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
@@ -221,7 +223,7 @@ def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str
         if not isnan(largest):
             text += f"; at most {100 * largest:.1f} % of the labels are wrong (95 % confidence)"
         texts.append(text)
-    return lines(*texts)
+    return "\n".join(texts)
 
 
 def _format_recall(shares: Mapping[str, float]) -> str:

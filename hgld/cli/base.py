@@ -108,10 +108,13 @@ class SharedCommand(Command):
 
 
 class App(typer.Typer):
-    """An application whose commands are of that class."""
+    """An application whose commands are of the class :class:`Command`."""
 
     def command(self, *args: Any, **settings: Any) -> Callable[[F], F]:
-        """See :meth:`typer.Typer.command`; fields of settings become options, see :mod:`hgld.cli.options`."""
+        """See :meth:`typer.Typer.command`; fields of settings become options, see :mod:`hgld.cli.options`.
+
+        The application gets a command without options, which makes them when it is used.
+        """
         register = super().command(*args, **{"cls": Command} | settings)
 
         def add(function: F) -> F:

@@ -23,7 +23,7 @@ from hgld.cli.base import (
 )
 from hgld.cli.models import Images, Manifest, complete_comparison, with_images
 from hgld.cli.options import field_options
-from hgld.cli.render import WIDTH, aligned, lines, wrapped_table
+from hgld.cli.render import WIDTH, aligned, wrapped_table
 from hgld.compute.parts import PartsConfig
 from hgld.errors import indented_list
 from hgld.evaluation.settings import RerankSettings
@@ -210,7 +210,7 @@ def compare_models(
         outcome, files = model_comparison.compare_models(
             entries, manifest, out, config, root=images, force=force, progress=progress
         )
-    typer.echo(lines(_format_model_results(outcome), [str(file) for file in files]))
+    typer.echo("\n".join([_format_model_results(outcome), *map(str, files)]))
 
 
 def _format_model_results(outcome: ModelResults) -> str:
@@ -222,8 +222,11 @@ def _format_model_results(outcome: ModelResults) -> str:
         of_main = outcome.rows[main, name]
         cells = {metric: f"{shown_value(metric, outcome.rows[metric, name].mean):.2f}" for metric in metrics}
         rows.append((name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells}))
-    failures = [f"failed: {each.name}: {each.failure}" for each in outcome.facts if each.failure]
-    return lines(wrapped_table("mean in %", [f"rank by {main}", *metrics], rows), failures)
+    lines = [wrapped_table("mean in %", [f"rank by {main}", *metrics], rows)]
+    for facts in outcome.facts:
+        if facts.failure:
+            lines.append(f"failed: {facts.name}: {facts.failure}")
+    return "\n".join(lines)
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -254,7 +257,7 @@ def compare_rejection(
         return
     with figure_formats(formats), TerminalProgress("compare-rejection", "scores") as progress:
         values, files = rejection.compare_rejection(study, force=force, progress=progress)
-    typer.echo(lines(format_rejection(study, values), [*map(str, files), str(out)]))
+    typer.echo("\n".join([format_rejection(study, values), *map(str, files), str(out)]))
 
 
 def format_rejection(study: RejectionComparison, values: RejectionValues) -> str:
@@ -273,12 +276,11 @@ def format_rejection(study: RejectionComparison, values: RejectionValues) -> str
                 rows.append([settings.score_title(score), *cells])
         header = [f"{embedding.title}, %", *(f"{metric.upper()} {name}" for name, metric in columns)]
         tables += [*aligned(header, rows), ""]
-    reasons = list(map(str, study.failed))
-    return lines(
-        tables,
-        f"{study.n_results:,} scores, {study.n_kept:,} done before",
-        len(reasons) > 0 and f"{len(reasons):,} not computed:\n{indented_list(reasons)}",
-    )
+    lines = [*tables, f"{study.n_results:,} scores, {study.n_kept:,} done before"]
+    if study.failed:
+        reasons = list(map(str, study.failed))
+        lines.append(f"{len(reasons):,} not computed:\n{indented_list(reasons)}")
+    return "\n".join(lines)
 
 
 def format_rejection_plan(study: RejectionComparison) -> str:
@@ -288,13 +290,15 @@ def format_rejection_plan(study: RejectionComparison) -> str:
     rows = [[str(split), *(of_split[name] for name in names)] for split, of_split in sizes.items()]
     n_scores, n_embeddings = len(settings.score_settings()), len(settings.embeddings)
     n_pairs = sum(size["index"] * (sum(size.values()) - size["index"]) for size in sizes.values())
-    return lines(
+    lines = [
         settings.title,
         "",
-        aligned(["split", *names], rows),
+        *aligned(["split", *names], rows),
         "",
         f"{study.n_results:,} scores ({n_scores} of {n_embeddings} embeddings on {len(sizes)} splits), "
         f"{0 if missing else study.n_finished():,} of them done",
         f"up to {n_pairs * n_embeddings * n_scores:,} comparisons of a query and an image of the index",
-        len(missing) > 0 and ["", "Missing files:", indented_list(missing)],
-    )
+    ]
+    if missing:
+        lines += ["", "Missing files:", indented_list(missing)]
+    return "\n".join(lines)

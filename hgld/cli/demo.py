@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.base import OUT_FOLDER, app
-from hgld.cli.render import aligned, lines
+from hgld.cli.render import aligned
 from hgld.cli.scrape import format_scrape
 
 if TYPE_CHECKING:
@@ -87,10 +87,10 @@ def _format_encoder(encoder: str) -> str:
 
 def format_served(url: str) -> str:
     """Return the shell commands with which ``hgld scrape`` asks the local server at a URL, and how to stop it."""
-    return lines(
-        f"export HGLD_COMMONS_URL={url}/commons",
-        f"export HGLD_WIKIDATA_URL={url}/wikidata",
-        "serving the sample in place of Wikimedia; give these two commands in another terminal, and stop with Ctrl-C",
+    return (
+        f"export HGLD_COMMONS_URL={url}/commons\n"
+        f"export HGLD_WIKIDATA_URL={url}/wikidata\n"
+        "serving the sample in place of Wikimedia; give these two commands in another terminal, and stop with Ctrl-C"
     )
 
 
@@ -98,13 +98,13 @@ def format_demo(summary: DemoSummary) -> str:
     """Return the landmarks by root and group, and the outputs with their meanings."""
     from hgld.demo.run import ANNOTATORS
 
-    groups = []
+    lines = []
     for root, counts in summary.groups.items():
-        groups.append(f"{root}: {sum(counts.values()):,} landmarks in {len(counts)} groups")
+        lines.append(f"{root}: {sum(counts.values()):,} landmarks in {len(counts)} groups")
         # Non-breaking spaces keep a group and its number on one line.
         text = ", ".join(f"{group} {count:,}".replace(" ", "\xa0") for group, count in counts.items())
         wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
-        groups += [line.replace("\xa0", " ") for line in wrapped]
+        lines += [line.replace("\xa0", " ") for line in wrapped]
     outputs = {
         "scraped_train.parquet, scraped_index.parquet": '"instance of" values of the landmarks',
         "clean.parquet, removed.parquet": "one label per landmark; removed landmarks and the reasons",
@@ -113,5 +113,6 @@ def format_demo(summary: DemoSummary) -> str:
         f"review/{ANNOTATORS[0]}.xlsx, review/{ANNOTATORS[1]}.xlsx": "review sheets to fill in, also as CSV",
         "hierarchy.parquet, hierarchy.png, hierarchy.html": "landmarks with their groups and roots; a figure; a page",
     }
-    table = aligned(["", ""], [*outputs.items()], indent="  ")[1:]
-    return lines(groups, "", f"In {summary.out} ({summary.seconds:.0f} s):", table)
+    lines += ["", f"In {summary.out} ({summary.seconds:.0f} s):"]
+    lines += aligned(["", ""], [*outputs.items()], indent="  ")[1:]
+    return "\n".join(lines)

@@ -20,7 +20,7 @@ from hgld.cli.base import (
     writable_file,
 )
 from hgld.cli.options import field_option, field_options
-from hgld.cli.render import WIDTH, aligned, lines, percent, wrapped_table
+from hgld.cli.render import WIDTH, aligned, percent, wrapped_table
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles, MetricSettings, RerankSettings
 from hgld.losses.settings import DiagnosisConfig
@@ -302,10 +302,8 @@ def _format_diagnosis(diagnosis: Diagnosis, baseline: Diagnosis | None, config: 
         return {name: percent(value) for name, value in row.items()}
 
     gaps = [("embeddings", gap_row(diagnosis))]
-    decrease = None
     if baseline is not None:
         gaps.append(("baseline", gap_row(baseline)))
-        decrease = percent(relative_decrease(baseline, diagnosis))
     steps = [
         (
             name,
@@ -318,12 +316,16 @@ def _format_diagnosis(diagnosis: Diagnosis, baseline: Diagnosis | None, config: 
         )
         for name, step in diagnosis.steps.items()
     ]
-    return lines(
+    lines = [
         f"{diagnosis.images:,} images of {diagnosis.classes:,} classes in {diagnosis.batches:,} batches of "
         f"{config.batch_size:,} with {config.per_class} of each class",
         "",
         wrapped_table(f"{config.metric} in %", list(gaps[0][1]), gaps),
-        decrease is not None and [f"gap smaller than that of the baseline by {decrease} %", ""],
-        wrapped_table("step, in %", list(steps[0][1]), steps),
-        *(wrap(note, WIDTH, break_on_hyphens=False) for note in _DIAGNOSIS_NOTES),
-    )
+    ]
+    if baseline is not None:
+        decrease = percent(relative_decrease(baseline, diagnosis))
+        lines += [f"gap smaller than that of the baseline by {decrease} %", ""]
+    lines.append(wrapped_table("step, in %", list(steps[0][1]), steps))
+    for note in _DIAGNOSIS_NOTES:
+        lines += wrap(note, WIDTH, break_on_hyphens=False)
+    return "\n".join(lines)

@@ -31,7 +31,7 @@ from hgld.cli.base import (
     writable_folder,
 )
 from hgld.cli.options import field_options
-from hgld.cli.render import aligned, lines
+from hgld.cli.render import aligned
 from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.hierarchy.settings import BuildConfig
@@ -265,28 +265,28 @@ def complete(
 def format_build(summary: BuildSummary) -> str:
     """Return the landmarks read and kept, by root, and the labels of those excluded."""
     n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
-    several, corrected = summary.several, summary.corrected
-    return lines(
-        f"{built:,} of {summary.landmarks:,} landmarks kept, in {n_groups} groups",
-        [f"  {root}: {count:,} landmarks in {groups} groups" for root, (groups, count) in summary.per_root.items()],
-        bool(summary.level_sizes)
-        and f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}",
-        several is not None
-        and [
-            f"  {several.restored:,} had been removed for having several labels",
-            f"  {several.with_several:,} are in several groups",
-            *_landmarks_by_label("undecided further labels", several.undecided),
-        ],
-        summary.completed is not None and _completed_lines(summary.completed),
-        corrected is not None
-        and f"  corrections moved {counted(corrected.moved, 'landmark')} to another group, excluded "
-        f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again",
-        corrected is not None
-        and corrected.unused > 0
-        and f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks",
-        _landmarks_by_label("excluded, label dropped", summary.dropped),
-        _landmarks_by_label("excluded, label undecided", summary.undecided),
-    )
+    lines = [f"{built:,} of {summary.landmarks:,} landmarks kept, in {n_groups} groups"]
+    for root, (groups, count) in summary.per_root.items():
+        lines.append(f"  {root}: {count:,} landmarks in {groups} groups")
+    if summary.level_sizes:
+        lines.append(f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}")
+    if summary.several is not None:
+        lines.append(f"  {summary.several.restored:,} had been removed for having several labels")
+        lines.append(f"  {summary.several.with_several:,} are in several groups")
+        lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
+    if summary.completed is not None:
+        lines += _completed_lines(summary.completed)
+    corrected = summary.corrected
+    if corrected is not None:
+        lines.append(
+            f"  corrections moved {counted(corrected.moved, 'landmark')} to another group, excluded "
+            f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
+        )
+        if corrected.unused:
+            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks")
+    lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
+    lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
+    return "\n".join(lines)
 
 
 def _completed_lines(counts: CompletedCounts) -> list[str]:
@@ -452,12 +452,12 @@ def _format_complete(summary: CompleteSummary) -> str:
 def _format_completion_quality(quality: CompletionQuality) -> str:
     from hgld.completion.complete import N_FOLDS
 
-    misses = [f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES]]
-    return lines(
-        f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time",
-        format_accepted(quality),
-        bool(misses) and f"most frequent mistakes: {', '.join(misses)}",
-    )
+    lines = [f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time"]
+    lines += format_accepted(quality)
+    if quality.misses:
+        misses = [f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES]]
+        lines.append(f"most frequent mistakes: {', '.join(misses)}")
+    return "\n".join(lines)
 
 
 def format_accepted(quality: CompletionQuality) -> list[str]:

@@ -22,7 +22,7 @@ from hgld.cli.base import (
     require_none_failed,
 )
 from hgld.cli.options import field_option, field_options
-from hgld.cli.render import lines, listed
+from hgld.cli.render import listed
 from hgld.compute.parts import PartsConfig
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 from hgld.datasets.settings import RepackConfig
@@ -355,13 +355,15 @@ def _format_repack_plan(plan: RepackPlan) -> str:
 
 
 def _format_repacked(summary: RepackSummary) -> str:
-    skipped = len(summary.skipped)
-    verified = "" if summary.verified is None else f", {summary.verified:,} verified by SHA-256"
-    return lines(
+    text = (
         f"{summary.images:,} images, {summary.copies:,} of them as they were, in {summary.shards:,} tar files "
-        f"({byte_size(summary.n_bytes)}), {summary.written:,} of these written in {summary.seconds:.1f} s{verified}",
-        skipped > 0 and f"left out: {skipped:,} images that cannot be read, listed in skipped.csv",
+        f"({byte_size(summary.n_bytes)}), {summary.written:,} of these written in {summary.seconds:.1f} s"
     )
+    if summary.verified is not None:
+        text += f", {summary.verified:,} verified by SHA-256"
+    if summary.skipped:
+        text += f"\nleft out: {len(summary.skipped):,} images that cannot be read, listed in skipped.csv"
+    return text
 
 
 _FOLDER = typer.Argument(metavar="DIR", help="Folder that contains the images.")
@@ -423,20 +425,21 @@ def format_manifest(summary: ManifestSummary) -> str:
 
     labels = "labels" if summary.labels_per_image is None else f"{summary.labels_per_image:.2f} labels per image"
     finest = next(iter(summary.n_classes))
-    return lines(
+    lines = [
         f"{sum(summary.images.values()):,} images ({listed(summary.images)}) with {labels} at "
-        f"{len(summary.n_classes)} levels ({listed(summary.n_classes)})",
-        len(summary.untrained) > 0
-        and f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})",
-        [f"excluded: {count:,} images {reason}" for reason, count in summary.excluded.items()],
-        len(summary.other_files) > 0
-        and f"left out: files that are not images ({format_suffixes(summary.other_files)})",
-        summary.broken_links > 0 and f"left out: {counted(summary.broken_links, 'broken link')}",
-        [
-            f"{level} that differ by case alone, and are classes of their own: {preview(variants)}"
-            for level, variants in summary.case_variants.items()
-        ],
-    )
+        f"{len(summary.n_classes)} levels ({listed(summary.n_classes)})"
+    ]
+    if summary.untrained:
+        lines.append(f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})")
+    for reason, count in summary.excluded.items():
+        lines.append(f"excluded: {count:,} images {reason}")
+    if summary.other_files:
+        lines.append(f"left out: files that are not images ({format_suffixes(summary.other_files)})")
+    if summary.broken_links:
+        lines.append(f"left out: {counted(summary.broken_links, 'broken link')}")
+    for level, variants in summary.case_variants.items():
+        lines.append(f"{level} that differ by case alone, and are classes of their own: {preview(variants)}")
+    return "\n".join(lines)
 
 
 def _example(name: str, entry: ReaderEntry) -> str:

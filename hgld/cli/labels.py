@@ -26,7 +26,7 @@ from hgld.cli.base import (
     writable_file,
 )
 from hgld.cli.options import field_options
-from hgld.cli.render import aligned, lines, listed
+from hgld.cli.render import aligned, listed
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.labels.settings import CleanConfig, ClusterConfig, EmbedConfig, PlainConfig
 from hgld.progress import TerminalProgress
@@ -88,13 +88,15 @@ def _format_labels(summary: PlainSummary) -> str:
     width = max(len(f"{count:,}") for _, count in summary.labels)
     merged = [row for row in summary.variants if row.merged]
     proposed = [row for row in summary.variants if not row.merged]
-    return lines(
+    lines = [
         f"{summary.rows:,} rows for {summary.things:,} things: {summary.spellings:,} spellings of "
-        f"{len(summary.labels):,} labels; most frequent:",
-        [f"  {count:>{width},}  {label}" for label, count in summary.labels[:_MOST_LABELS]],
-        _format_variants(f"{len(merged):,} variants of these", merged),
-        _format_variants(f"{len(proposed):,} that may be variants, and are labels of their own", proposed),
-    )
+        f"{len(summary.labels):,} labels; most frequent:"
+    ]
+    for label, count in summary.labels[:_MOST_LABELS]:
+        lines.append(f"  {count:>{width},}  {label}")
+    lines.append(_format_variants(f"{len(merged):,} variants of these", merged))
+    lines.append(_format_variants(f"{len(proposed):,} that may be variants, and are labels of their own", proposed))
+    return "\n".join(lines)
 
 
 def _format_variants(title: str, variants: Sequence[Variant]) -> str:
@@ -281,12 +283,13 @@ def _format_split(summary: SplitSummary) -> str:
     def share(count: int) -> str:
         return f"{count:,} ({count / summary.landmarks:.2%})"
 
-    return lines(
-        f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label",
-        [f"  removed, {reason}: {share(count)}" for reason, count in summary.removed.items()],
-        f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:",
-        [f"  {count:>9,}  {label}" for label, count in summary.most_frequent],
-    )
+    lines = [f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label"]
+    for reason, count in summary.removed.items():
+        lines.append(f"  removed, {reason}: {share(count)}")
+    lines.append(f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:")
+    for label, count in summary.most_frequent:
+        lines.append(f"  {count:>9,}  {label}")
+    return "\n".join(lines)
 
 
 def format_embed(summary: EmbedSummary) -> str:
@@ -301,17 +304,16 @@ def format_clusters(clusters: Sequence[ClusterRow]) -> str:
     """Return a table of the clusters."""
     labels = sum(row.labels for row in clusters)
     subclusters = sum(row.subclusters for row in clusters)
+    title = f"{labels:,} labels in {len(clusters)} clusters and {subclusters} sub-clusters"
     columns = ["cluster", "sub-clusters", "labels", "landmarks", "name"]
     rows = [[row.cluster, row.subclusters, row.labels, row.landmarks, row.name] for row in clusters]
-    return lines(
-        f"{labels:,} labels in {len(clusters)} clusters and {subclusters} sub-clusters", aligned(columns, rows)
-    )
+    return "\n".join([title, *aligned(columns, rows)])
 
 
 def format_sweep(points: Sequence[SweepPoint]) -> str:
     """Return a table of inertia and silhouette by number of clusters."""
     rows = [[point.n_clusters, f"{point.inertia:.3f}", point.silhouette] for point in points]
-    return lines(aligned(["k", "inertia", "silhouette"], rows))
+    return "\n".join(aligned(["k", "inertia", "silhouette"], rows))
 
 
 def format_suggestions(summary: SuggestSummary) -> str:
@@ -412,8 +414,7 @@ def check(
 
 def _format_report(report: TaxonomyReport) -> str:
     rows = [["error" if each.is_error else "warning", each.problem, each.what] for each in report.findings]
-    errors = sum(finding.is_error for finding in report.findings)
-    return lines(
-        aligned(["", "problem", "groups"], rows) if rows else None,
-        f"{counted(report.n_groups, 'group')}: {counted(errors, 'error')}, {counted(len(rows) - errors, 'warning')}",
-    )
+    errors = counted(sum(finding.is_error for finding in report.findings), "error")
+    warnings = counted(sum(not finding.is_error for finding in report.findings), "warning")
+    lines = aligned(["", "problem", "groups"], rows) if rows else []
+    return "\n".join([*lines, f"{counted(report.n_groups, 'group')}: {errors}, {warnings}"])

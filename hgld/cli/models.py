@@ -24,7 +24,7 @@ from hgld.cli.base import (
     writable,
 )
 from hgld.cli.options import field_options
-from hgld.cli.render import aligned, lines
+from hgld.cli.render import aligned
 from hgld.compute.parts import Part, PartsConfig
 from hgld.datasets.settings import Fit, Interpolation
 from hgld.errors import ConfigurationError, counted, indented_list
@@ -205,13 +205,16 @@ def format_training(summary: TrainingSummary) -> str:
     selection = "the last: there is no split val to select one on"
     if summary.val:
         selection = f"the best on val ({shown_value(metric, summary.val[result]):.2f})"
-    return lines(
+    lines = [
         format_means({name: test[name] for name in (first, result)}),
         f"{summary.n_steps:,} steps; {metric} {gain:+.2f} from {first} to {result}, {selection}",
-        summary.n_skipped_images > 0
-        and f"{counted(summary.n_skipped_images, 'image')} could not be read (skipped.csv); "
-        f"{summary.n_skipped_batches:,} batches were skipped, with too few images left",
-    )
+    ]
+    if summary.n_skipped_images:
+        lines.append(
+            f"{counted(summary.n_skipped_images, 'image')} could not be read (skipped.csv); "
+            f"{summary.n_skipped_batches:,} batches were skipped, with too few images left"
+        )
+    return "\n".join(lines)
 
 
 def format_plan(images: TrainingImages) -> str:
@@ -219,11 +222,8 @@ def format_plan(images: TrainingImages) -> str:
     from hgld.io.settings import to_yaml
 
     about = "about " if getattr(images.settings.sampler, "packing", None) == "greedy" else ""
-    return lines(
-        to_yaml(images.settings),
-        format_images(images),
-        f"{about}{images.sampler.n_batches(0):,} batches per epoch, {images.n_steps:,} steps",
-    )
+    steps = f"{about}{images.sampler.n_batches(0):,} batches per epoch, {images.n_steps:,} steps"
+    return "\n".join([to_yaml(images.settings), format_images(images), steps])
 
 
 def format_images(images: TrainingImages) -> str:
@@ -233,11 +233,10 @@ def format_images(images: TrainingImages) -> str:
     ranked = f"{len(test):,} images ranked against each other"
     if images.is_query is not None:
         ranked = f"{int(images.is_query.sum()):,} queries, {int((~images.is_query).sum()):,} in the gallery"
-    return lines(
-        f"train: {len(train):,} images, classes by level: {classes}",
-        images.val is not None and f"val: {len(images.val):,} images ranked against each other",
-        f"test: {ranked}",
-    )
+    lines = [f"train: {len(train):,} images, classes by level: {classes}"]
+    if images.val is not None:
+        lines.append(f"val: {len(images.val):,} images ranked against each other")
+    return "\n".join([*lines, f"test: {ranked}"])
 
 
 def _check_embeddings(path: Path) -> None:
@@ -371,24 +370,29 @@ def format_embed_images(summary: EmbedImagesSummary) -> str:
     """Format the counts and the throughput of a run."""
     skipped, zeros = len(summary.skipped), len(summary.zeros)
     of_all = f" of {summary.images + skipped:,}" if skipped else ""
-    return lines(
+    lines = [
         f"{summary.images:,}{of_all} images embedded in {summary.dim:,} dimensions"
-        f"{_throughput(summary, 'tried' if skipped else 'of them')}",
-        zeros > 0
-        and f"{counted(zeros, 'image')} with a vector of zeros, whose cosine similarity with all others is 0; "
-        f"are they blank?\n{indented_list(summary.zeros, limit=5)}",
-        skipped > 0
-        and f"{counted(skipped, 'image')} could not be read; see {summary.skipped_file}:\n"
-        f"{indented_list(summary.skipped, limit=5)}",
-    )
+        f"{_throughput(summary, 'tried' if skipped else 'of them')}"
+    ]
+    if zeros:
+        lines.append(
+            f"{counted(zeros, 'image')} with a vector of zeros, whose cosine similarity with all others is 0; "
+            f"are they blank?\n{indented_list(summary.zeros, limit=5)}"
+        )
+    if skipped:
+        lines.append(
+            f"{counted(skipped, 'image')} could not be read; see {summary.skipped_file}:\n"
+            f"{indented_list(summary.skipped, limit=5)}"
+        )
+    return "\n".join(lines)
 
 
 def _format_embed_part(summary: EmbedPartSummary) -> str:
-    return lines(
-        f"part {summary.part}: {summary.images:,} images{_throughput(summary, 'of them')}",
-        summary.skipped > 0
-        and f"{counted(summary.skipped, 'image')} could not be read; the list is written when the parts are joined",
-    )
+    text = f"part {summary.part}: {summary.images:,} images{_throughput(summary, 'of them')}"
+    if summary.skipped:
+        skipped = counted(summary.skipped, "image")
+        text += f"\n{skipped} could not be read; the list is written when the parts are joined"
+    return text
 
 
 def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> str:
@@ -428,7 +432,10 @@ def push_model(
 
     with friendly_errors(again="run the same command again"):
         summary = publish_model.push_model(model, repository, out=out, pretrained=pretrained, config=config)
-        typer.echo(lines(_format_push(summary), None if out is None else str(out), summary.url))
+        typer.echo(_format_push(summary))
+        for place in (out, summary.url):
+            if place is not None:
+                typer.echo(place)
 
 
 def _format_push(summary: PushSummary) -> str:

@@ -20,18 +20,6 @@ WIDTH = 80
 _WIDTH = 10_000
 
 
-def lines(*parts: str | Sequence[str] | bool | None) -> str:
-    """Join the lines of a summary: texts, sequences of texts such as tables; None and False are left out.
-
-    >>> print(lines("3 labels", False, ["  church", "  sea"]))
-    3 labels
-      church
-      sea
-    """
-    texts = [[part] if isinstance(part, str) else part for part in parts if not isinstance(part, bool | None)]
-    return "\n".join(line for text in texts for line in text)
-
-
 def listed(counts: Mapping[str, int]) -> str:
     """Return counts with their names, separated by commas.
 

@@ -25,7 +25,7 @@ from hgld.cli.base import (
     writable_folder,
 )
 from hgld.cli.options import field_options
-from hgld.cli.render import aligned, lines
+from hgld.cli.render import aligned
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.review.settings import AgreementConfig, ExportConfig, ImportConfig
@@ -325,50 +325,57 @@ def format_export(summary: ExportSummary) -> str:
     from hgld.review.sheets.worksheets import SET_ASIDE
 
     labels, landmarks = counted(summary.labels, "label"), counted(summary.landmarks, "landmark")
-    return lines(
-        f"{labels} of {landmarks} in {counted(summary.clusters, 'cluster')}",
-        [f"  {path} and {path.with_suffix('.csv').name}" for path in summary.workbooks],
-        summary.kept > 0 and f"entries of {counted(summary.kept, 'label')} kept",
-        summary.set_aside > 0
-        and f'entries of {counted(summary.set_aside, "label")} that no longer exist: see the sheet "{SET_ASIDE}"',
-    )
+    lines = [f"{labels} of {landmarks} in {counted(summary.clusters, 'cluster')}"]
+    for path in summary.workbooks:
+        lines.append(f"  {path} and {path.with_suffix('.csv').name}")
+    if summary.kept:
+        lines.append(f"entries of {counted(summary.kept, 'label')} kept")
+    if summary.set_aside:
+        set_aside = counted(summary.set_aside, "label")
+        lines.append(f'entries of {set_aside} that no longer exist: see the sheet "{SET_ASIDE}"')
+    return "\n".join(lines)
 
 
 def format_import(summary: ImportSummary) -> str:
     """Return counts of the decisions in a sheet, of changes to the output, and the problems of skipped rows."""
     decided = summary.decided
-    n_problems = len(summary.problems)
-    return lines(
+    lines = [
         f"{sum(decided.values()):,} of {counted(summary.labels, 'label')} decided "
         f"({summary.decided_landmarks:,} of {counted(summary.landmarks, 'landmark')}): {decided['group']:,} into "
         f"{counted(summary.groups, 'group')}, {decided['drop']:,} dropped, {decided['unsure']:,} unsure",
         f"  {summary.new:,} new, {summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
-        summary.kept > 0
-        and f"  {counted(summary.kept, 'earlier decision')} kept, whose rows are missing or were skipped",
-        n_problems > 0 and f"  rows skipped because of {counted(n_problems, 'problem')}:",
-        n_problems > 0 and indented_list(summary.problems, limit=n_problems),
-    )
+    ]
+    if summary.kept:
+        kept = counted(summary.kept, "earlier decision")
+        lines.append(f"  {kept} kept, whose rows are missing or were skipped")
+    if summary.problems:
+        lines.append(f"  rows skipped because of {counted(len(summary.problems), 'problem')}:")
+        lines.append(indented_list(summary.problems, limit=len(summary.problems)))
+    return "\n".join(lines)
 
 
 def _format_decisions(summary: DecisionsSummary) -> str:
-    return lines(
-        f"{counted(summary.decisions, 'label')} decided by {summary.annotator}",
-        summary.taxonomy is not None and f"groups were proposed or renamed: see {summary.taxonomy}",
-    )
+    text = f"{counted(summary.decisions, 'label')} decided by {summary.annotator}"
+    if summary.taxonomy is not None:
+        text += f"\ngroups were proposed or renamed: see {summary.taxonomy}"
+    return text
 
 
 def format_adjudicate(summary: AdjudicateSummary) -> str:
     """Return counts of agreed, settled and open labels, of changes to the output, and the open labels."""
     still_open = [_open_label(label, summary) for label in summary.still_open]
-    return lines(
-        f"{counted(summary.agreed, 'label')} agreed, {summary.settled:,} settled, {len(still_open):,} open",
-        any((summary.kept, summary.changed, summary.withdrawn))
-        and f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
-        f"{summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
-        summary.taxonomy is not None and f"groups were proposed or renamed: see {summary.taxonomy}",
-        _group_conflicts(summary.group_conflicts),
-        bool(still_open) and ["open:", indented_list(still_open, limit=len(still_open))],
-    )
+    lines = [f"{counted(summary.agreed, 'label')} agreed, {summary.settled:,} settled, {len(still_open):,} open"]
+    if summary.kept or summary.changed or summary.withdrawn:
+        lines.append(
+            f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
+            f"{summary.changed:,} changed, {summary.withdrawn:,} withdrawn"
+        )
+    if summary.taxonomy is not None:
+        lines.append(f"groups were proposed or renamed: see {summary.taxonomy}")
+    lines += _group_conflicts(summary.group_conflicts)
+    if still_open:
+        lines += ["open:", indented_list(still_open, limit=len(still_open))]
+    return "\n".join(lines)
 
 
 def _group_conflicts(conflicts: Sequence[GroupConflict]) -> list[str]:

@@ -10,14 +10,11 @@ import typer
 
 from hgld.cli.base import app, out_file, print_summary, try_again
 from hgld.cli.options import field_options
-from hgld.cli.render import lines
 from hgld.errors import SourceError
 from hgld.progress import TerminalProgress
 from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from hgld.wikimedia.scraper import ScrapeSummary
 
 
@@ -83,19 +80,18 @@ def format_scrape(summary: ScrapeSummary) -> str:
     """Format the cost of a scrape, and its landmarks by status and by route."""
     per_landmark = f"{summary.requests / summary.landmarks:.4f} per landmark"
     cost = f"{summary.requests:,} requests ({per_landmark}), {summary.retries:,} of them retries"
-    width = max(map(len, (*summary.statuses, *summary.routes)))
-
-    def shares(title: str, counts: Mapping[str, int]) -> list[str]:
-        ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-        rows = (f"  {name:<{width}}{count:>10,} {count / summary.landmarks:>8.2%}" for name, count in ordered)
-        return [f"{title:<{width}}   landmarks", *rows]
-
-    return lines(
+    lines = [
         f"{summary.landmarks:,} landmarks, {summary.classes:,} classes and superclasses; {cost}, "
-        f"{summary.seconds:.1f} s",
-        summary.taken_over > 0
-        and f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
-        f"{summary.landmarks - summary.taken_over:,} are new or had failed",
-        shares("status", summary.statuses),
-        shares("route", summary.routes),
-    )
+        f"{summary.seconds:.1f} s"
+    ]
+    if summary.taken_over:
+        lines.append(
+            f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
+            f"{summary.landmarks - summary.taken_over:,} are new or had failed"
+        )
+    width = max(map(len, (*summary.statuses, *summary.routes)))
+    for title, counts in (("status", summary.statuses), ("route", summary.routes)):
+        lines.append(f"{title:<{width}}   landmarks")
+        for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+            lines.append(f"  {name:<{width}}{count:>10,} {count / summary.landmarks:>8.2%}")
+    return "\n".join(lines)

@@ -15,7 +15,7 @@ from hgld.cli.base import (
     out_file,
     writable_file,
 )
-from hgld.cli.render import aligned, lines
+from hgld.cli.render import aligned
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
@@ -135,5 +135,5 @@ def format_answers(answers: Answers) -> str:
             for rank, (position, score, _) in enumerate(answers.results(row), start=1)
         ]
         table = aligned(["", "score", "id", *gallery.level_names], results, indent="  ")
-        blocks.append(lines(f"{answers.query_ids[row]}: {answer}", table))
+        blocks.append("\n".join([f"{answers.query_ids[row]}: {answer}", *table]))
     return "\n\n".join(blocks)
