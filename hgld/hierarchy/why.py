@@ -15,6 +15,7 @@ from hgld.errors import InputError
 from hgld.hierarchy.build_inputs import find_annotations, read_annotations
 from hgld.hierarchy.tree import ROOT
 from hgld.io.files import sha256_of
+from hgld.names import stored_id
 from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, landmark_key
@@ -92,6 +93,8 @@ def trace_landmark(
     Raises:
         InputError: The landmark is in none of the tables, or there are none.
     """
+    if isinstance(landmark_id, str):
+        landmark_id = stored_id(landmark_id)
     files = _find_files(hierarchy, decisions, taxonomy, corrections)
     rows = {stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()}
     rows["scraped"] = [row for path in files.scraped for row in _rows(path, tables.SCRAPED, landmark_id)]

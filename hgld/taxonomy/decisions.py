@@ -171,7 +171,7 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
     def parse(line: int, row: Mapping[str, str]) -> Decision:
         values = {name: unescape_formula(row.get(name, "")).strip() for name in COLUMNS}
         values["label_id"] = stored_id(values["label_id"])
-        for name in ("label", "group"):
+        for name in ("label", "group", "annotator"):
             values[name] = stored_name(values[name])
         for name in ("label_id", "label", "annotator"):
             if not values[name]:

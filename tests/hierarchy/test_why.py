@@ -206,6 +206,13 @@ def test_trace_of_a_plain_list_whose_groups_have_no_guideline(tmp_path: Path) ->
     ]
 
 
+def test_id_may_be_typed_in_another_form_of_unicode(tmp_path: Path) -> None:
+    (tmp_path / "products.csv").write_text("id,label\nbrie-\u00e9,brie\n", encoding="utf-8")
+    run_hgld("labels", tmp_path / "products.csv", "--id", "id", "--label", "label", "-o", tmp_path / "clean.parquet")
+    (trace,) = trace_landmark(tmp_path / "hierarchy.parquet", "brie-e\u0301")
+    assert (trace.landmark_id, trace.steps[0]) == ("brie-\u00e9", ("label", "brie"))
+
+
 def test_trace_says_why_the_class_of_a_label_is_unknown(built: Path, write_scraped: Callable[..., Path]) -> None:
     write_scraped([[(None, "lake")]])
     built.with_name("clean.parquet").unlink()

@@ -63,12 +63,13 @@ def test_names_are_composed_where_they_enter(tmp_path: Path, form: Literal["NFC"
     """File systems and programs of macOS decompose letters with accents."""
     taxonomy, path = tmp_path / "taxonomy.csv", tmp_path / "ada.csv"
     taxonomy.write_text(normalize(taxonomy_form, "group,root,guideline\nch\u00e2teau,b\u00e2ti,\n"), encoding="utf-8")
-    row = "\u00e9-1,\u00e9glise,group,ch\u00e2teau,ada,2026-03-01T12:00:00Z,,\n"
+    row = "\u00e9-1,\u00e9glise,group,ch\u00e2teau,am\u00e9lie,2026-03-01T12:00:00Z,,\n"
     path.write_text(normalize(form, HEADER + row), encoding="utf-8")
     groups = read_taxonomy(taxonomy)
     assert [(group.key, group.path) for group in groups] == [("ch\u00e2teau", ("ch\u00e2teau", "b\u00e2ti"))]
     (decision,) = read_surviving_decisions(path, groups)
     assert (decision.label_id, decision.label, decision.group) == ("\u00e9-1", "\u00e9glise", "ch\u00e2teau")
+    assert decision.annotator == "am\u00e9lie"
     vocabulary = tmp_path / "vocabulary.csv"
     vocabulary.write_text(normalize(form, "term,group,items\nch\u00e2telet,ch\u00e2teau,\n"), encoding="utf-8")
     assert [term.group for term in read_vocabulary(vocabulary, {"ch\u00e2teau"})] == ["ch\u00e2teau"]
