@@ -222,10 +222,16 @@ class _Redirect:
 
 
 def _is_web_page(response: Response) -> bool:
-    """Return whether a response is a complete HTML page, not one that reports an error of the server."""
-    text = response.content[:_MAX_HEAD].lstrip().lower()
-    begins = text.startswith(b"<") and (b"<html" in text or b"<!doctype html" in text)
-    return response.status_code == 200 and begins and b"</html>" in response.content.lower()
+    """Return whether a response is a complete HTML page, not one that reports an error of the server.
+
+    The tag ``<html>`` is optional in HTML; a page that begins it and does not end it is cut off.
+    """
+    text = response.content.lstrip().lower()
+    head = text[:_MAX_HEAD]
+    says_so = response.headers.get("Content-Type", "").lower().startswith("text/html")
+    is_html = head.startswith(b"<") and (says_so or b"<html" in head or b"<!doctype html" in head)
+    is_complete = b"</html>" in text or b"<html" not in head
+    return response.status_code == 200 and is_html and is_complete
 
 
 def _text_of_page(response: Response) -> str:

@@ -211,11 +211,19 @@ def test_403_is_not_retried(serve: Serve) -> None:
 PORTAL = "<!DOCTYPE html><html><head><style>b {}</style></head><body><h1>Hotel Wi-Fi</h1> Log in</body></html>"
 
 
-def test_web_page_in_place_of_the_first_document_ends_the_run(serve: Serve) -> None:
+@pytest.mark.parametrize(
+    ("reply", "text"),
+    [
+        (Reply(body=PORTAL), "Hotel Wi-Fi Log in"),
+        (Reply(body="<!doctype html>\n<title>Hotel Wi-Fi</title><form>"), "Hotel Wi-Fi"),
+        (Reply(body="<script>location = '/login'</script>", headers=(("Content-Type", "text/html"),)), ""),
+    ],
+)
+def test_web_page_in_place_of_the_first_document_ends_the_run(serve: Serve, reply: Reply, text: str) -> None:
     """Networks that ask for a login answer every request with their page, and status 200."""
-    server = serve(Reply(body=PORTAL))
+    server = serve(reply)
     client = server.client()
-    with pytest.raises(ConfigurationError, match=r"page that is not MediaWiki's.* ask.*login.* 'Hotel Wi-Fi Log in'"):
+    with pytest.raises(ConfigurationError, match=f"page that is not MediaWiki's.* ask.*login.* says: '{text}'"):
         client.commons({}, whole)
 
     def read(response: HtmlResponse) -> str:
