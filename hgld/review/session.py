@@ -193,14 +193,13 @@ class ReviewSession:
     def is_settled(self, label: ReviewLabel, value: Any) -> bool:
         """Return whether the value of its decision field leaves nothing to decide about a label.
 
-        In an adjudication, ``unsure`` does not settle a label, but two opinions do that have become the same because
-        groups were merged.
+        In an adjudication, ``unsure`` does not settle a label, and an annotator without a decision counts as unsure.
+        Two opinions that have become the same because groups were merged do settle it.
         """
         if value is not None and value["decision"] is not None:
             return not (label.opinions and value["decision"] == "unsure")
         categories = {category(self._with_survivor(opinion)) for opinion in label.opinions}
-        are_all_decided = all(opinion.decision is not None for opinion in label.opinions)
-        return are_all_decided and len(categories) == 1 and UNSURE not in categories
+        return len(categories) == 1 and UNSURE not in categories
 
     def groups_to_settle(self) -> dict[str, str]:
         """Return what annotators still differ on about groups, by key; renaming or merging a group settles it."""
