@@ -17,7 +17,7 @@ from hgld.arrays import Booleans
 from hgld.compute.processes import Processes, current_processes
 from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor, check_vectors
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metrics import LevelWeights, Metric, Relevance, default_metrics, needed_ranks
+from hgld.evaluation.metrics import REVISITED_METRICS, LevelWeights, Metric, Relevance, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
@@ -295,8 +295,7 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
     """
     config = config or EvaluationConfig()
     if config.metrics is not None and all(task.fixed_metrics for task in tasks):
-        fixed = (metric for task in tasks for metric in task.metrics or ())
-        names = dict.fromkeys(metric if isinstance(metric, str) else metric.name for metric in fixed)
+        names = dict.fromkeys(name for task in tasks for name in task.metrics or ())
         raise ConfigurationError(
             f"the metrics of {', '.join(task.name for task in tasks)} are {', '.join(names)}, and `metrics` asks for "
             "others; leave it out"
@@ -380,14 +379,17 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
     n_levels = judgements.n_levels
     most_ranked = int(ranked_items(judgements, task.excluded, task.gallery_mask)[2].max())
     if config.metrics is not None and not task.fixed_metrics:
-        chosen: Sequence[str | Metric] = list(dict.fromkeys(config.metrics))
+        chosen = list(dict.fromkeys(config.metrics))
     elif task.metrics is not None:
-        chosen = task.metrics
+        chosen = list(task.metrics)
     elif judgements.relevance is None:
         chosen = default_metrics(n_levels, most_ranked)
     else:  # levels with relevances of their own are not semantic levels
         chosen = ["H-AP", "NDCG", "ASI"]
-    metrics = [metric if isinstance(metric, Metric) else Metric.from_name(metric, n_levels) for metric in chosen]
+    if task.fixed_metrics:
+        metrics = [_fixed_metric(name, n_levels) for name in chosen]
+    else:
+        metrics = [Metric.from_name(name, n_levels) for name in chosen]
     for metric in metrics:
         if metric.spec.tree and (judgements.relevance is not None or task.graded_judgements is not None):
             raise ConfigurationError(
@@ -400,6 +402,13 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
                 "another k"
             )
     return metrics
+
+
+def _fixed_metric(name: str, n_levels: int) -> Metric:
+    """Return a metric of a protocol that has these metrics and no others."""
+    if name in REVISITED_METRICS:
+        return Metric(name, REVISITED_METRICS[name])
+    return Metric.from_name(name, n_levels)
 
 
 def _measure(

@@ -9,23 +9,18 @@ A protocol is an :class:`~hgld.evaluation.evaluation_files.EvaluationProtocol`, 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from hgld.arrays import Integers
 from hgld.datasets.image_labels import ImageLabels
 from hgld.datasets.readers.fine_grained import read_test_set
 from hgld.datasets.readers.landmarks import SETTINGS, RevisitedGroundTruth, read_ground_truth
 from hgld.errors import InputError
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
-from hgld.evaluation.metrics import Metric, MetricSpec
-from hgld.evaluation.ranking_statistics import RankingStatistics
+from hgld.evaluation.metrics import REVISITED_METRICS
 from hgld.evaluation.retrieval_task import (
     LabelJudgements,
     ListJudgements,
@@ -196,72 +191,13 @@ def revisited_tasks(
             query_ids=np.array(truth.query_names),
             gallery_ids=np.array(truth.gallery_names),
             excluded=truth.ignored(setting),
-            metrics=_METRICS,
+            metrics=tuple(REVISITED_METRICS),
             fixed_metrics=True,
             settings={"AP": "by trapezoids (Oxford)"},
         )
         for setting in SETTINGS
     ]
     return tasks if distractors is None else [with_distractors(task, distractors) for task in tasks]
-
-
-def revisited_average_precision(ranks: Integers, n_positive: int) -> float:
-    """Average precision of one query under the Oxford protocol, by trapezoids.
-
-    The j-th positive (from 0) at rank r (from 0) stands for a step 1 / n_positive of recall, over which precision is
-    the mean of that just before it, j / r (1 if r is 0), and that with it, (j + 1) / (r + 1). Eq. 9 of the paper on
-    rank losses, and all other APs of hgld, take the second alone, which is never lower: of two positives at ranks 0
-    and 3 it makes 0.75, as below, and the trapezoids 0.71.
-
-    Args:
-        ranks: Ranks of the retrieved positives, ascending, from 0, shape (n_retrieved,); ignored images do not count.
-        n_positive: Number of positives of the query, retrieved or not.
-
-    Returns:
-        Value from 0 to 1; NaN for a query without positives.
-
-    >>> revisited_average_precision(np.array([0, 3]), 2)
-    0.7083333333333333
-    """
-    if not n_positive:
-        return float("nan")
-    before = np.arange(len(ranks))
-    precision_before = np.where(ranks == 0, 1.0, before / np.maximum(ranks, 1))
-    precision_with = (before + 1) / (ranks + 1)
-    return float((precision_before + precision_with).sum() / 2 / n_positive)
-
-
-def revisited_precision_at(ranks: Integers, k: int) -> float:
-    """Precision among the first k of one query (mP@k), or up to the last positive where that comes earlier.
-
-    Args:
-        ranks: Ranks of all positives, ascending, from 0, shape (n_positive,); ignored images do not count.
-
-    Returns:
-        Value from 0 to 1; NaN for a query without positives.
-
-    >>> revisited_precision_at(np.array([0, 3]), 10)
-    0.5
-    """
-    if not len(ranks):
-        return float("nan")
-    cutoff = min(int(ranks[-1]) + 1, k)
-    return float((ranks < cutoff).sum() / cutoff)
-
-
-def _per_query(value: Callable[[Integers], float], ranks: RaggedIndices, statistics: RankingStatistics) -> Tensor:
-    """Return a value of the ranks of each query's positives: float64, shape (n,)."""
-    return torch.tensor([value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64)
-
-
-def _metric(name: str, value: Callable[[Integers], float]) -> Metric:
-    return Metric(name, MetricSpec(partial(_per_query, value), positive_ranks=True))
-
-
-_METRICS = (
-    _metric("mAP", lambda ranks: revisited_average_precision(ranks, len(ranks))),
-    *(_metric(f"mP@{k}", partial(revisited_precision_at, k=k)) for k in (1, 5, 10)),
-)
 
 
 def _with_short_ids(images: Embeddings) -> Embeddings:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -27,10 +27,6 @@ from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, label
 from hgld.io.text_array import Ids, TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
-
-if TYPE_CHECKING:
-    from hgld.evaluation.metrics import Metric
-
 
 Self = TypeVar("Self", bound="RelevanceJudgements")
 #: Levels are uint8, and one value is reserved for items excluded from a ranking.
@@ -281,8 +277,8 @@ class RetrievalTask:
             rankings. All are ranked by default.
         n_positives: Number of positives of each query that metrics of a single level divide by, int64,
             shape (n_query, 1), where ground truth lists some repeatedly. Those in the ranking are counted by default.
-        metrics: Metrics of the task, by name or as objects; those of
-            :func:`~hgld.evaluation.metrics.default_metrics` by default.
+        metrics: Names of the metrics of the task; by default those of
+            :func:`~hgld.evaluation.metrics.default_metrics`.
         fixed_metrics: Whether the protocol has these metrics and no others.
         metric_names: Names of metrics in the result, where they differ.
         query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and
@@ -306,7 +302,7 @@ class RetrievalTask:
     itself: RaggedIndices | None = None
     gallery_mask: Booleans | None = None
     n_positives: Integers | None = None
-    metrics: Sequence[str | Metric] | None = None
+    metrics: Sequence[str] | None = None
     fixed_metrics: bool = False
     metric_names: Mapping[str, str] = field(default_factory=dict)
     query_groups: Mapping[str, Booleans] | None = None

@@ -23,12 +23,11 @@ from hgld.evaluation import (
     evaluate_tasks,
 )
 from hgld.evaluation.evaluation_files import get_protocol
+from hgld.evaluation.metrics import revisited_average_precision, revisited_precision_at
 from hgld.evaluation.protocols import (
     benchmark_tasks,
     labelled_leave_one_out,
     labelled_retrieval,
-    revisited_average_precision,
-    revisited_precision_at,
     revisited_tasks,
     tasks_by_level,
 )

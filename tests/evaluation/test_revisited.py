@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import hgld
-from hgld.evaluation.protocols import revisited_average_precision, revisited_precision_at
+from hgld.evaluation.metrics import revisited_average_precision, revisited_precision_at
 from tests.commands import run_hgld
 
 
