@@ -224,13 +224,14 @@ class _Redirect:
 def _is_web_page(response: Response) -> bool:
     """Return whether a response is a complete HTML page, not one that reports an error of the server.
 
-    The tag ``<html>`` is optional in HTML; a page that begins it and does not end it is cut off.
+    The tag ``<html>`` is optional in HTML; a page that begins it and does not end it is cut off. Wikimedia's pages
+    about errors of its servers may come with status 200, without the tag, and name Wikimedia.
     """
     text = response.content.lstrip().lower()
     head = text[:_MAX_HEAD]
     says_so = response.headers.get("Content-Type", "").lower().startswith("text/html")
     is_html = head.startswith(b"<") and (says_so or b"<html" in head or b"<!doctype html" in head)
-    is_complete = b"</html>" in text or b"<html" not in head
+    is_complete = b"</html>" in text or not (b"<html" in head or b"wikimedia" in head)
     return response.status_code == 200 and is_html and is_complete
 
 

@@ -177,6 +177,9 @@ def test_equal_opinions_settle_a_label(tmp_path: Path) -> None:
         session.undo(not_none(step))
         session.merge_group("(drop)", "museum", 0)
         assert settled() == ["Q1", "Q3"], "a group that is called like a decision is none"
+        decide(session, LabelAction("unsure"), "Q2")
+        decide(session, LabelAction("drop"), "Q4")
+        assert session.counts.counts[None]["settled"] == 3, "an adjudicator who is unsure leaves a label open"
 
 
 def test_key_of_a_proposed_group_is_its_first_name(tmp_path: Path) -> None:
