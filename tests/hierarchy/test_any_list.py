@@ -182,3 +182,20 @@ def test_groups_from_parents() -> None:
     }
     with pytest.raises(ConfigurationError, match="nothing has the rank tribe; there are class, family"):
         groups_from_parents(labels, TREE, ["tribe"])
+
+
+def test_levels_from_parents_are_common_ranks_and_the_nearest_classes_of_them() -> None:
+    """Half of the labels have a tribe, and a family may be below another one."""
+    tree = ClassTree(
+        superclasses={"Q1": ["Q31"], "Q2": ["Q32"], "Q3": ["Q11"], "Q4": ["Q12"]}
+        | {"Q31": ["Q11"], "Q32": ["Q12"], "Q11": ["Q12"]},
+        labels={f"Q{n}": f"class {n}" for n in (1, 2, 3, 4, 11, 12, 31, 32)},
+        ranks=dict.fromkeys(["Q1", "Q2", "Q3", "Q4"], "genus")
+        | dict.fromkeys(["Q11", "Q12"], "family")
+        | dict.fromkeys(["Q31", "Q32"], "tribe"),
+    )
+    groups, _ = groups_from_parents([InstanceOf(f"Q{n}", f"class {n}") for n in (1, 2, 3, 4)], tree)
+    assert {group.levels for group in groups} == {("genus", "family")}
+    assert [group.path for group in groups] == [
+        *(("class 1", "class 11"), ("class 2", "class 12"), ("class 3", "class 11"), ("class 4", "class 12"))
+    ]

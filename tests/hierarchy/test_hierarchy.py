@@ -143,6 +143,8 @@ def test_relevance_of_levels_adds_up_to_their_weight() -> None:
     # By default, alpha is that of H-AP in the paper.
     np.testing.assert_allclose(tree.relevance(query)[0], [0.4, 0, 0.8, 1, 0])
     np.testing.assert_array_equal(relevance(query, tree.labels), tree.relevance(query, alpha=1.0))
+    some = tree.labels[1:4]
+    np.testing.assert_array_equal(tree.relevance(query, some, alpha=2.0), relevance(query, some, alpha=2.0))
 
 
 @pytest.mark.parametrize("case", ["loo_L1_N200", "loo_L3_N600", "edge_no_positive_L3_N60"])
