@@ -22,7 +22,13 @@ from hgld.completion.complete import (
     evaluate_completion,
     hide_and_propose,
 )
-from hgld.completion.inputs import CompletionFiles, Vectors, find_completion_files, read_completion_inputs
+from hgld.completion.inputs import (
+    CompletionFiles,
+    Vectors,
+    find_completion_files,
+    read_completion_inputs,
+    read_photographs,
+)
 from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import read_embeddings, write_embeddings
@@ -387,6 +393,20 @@ N_GROUPS = 4
 
 def photographs(vectors: NDArray[np.float32], landmark: NDArray[np.int64]) -> Vectors:
     return Vectors(torch.from_numpy(vectors), np.arange(len(vectors)), landmark)
+
+
+def test_vectors_without_a_direction_are_unusable() -> None:
+    vectors = np.array([[3, 4], [np.inf, 1], [0, 0], [np.nan, 1]], np.float32)
+    assert photographs(vectors, np.zeros(4, np.int64)).unusable().tolist() == [1, 2, 3]
+
+
+def test_files_of_different_models_are_refused(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for path, dim in zip(paths, (8, 6), strict=True):
+        write_embeddings(path, torch.ones(1, dim), [path.stem])
+    landmarks = pa.table({"split": ["train"], "landmark_id": [1]})
+    with pytest.raises(InputError, match=r"embeddings differ in dimension \(.*a.parquet: 8, .*b.parquet: 6\)"):
+        read_photographs(paths, [], landmarks)
 
 
 def references(vectors: NDArray[np.float32], item: NDArray[np.int64], *, are_landmarks: bool = True) -> References:

@@ -40,6 +40,13 @@ def test_ties_prefer_most_specific_then_first_class() -> None:
     assert subclass_levels(groups[:2], two_alike, {}, 1) == {"a": ("Q9",), "b": ("Q9",)}
 
 
+def test_the_nearest_class_is_taken_even_if_a_farther_one_is_more_specific() -> None:
+    groups = [natural(name, item) for name, item in (("a", "Q1"), ("b", "Q2"), ("c", "Q3"))]
+    parents = {"Q1": ["Q9", "Q7"], "Q2": ["Q9", "Q6"], "Q3": ["Q9"], "Q7": ["Q10"], "Q6": ["Q10"]}
+    result = subclass_levels(groups, parents, {"Q9": "wide", "Q10": "narrow"}, 1)
+    assert result == {"a": ("wide",), "b": ("wide",), "c": ("wide",)}
+
+
 def test_ambiguous_names_are_qualified() -> None:
     groups = [
         natural("a", "Q1"),

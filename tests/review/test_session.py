@@ -368,6 +368,14 @@ def test_new_gone_and_renumbered_labels_are_listed(tmp_path: Path, caplog: pytes
     assert not caplog.messages, "the changes are listed once"
 
 
+def test_candidates_with_groups_that_are_gone_are_not_offered(tmp_path: Path) -> None:
+    with open_session(tmp_path / "a.sqlite", [label(1, suggested="lake")]) as session:
+        (row,) = session.labels.values()
+        assert [candidate.group for candidate in session.candidates(row, session.groups())] == ["lake"]
+        others = {key: group for key, group in session.groups().items() if key != "lake"}
+        assert session.candidates(row, others) == []
+
+
 def test_contradictory_earlier_decisions_are_not_offered(tmp_path: Path) -> None:
     twins = [label(1, "fort"), label(2, "fort")]
     with open_session(tmp_path / "a.sqlite", twins) as session:
