@@ -1,4 +1,4 @@
-"""Settings of ``hgld audit``, which help can import."""
+"""Settings of ``hgld audit``, in a module that is fast to import for help."""
 
 from __future__ import annotations
 

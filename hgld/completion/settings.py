@@ -1,4 +1,4 @@
-"""Settings of ``hgld complete``, which help can import."""
+"""Settings of ``hgld complete``, in a module that is fast to import for help."""
 
 from __future__ import annotations
 

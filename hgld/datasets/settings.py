@@ -1,4 +1,4 @@
-"""Settings of images and of ``hgld repack``, which help can import."""
+"""Settings of images and of ``hgld repack``, in a module that is fast to import for help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of hierarchies, which help can import."""
+"""Settings of hierarchies, in a module that is fast to import for help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the stages from scraped values or a list to clusters, which help can import."""
+"""Settings of the stages from scraped values or a list to clusters, in a module that is fast to import for help."""
 
 from __future__ import annotations
 

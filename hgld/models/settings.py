@@ -1,4 +1,4 @@
-"""Settings of ``hgld embed-images``, which help can import."""
+"""Settings of ``hgld embed-images``, in a module that is fast to import for help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of sheets and of agreement, which help can import."""
+"""Settings of sheets and of agreement, in a module that is fast to import for help."""
 
 from __future__ import annotations
 

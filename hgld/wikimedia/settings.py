@@ -1,4 +1,4 @@
-"""Settings of requests and of ``hgld scrape``, which help can import."""
+"""Settings of requests and of ``hgld scrape``, in a module that is fast to import for help."""
 
 from __future__ import annotations
 
