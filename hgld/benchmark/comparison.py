@@ -11,92 +11,44 @@
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
-from hgld.benchmark.evaluated_runs import (
+from hgld.benchmark.engine import Report, compute_runs, describe_failures, open_folder, report_provenance
+from hgld.benchmark.evaluations import SplitEvaluation
+from hgld.benchmark.result_files import table_columns, write_results, write_sweep
+from hgld.benchmark.runs import (
+    BenchmarkSettings,
     EvaluatedRun,
+    Run,
+    SweepPoint,
     is_done,
     per_query_file,
+    read_benchmark,
     read_evaluated,
+    sweep_runs,
+    table_runs,
     train_and_evaluate,
 )
-from hgld.benchmark.evaluations import SplitEvaluation
-from hgld.benchmark.result_files import write_results, write_sweep
-from hgld.benchmark.runs import BenchmarkSettings, Run, SweepPoint, read_benchmark, sweep_runs, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.compute.parts import Part
 from hgld.compute.processes import Processes
-from hgld.errors import ConfigurationError, HgldError, InputError, failure_reason, indented_list
-from hgld.figures.style import figure_files
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import load_hierarchy
-from hgld.io.files import sha256_of, write_text
 from hgld.io.settings import to_dict
-from hgld.parted_output import locked_output
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
 from hgld.training.run import usable_device
 
-log = logging.getLogger(__name__)
-
 #: Stands for all sweeps where sweeps are named.
 ALL_SWEEPS = "all"
 _MAX_STALE_LISTED = 5
-
-
-@dataclass(frozen=True)
-class Written:
-    """Files of a report, and for the table its methods and the metrics that are its columns."""
-
-    files: Sequence[Path] = ()
-    methods: tuple[MethodResults, ...] = ()
-    columns: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Report:
-    """The table or a sweep, whose files are written together.
-
-    Args:
-        record: File that lists the files and what they were made from, written last.
-        provenance: What they are made from.
-    """
-
-    write: Callable[[], Written]
-    record: Path
-    provenance: Provenance
-
-    def is_up_to_date(self) -> bool:
-        """Return whether the results exist and would be the same if they were written again."""
-        provenance, files = self._recorded()
-        if provenance is None or not provenance.same_work(self.provenance):
-            return False
-        return all(each.is_file() for file in files for each in figure_files(file))
-
-    def rewrite(self) -> Written:
-        """Delete earlier results, as some are not written again, such as figures of other methods, and write them."""
-        for path in self._recorded()[1]:
-            path.unlink(missing_ok=True)
-        self.record.unlink(missing_ok=True)
-        written = self.write()
-        names = [file.relative_to(self.record.parent).as_posix() for file in written.files]
-        record = {"files": names, "provenance": asdict(self.provenance)}
-        write_text(self.record, json.dumps(record, indent=1) + "\n")
-        return written
-
-    def _recorded(self) -> tuple[Provenance | None, list[Path]]:
-        if not self.record.is_file():
-            return None, []
-        content = json.loads(self.record.read_text(encoding="utf-8"))
-        return Provenance(**content["provenance"]), [self.record.parent / name for name in content["files"]]
 
 
 class PendingRun(NamedTuple):
@@ -155,53 +107,67 @@ class Comparison:
 
     def _check_inputs(self, pending: Sequence[PendingRun]) -> None:
         """Raise if a file that all runs need is missing, rather than fail one by one after hours of training."""
-        data = [run.settings.data for run, _ in pending]
-        paths = dict.fromkeys(path for one in data for path in (one.manifest, one.features) if path is not None)
-        missing = [f"{path}: no such file" for path in paths if not path.exists()]
+        missing: dict[str, None] = {}
+        for run, _ in pending:
+            for path in (run.settings.data.manifest, run.settings.data.features):
+                if path is not None and not path.exists():
+                    missing[f"{path}: no such file"] = None
         if missing:
             raise InputError(
                 f"no run was started, as {len(missing)} of the files that trainings read are missing; make them, or "
-                "name others, then run the same command again:\n" + indented_list(missing)
+                "name others, then run the same command again:\n" + indented_list([*missing])
             )
         pictures = self.settings.pictures
         if self.table and pictures is not None and pictures.hierarchy is not None:
             load_hierarchy(pictures.hierarchy)
 
+
+class ComparisonReports:
+    """Reports of the table or of the sweeps of a comparison whose runs are done."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self._comparison, self._settings, self._out = comparison, comparison.settings, comparison.out
+
+    @cached_property
+    def methods(self) -> tuple[MethodResults, ...]:
+        """Results of the methods of the table; empty where sweeps are selected."""
+        methods = []
+        for name, runs in self._comparison.table.items():
+            method = self._settings.methods[name]
+            methods.append(MethodResults(name, method.title, method.latex, method.baseline, self._evaluated(runs)))
+        return tuple(methods)
+
     def reports(self) -> Iterator[Report]:
         """Yield the report of the table, or those of the sweeps."""
-        if self.table:
-            runs = [run for runs in self.table.values() for run in runs]
-            yield self._report(self._write_table, self.out / "results.made.json", runs)
-        for name, points in self.sweeps.items():
+        if self._comparison.table:
+            runs = [run for runs in self._comparison.table.values() for run in runs]
+            yield Report(self._out / "results.made.json", self._provenance(runs), self._write_table)
+        for name, points in self._comparison.sweeps.items():
             runs = [run for point in points for run in point.runs]
-            yield self._report(partial(self._write_sweep, name), self.out / "sweeps" / f"{name}.made.json", runs)
+            record = self._out / "sweeps" / f"{name}.made.json"
+            yield Report(record, self._provenance(runs), partial(self._write_sweep, name))
 
-    def _report(self, write: Callable[[], Written], record: Path, runs: Sequence[Run]) -> Report:
-        evaluations = {str(run): sha256_of(per_query_file(run)) for run in runs}
-        return Report(write, record, Provenance("benchmark", to_dict(self.settings), evaluations))
+    def _provenance(self, runs: Sequence[Run]) -> Provenance:
+        files = {str(run): per_query_file(run) for run in runs}
+        return report_provenance("benchmark", to_dict(self._settings), files)
 
-    def _write_table(self) -> Written:
-        settings, out = self.settings, self.out
-        methods = tuple(
-            MethodResults(name, method.title, method.latex, method.baseline, self._evaluated(runs))
-            for name, runs in self.table.items()
-            for method in [settings.methods[name]]
-        )
+    def _write_table(self, provenance: Provenance) -> list[Path]:
+        settings, methods, out = self._settings, self.methods, self._out
         figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
-        columns, files = write_results(settings, methods, out)  # after the figures, as it links those that exist
-        return Written([*files, *(file for figure in figures for file in figure_files(figure))], methods, columns)
+        files = write_results(settings, methods, out, provenance)  # after the figures, as it links those that exist
+        return [*files, *figures]
 
-    def _write_sweep(self, name: str) -> Written:
-        settings, folder = self.settings, self.out / "sweeps"
-        evaluated = [(point, self._evaluated(point.runs)) for point in self.sweeps[name]]
-        figure = draw_sweep(settings.sweeps[name], evaluated, folder / f"{name}.png", method_colours(settings))
-        files = write_sweep(settings, name, evaluated, folder)
-        return Written([*files, *(figure_files(figure) if figure else [])])
+    def _write_sweep(self, name: str, provenance: Provenance) -> list[Path]:
+        settings, path = self._settings, self._out / "sweeps" / f"{name}.png"
+        evaluated = [(point, self._evaluated(point.runs)) for point in self._comparison.sweeps[name]]
+        figure = draw_sweep(settings.sweeps[name], evaluated, path, method_colours(settings))
+        files = write_sweep(settings.sweeps[name], evaluated, path, provenance)
+        return files if figure is None else [*files, figure]
 
     def _evaluated(self, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
         evaluated = []
         for run in runs:
-            result = read_evaluated(self.settings, run)
+            result = read_evaluated(self._settings, run)
             if result is None:
                 raise InputError(
                     f"{run.folder}: its files have changed during the comparison; run the same command again"
@@ -270,8 +236,10 @@ def read_comparison(
         ConfigurationError: Settings are invalid, or there is no such method or sweep.
     """
     settings = read_benchmark(config)
-    chosen = {name: tuple(values) for name, values in (("seeds", seeds), ("splits", splits)) if values}
-    settings = settings.model_copy(update=chosen)
+    if seeds:
+        settings = settings.model_copy(update={"seeds": tuple(seeds)})
+    if splits:
+        settings = settings.model_copy(update={"splits": tuple(splits)})
     if settings.splits and not isinstance(settings.evaluation, SplitEvaluation):
         raise ConfigurationError(
             f"`splits` are {', '.join(map(str, settings.splits))}, but the images of {settings.evaluation.name} are "
@@ -317,26 +285,26 @@ def compare_methods(
         InputError: The data cannot be read.
         BusyError: Another run is writing to the folder, or works on the same part.
     """
-    processes, out = processes or Processes(), comparison.out
-    out.mkdir(parents=True, exist_ok=True)
+    processes, settings = processes or Processes(), comparison.settings
     runs = comparison.runs if part is None else comparison.runs[part.number - 1 :: part.count]
     is_first = processes.rank == 0
-    with locked_output(out, out, part) if is_first else nullcontext():
+    written = list[Report]()
+    methods: tuple[MethodResults, ...] = ()
+    with open_folder(comparison.out, part) if is_first else nullcontext():
         pending = comparison.pending(runs, processes.count, force=force) if is_first else []
         # Settings of losses cannot be sent from process to process, so the others are told the folders of the runs.
         retrain = processes.gather({run.folder: again for run, again in pending})[0]
         pending = [PendingRun(run, retrain[run.folder]) for run in runs if run.folder in retrain]
-        _train_and_evaluate(comparison.settings, pending, device, processes, progress or NoProgress())
-        written = list[Written]()
+        _train_and_evaluate(settings, pending, device, processes, progress or NoProgress())
         if part is None and is_first:
-            for report in comparison.reports():
-                if force or not report.is_up_to_date():
-                    written.append(report.rewrite())
-    files = tuple(file for report in written for file in report.files)
-    if not pending and not files:
+            results = ComparisonReports(comparison)
+            written = [report for report in results.reports() if report.update(force=force)]
+            methods = results.methods if written else ()
+    if not pending and not written:
         return None
-    table = written[0] if written else Written()
-    return ComparisonSummary(table.methods, table.columns, files, len(runs), len(pending))
+    columns = table_columns(settings, methods) if methods else ()
+    files = tuple(file for report in written for file in report.files)
+    return ComparisonSummary(methods, columns, files, len(runs), len(pending))
 
 
 def _train_and_evaluate(
@@ -346,7 +314,7 @@ def _train_and_evaluate(
     processes: Processes,
     progress: Progress,
 ) -> None:
-    """Train and evaluate runs, one after the other; a run that fails does not stop the others.
+    """Train and evaluate runs, one after the other.
 
     Raises:
         ConfigurationError: Runs have failed; the message reports them, and the others are done.
@@ -354,21 +322,12 @@ def _train_and_evaluate(
     if not pending:
         return
     usable_device(device)  # raises for a wrong one, rather than in every run
-    failures = []
-    progress.start(len(pending))
-    for number, (run, retrain) in enumerate(pending, start=1):
-        log.info("run %d of %d: %s", number, len(pending), run)
-        try:
-            train_and_evaluate(settings, run, retrain=retrain, device=device, processes=processes)
-        except Exception as error:
-            if processes.count > 1:  # the other processes may still be in this run
-                raise
-            reason = failure_reason(error)
-            log.error("%s failed: %s", run, reason, exc_info=not isinstance(error, HgldError))
-            failures.append(f"{run}: {reason}")
-        progress.advance(failed=len(failures))
+    train = partial(train_and_evaluate, settings, device=device, processes=processes)
+    work = {str(run): partial(train, run, retrain=retrain) for run, retrain in pending}
+    failures = compute_runs(work, progress, stop_at_failure=processes.count > 1)
     if failures:
         raise ConfigurationError(
             f"{len(failures)} of {len(pending)} runs failed, the others are done; fix the errors below and run the "
-            f"same command again, which resumes from here, or exclude the methods:\n{indented_list(failures)}"
+            "same command again, which resumes from here, or exclude the methods:\n"
+            f"{indented_list(describe_failures(failures))}"
         )

@@ -16,21 +16,30 @@ dashed, and the two methods that the settings single out are thick. A method has
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 
-from hgld.benchmark.evaluated_images import EvaluatedImages, read_evaluated_images
-from hgld.benchmark.evaluated_runs import EvaluatedRun
-from hgld.benchmark.runs import BenchmarkSettings, SweepPoint, SweepSettings
+from hgld.benchmark.evaluations import (
+    SPLIT_EMBEDDINGS,
+    Evaluation,
+    Gldv2Evaluation,
+    ManifestsEvaluation,
+    PicturedEvaluation,
+    embedding_file,
+)
+from hgld.benchmark.runs import BenchmarkSettings, EvaluatedPoint, Run, SweepSettings
 from hgld.benchmark.statistics import MethodResults
+from hgld.evaluation.evaluation_files import EvaluationInputs
+from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL
 from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
-from hgld.evaluation.retrieval_task import RetrievalTask
+from hgld.evaluation.retrieval_task import RetrievalTask, split_task
 from hgld.figures.comparisons import (
     ClassMeans,
     Line,
@@ -43,10 +52,22 @@ from hgld.figures.comparisons import (
     tsne_2d,
 )
 from hgld.figures.style import FAINT, LINES
+from hgld.hierarchy import LabelMatrix, load_hierarchy
+from hgld.hierarchy.label_matrix import main_labels
 from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
+from hgld.inspection.photos import (
+    Photo,
+    PhotoSource,
+    find_images,
+    landmark_names_of,
+    landmark_titles,
+    manifest_photos,
+)
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
+from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder
+from hgld.training.training_images import evaluation_manifest, read_training_manifest
 
 #: Recalls, one row for each interval whose mean precision is drawn.
 _RECALLS = ((np.arange(250) + 0.5) / 250).reshape(25, 10)
@@ -66,6 +87,86 @@ _FIXED_COLOURS = {
 #: Metric of which the two methods differ most on the queries of strips.
 _METRIC = "H-AP"
 
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedImages:
+    """Images that a run was evaluated on, without those that could not be read.
+
+    Args:
+        task: Retrieval task, with labels and ids of queries and gallery.
+        class_names: Names of the classes of each level that the labels number, finest first.
+        photos: Function from the file of a hierarchy, whose categories name the landmarks, to the descriptions and
+            photographs of the images; None to show ids. GLDv2's protocol has a hierarchy of its own.
+    """
+
+    task: RetrievalTask
+    class_names: tuple[Sequence[str], ...]
+    photos: Callable[[Path | None], PhotoSource]
+
+    def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
+        """Return the embeddings and labels of the gallery, and of the queries where they are other images.
+
+        Rows of -1 are those of unlabelled images. An image with several labels has its first.
+        """
+        task = self.task
+        assert task.query_labels is not None
+        assert task.gallery_labels is not None
+        parts = [(task.gallery, main_labels(task.gallery_labels))]
+        return parts if task.queries is task.gallery else [*parts, (task.queries, main_labels(task.query_labels))]
+
+
+def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
+    """Read the embeddings that a run was evaluated with; those of queries and gallery in files are memory-mapped.
+
+    Of GLDv2's protocol, the task is that of the labelled images; of several manifests, that of the last.
+
+    Raises:
+        InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
+    """
+    if isinstance(evaluation, Gldv2Evaluation):
+        return _read_gldv2_images(evaluation, run)
+    assert isinstance(evaluation, PicturedEvaluation)
+    data, name = run.settings.data, SPLIT_EMBEDDINGS
+    if isinstance(evaluation, ManifestsEvaluation):
+        name, path = list(evaluation.manifests.items())[-1]
+        data = data.model_copy(update={"manifest": path})
+    folder = data.root or data.manifest.parent
+    embeddings = read_embeddings(embedding_file(run.folder, name))
+    assert embeddings.ids is not None
+    manifest = evaluation_manifest(read_training_manifest(data, folder), data)
+    manifest = manifest.take(manifest.ids.find()(embeddings.ids))
+    task = split_task(
+        embeddings.vectors,
+        manifest.labelling,
+        None if data.queries is None else manifest.splits == data.queries,
+        ids=embeddings.ids,
+        level_names=manifest.level_names,
+    )
+
+    def photos(hierarchy: Path | None) -> PhotoSource:
+        titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
+        return manifest_photos(manifest, folder, task.query_ids, task.gallery_ids, titles)
+
+    return EvaluatedImages(task, manifest.class_names, photos)
+
+
+def _read_gldv2_images(evaluation: Gldv2Evaluation, run: Run) -> EvaluatedImages:
+    inputs = EvaluationInputs.read(evaluation.evaluation_files(run.folder))
+    hierarchy = inputs.hierarchy
+    assert hierarchy is not None
+    task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
+
+    def photo(ids: Any, labels: Any) -> Callable[[int], Photo]:
+        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
+
+    def photos(_: Path | None) -> PhotoSource:
+        images = find_images(evaluation.gallery), find_images(evaluation.queries)
+        gallery = photo(task.gallery_ids, task.gallery_labels)
+        return PhotoSource(photo(task.query_ids, task.query_labels), gallery, *images)
+
+    return EvaluatedImages(task, (list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes), photos)
+
+
 #: Reads the images that the first run of a method was evaluated on.
 _ReadImages = Callable[[MethodResults], EvaluatedImages]
 
@@ -84,7 +185,7 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
     }
 
     def read(method: MethodResults) -> EvaluatedImages:
-        return read_evaluated_images(settings.evaluation, method.runs[0].run)
+        return read_evaluated_images(settings.evaluation, method.runs[0])
 
     drawn = [_draw_learning(selected, styles, out / "learning.png")]
     drawn.append(_draw_scores(selected, read, out / "scores.png"))
@@ -98,7 +199,7 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
 
 def draw_sweep(
     sweep: SweepSettings,
-    points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]],
+    points: Sequence[EvaluatedPoint],
     path: Path,
     colours: Mapping[str, str],
 ) -> Path | None:
@@ -111,7 +212,7 @@ def draw_sweep(
         curves: dict[str, dict[float, dict[str, float]]] = {name: {} for name in sweep.curves}
         for point, runs in points:
             curves[point.curve][positions[str(point.value)]] = {
-                run.run.split_and_seed: shown_value(metric, run.result.means[metric]) for run in runs
+                run.split_and_seed: shown_value(metric, run.result.means[metric]) for run in runs
             }
         tables, title = {name: pd.DataFrame(curve).T for name, curve in curves.items()}, with_unit(metric)
         if (base := sweep.relative_to) is not None:  # at the same position, split and seed
@@ -132,7 +233,7 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        folders = {run.run.split_and_seed: RunFolder(run.run.folder) for run in method.runs}
+        folders = {run.split_and_seed: RunFolder(run.folder) for run in method.runs}
         histories = {name: folder.history("val") or folder.history("test") for name, folder in folders.items()}
         for metric in _LEARNING_METRICS:
             curves = {
@@ -301,26 +402,26 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
     if figures is None or not figures.n_queries:
         return []
     by_name = {method.name: method for method in methods}
-    pair = [by_name[name] for name in (figures.baseline, figures.method) if name in by_name]
-    runs_of = [{run.run.split_and_seed: run for run in each.runs if _METRIC in run.result.metrics} for each in pair]
-    shared = [key for key in runs_of[0] if key in runs_of[1]] if len(pair) == 2 else []
+    if figures.baseline not in by_name or figures.method not in by_name:
+        return []
+    baseline, method = by_name[figures.baseline], by_name[figures.method]
+    runs = {run.split_and_seed: run for run in method.runs if _METRIC in run.result.metrics}
+    shared = [run for run in baseline.runs if run.split_and_seed in runs and _METRIC in run.result.metrics]
     if not shared:
         return []
-    runs = [by_key[shared[0]] for by_key in runs_of]
-    images = [read_evaluated_images(settings.evaluation, run.run) for run in runs]
-    tasks = [each.task for each in images]
-    baseline, method = (
-        replace(_result_of_task(run.result, task), name=results.title)
-        for run, task, results in zip(runs, tasks, pair, strict=True)
+    first, second = shared[0], runs[shared[0].split_and_seed]
+    images = read_evaluated_images(settings.evaluation, first)
+    tasks = images.task, read_evaluated_images(settings.evaluation, second).task
+    results = (
+        replace(_result_of_task(first.result, tasks[0]), name=baseline.title),
+        replace(_result_of_task(second.result, tasks[1]), name=method.title),
     )
-    differences = find_method_differences(
-        (baseline, method), (tasks[0], tasks[1]), metric=_METRIC, n=figures.n_queries
-    )
+    differences = find_method_differences(results, tasks, metric=_METRIC, n=figures.n_queries)
     if differences is None:
         return []
-    photos = images[0].photos(figures.hierarchy)
+    photos = images.photos(figures.hierarchy)
     page, picture = out / "strips.html", out / "strips.png"
-    title = f"{baseline.name} and {method.name}, {shared[0]}: largest differences"
+    title = f"{baseline.title} and {method.title}, {first.split_and_seed}: largest differences"
     write_method_differences_page(differences, page, photos, title=title)
     draw_method_differences(picture, differences, photos)
     return [page, picture]

@@ -11,9 +11,8 @@ from functools import cache
 
 import numpy as np
 
-from hgld.benchmark.evaluated_runs import read_evaluated
 from hgld.benchmark.evaluations import Gldv2Evaluation
-from hgld.benchmark.runs import BenchmarkSettings, Run
+from hgld.benchmark.runs import BenchmarkSettings, Run, is_evaluated
 from hgld.errors import InputError
 from hgld.evaluation.metrics import Metric
 from hgld.losses.registry import LabelSpace
@@ -84,7 +83,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
     for title, group in by_title.items():
         training = group[0].settings
         to_train = [run for run in group if not is_finished(run.settings, run.folder)]
-        to_evaluate = [run for run in group if run not in to_train and read_evaluated(settings, run) is None]
+        to_evaluate = [run for run in group if run not in to_train and not is_evaluated(settings, run)]
         shared = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
         images = None
         try:

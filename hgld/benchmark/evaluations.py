@@ -1,6 +1,6 @@
 """Evaluations of trained models that a comparison can ask for: their settings, and how each is done.
 
-Embeddings of the images of a run are in its folder ``evaluation``, see :mod:`hgld.benchmark.evaluated_runs`.
+Embeddings of the images of a run are in its folder ``evaluation``, see :mod:`hgld.benchmark.runs`.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@
     OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.statistics.compare
     OUT/results.md, .tex           tables
     OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
+    OUT/results.made.json          files of the report, and what they were made from
 
 Whatever is there and made from the same files is not made again, so that an interrupted comparison is resumed by the
 same call. A model that fails is reported with its reason; the others are compared, on the images of which all of them
@@ -23,8 +24,8 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -32,13 +33,15 @@ import numpy.typing as npt
 import torch
 from sklearn.decomposition import PCA
 
+from hgld.benchmark.engine import Report, ResultFile, compute_runs, describe_failures, open_folder, report_provenance
 from hgld.benchmark.evaluations import with_classes
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
 from hgld.benchmark.model_reports import ModelFacts, ModelResults, write_model_reports
 from hgld.benchmark.statistics import compare
+from hgld.compute.scoring import Distance
 from hgld.datasets.image_labels import read_labels
 from hgld.datasets.manifest import Manifest, read_manifest
-from hgld.errors import ConfigurationError, InputError, failure_reason, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.evaluate import EvaluationConfig
 from hgld.evaluation.evaluation_files import EvaluationInputs, evaluate_inputs, get_protocol
 from hgld.evaluation.metrics import default_metrics
@@ -50,11 +53,11 @@ from hgld.hierarchy.label_matrix import main_labels
 from hgld.inspection.photos import manifest_photos
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
-from hgld.io.files import exclusive_lock, sha256_of, write_text
+from hgld.io.files import read_json, write_text
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model
 from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress
-from hgld.tables import Provenance, input_digests, is_up_to_date
+from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import EMBEDDING_READERS, Embeddings, read_embeddings
 from hgld.training import TrainingSettings, train
 from hgld.training.run import is_finished
@@ -68,196 +71,208 @@ _PER_CLASS, _MAX_CLASSES = 4, 32
 _MAX_DIMENSIONS = 512
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
+class ModelRun:
+    """A model after a treatment and re-ranking: a row of the tables.
+
+    Args:
+        model: Name of the model.
+        reranking: Re-ranking; without a method, images are ranked once.
+    """
+
+    model: str
+    treatment: Treatment
+    reranking: RerankSettings
+
+    def __str__(self) -> str:
+        name = self.model
+        if self.treatment.kind != "none":
+            name += f" + {self.treatment}"
+        if self.reranking.rerank is not None:
+            name += f" + {self.reranking.rerank}"
+        return name
+
+
 class ModelComparison:
     """Models that are compared on the images of a manifest.
 
     Args:
         manifest: Table of the images.
         root: Folder that its paths are relative to; None for its own.
-        facts: What is known about each model so far, by its name.
-        results: Evaluations so far, by name in tables.
-        files: Embeddings of each model that did not fail.
-        missing_ids: Ids of evaluated images that some model has no embedding of, which are excluded for all models.
     """
 
-    models: Sequence[ModelEntry]
-    manifest: Path
-    root: Path | None
-    out: Path
-    config: ModelComparisonConfig
-    facts: dict[str, ModelFacts] = field(default_factory=dict)
-    results: dict[str, RetrievalResult] = field(default_factory=dict)
-    files: dict[str, Path] = field(default_factory=dict)
-    missing_ids: set[str] = field(default_factory=set)
-
-    def run(self, *, force: bool, progress: Progress) -> None:
-        """Embed and evaluate the models, as far as that is not done, on the images that all models have."""
-        names = [entry.name for entry in self.models]
+    def __init__(
+        self,
+        models: Sequence[ModelEntry],
+        manifest: Path,
+        root: Path | None,
+        out: Path,
+        config: ModelComparisonConfig,
+    ) -> None:
+        names = [entry.name for entry in models]
         if len(set(names)) < len(names):
             raise ConfigurationError(f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL")
-        log.info("evaluated images: split %s", self.split or "all")
-        for entry in self.models:
-            self._embed_or_note_failure(entry, force, progress)
-        if self.files and len(self.missing_ids) == len(self.evaluated_ids):
-            raise InputError("no image of the manifest is among the embeddings of all models; compare fewer models")
-        for entry in self.models:
-            if entry.name in self.files:
-                self._evaluate_or_note_failure(entry, force)
+        self._models, self._manifest, self._root, self._out, self._config = models, manifest, root, out, config
+        #: What is known about each model, by its name.
+        self._facts = {entry.name: ModelFacts(entry.name, entry.model, entry.seen) for entry in models}
+        #: Embeddings of each model that did not fail.
+        self._files: dict[str, Path] = {}
+        #: Ids of evaluated images that some model has no embedding of, which are excluded for all models.
+        self._missing_ids: set[str] = set()
+        #: Reasons why models failed.
+        self._failures: dict[str, str] = {}
+        #: Files of results by the names of runs.
+        self._results: dict[str, Path] = {}
+        self._compared_embeddings = lru_cache(maxsize=1)(self._read_compared_embeddings)
 
     @cached_property
-    def images(self) -> Manifest:
-        """The images."""
-        return read_manifest(self.manifest)
+    def _images(self) -> Manifest:
+        return read_manifest(self._manifest)
 
     @property
-    def fitted_treatments(self) -> list[str]:
+    def _fitted_treatments(self) -> list[str]:
         """Treatments that are fitted to the embeddings of the training split."""
-        return [text for text in self.config.treatments if parse_treatment(text).needs_training]
+        return [text for text in self._config.treatments if parse_treatment(text).needs_training]
 
     @cached_property
-    def split(self) -> str | None:
+    def _split(self) -> str | None:
         """Split whose images are ranked against each other; None for all images."""
-        splits = self.images.split_names
-        chosen = self.config.split or ("test" if "test" in splits else None)
-        fitted = self.fitted_treatments
-        for split in (chosen, self.config.train_split if fitted else None):
-            if split is not None and split not in splits:
+        chosen, train_split, fitted = self._config.split, self._config.train_split, self._fitted_treatments
+        if chosen is None and "test" in self._images.split_names:
+            chosen = "test"
+        if fitted:
+            self._images.rows_of(train_split, self._manifest)  # raises if there is no such split
+            if chosen in (None, train_split):
                 raise ConfigurationError(
-                    f"{self.manifest}: has no split {split}; expected {', '.join(sorted(map(str, splits)))}"
+                    f"{fitted[0]} is fitted to the split {train_split}, which would be evaluated, too; name another "
+                    "one as `split`"
                 )
-        if fitted and chosen in (None, self.config.train_split):
-            raise ConfigurationError(
-                f"{fitted[0]} is fitted to the split {self.config.train_split}, which would be evaluated, too; "
-                "name another one as `split`"
-            )
         return chosen
 
-    def _embed_or_note_failure(self, entry: ModelEntry, force: bool, progress: Progress) -> None:
-        facts = ModelFacts(entry.name, entry.model, entry.seen)
-        try:
-            path, facts = self._embed(entry, facts, force, progress)
-            images = read_embeddings(path)
-            zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
-            if zeros:
-                raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
-            self._note_missing_images(images)
-            self.files[entry.name] = path
-        except Exception as error:
-            facts = replace(facts, failure=_failure_line(error))
-        self.facts[entry.name] = facts
-
-    def _evaluate_or_note_failure(self, entry: ModelEntry, force: bool) -> None:
-        try:
-            images = self._read_compared_embeddings(entry.name)
-            for text in dict.fromkeys(self.config.treatments):
-                treatment = parse_treatment(text)
-                name = entry.name if text == "none" else f"{entry.name} + {text}"
-                self._evaluate(name, images, treatment, RerankSettings(), force)
-                if (method := self.config.reranking.rerank) is not None:
-                    self._evaluate(f"{name} + {method}", images, treatment, self.config.reranking, force)
-        except Exception as error:
-            self.facts[entry.name] = replace(self.facts[entry.name], failure=_failure_line(error))
-
     @cached_property
-    def evaluated_ids(self) -> set[str]:
+    def _evaluated_ids(self) -> set[str]:
         """Ids of the images that are ranked against each other."""
-        ids: list[str] = self.images.ids.tolist()
-        if self.split is None:
-            return set(ids)
-        return {name for name, split in zip(ids, self.images.splits, strict=True) if split == self.split}
+        return set(self._images.ids[self._images.rows_of(self._split, self._manifest)].tolist())
 
-    def _note_missing_images(self, images: Embeddings) -> None:
-        """Add the evaluated images that a model has no embedding of to ``missing_ids``.
+    def embed(self, *, force: bool, progress: Progress) -> None:
+        """Embed the images with all models, as far as that is not done.
 
         Raises:
-            InputError: It has an embedding of none of them.
+            InputError: No image has an embedding of each model that did not fail.
         """
-        if images.ids is None:
-            return
-        missing = self.evaluated_ids.difference(images.ids.tolist())
-        if len(missing) == len(self.evaluated_ids):
-            raise InputError(f"{images.path}: has no embedding of any evaluated image")
-        self.missing_ids.update(missing)
+        log.info("evaluated images: split %s", self._split or "all")
+        n_evaluated = len(self._evaluated_ids)
+        runs = {entry.name: partial(self._embed, entry, force=force, progress=progress) for entry in self._models}
+        self._failures = compute_runs(runs, NoProgress())
+        if self._files and len(self._missing_ids) == n_evaluated:
+            raise InputError("no image of the manifest is among the embeddings of all models; compare fewer models")
 
-    def _read_compared_embeddings(self, model: str) -> Embeddings:
-        """Read the embeddings of a model, without the evaluated images that another model lacks."""
-        images = read_embeddings(self.files[model])
-        if not self.missing_ids or images.ids is None:
-            return images
-        kept = np.array([name not in self.missing_ids for name in images.ids.tolist()])
-        rows = np.flatnonzero(kept)
-        landmark_ids = None if images.landmark_ids is None else images.landmark_ids[rows]
-        return replace(
-            images, vectors=images.vectors[torch.from_numpy(rows)], ids=images.ids[rows], landmark_ids=landmark_ids
-        )
+    def _embed(self, entry: ModelEntry, *, force: bool, progress: Progress) -> None:
+        """Embed the images with a model, and note its file and the evaluated images that it lacks."""
+        path = self._embedding_file(entry, force=force, progress=progress)
+        images = read_embeddings(path)
+        zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
+        if zeros:
+            raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
+        if images.ids is not None:
+            missing = self._evaluated_ids.difference(images.ids.tolist())
+            if len(missing) == len(self._evaluated_ids):
+                raise InputError(f"{path}: has no embedding of any evaluated image")
+            self._missing_ids.update(missing)
+        self._files[entry.name] = path
 
-    def _embed(
-        self, entry: ModelEntry, facts: ModelFacts, force: bool, progress: Progress
-    ) -> tuple[Path, ModelFacts]:
-        """Return the file with the embeddings of a model, and more facts about the model."""
+    def _embedding_file(self, entry: ModelEntry, *, force: bool, progress: Progress) -> Path:
+        """Return the file with the embeddings of a model, and note more facts about the model."""
         given = Path(entry.model)
         if given.suffix in EMBEDDING_READERS and given.is_file():
-            return given, replace(facts, dim=read_embeddings(given).vectors.shape[1])
+            dim = read_embeddings(given).vectors.shape[1]
+            self._facts[entry.name] = replace(self._facts[entry.name], dim=dim)
+            return given
         model = load_model(entry.model, **entry.options)
-        out = self.out / "embeddings" / f"{entry.name}.parquet"
+        out = self._out / "embeddings" / f"{entry.name}.parquet"
         out.parent.mkdir(parents=True, exist_ok=True)
-        config, record = self.config, out.with_suffix(".json")
+        config, record = self._config, out.with_suffix(".json")
         done = embed_images(
-            self.manifest,
+            self._manifest,
             out,
             model,
             EmbedImagesConfig(
-                split=None if self.fitted_treatments else self.split,
+                split=None if self._fitted_treatments else self._split,
                 device=config.device,
                 batch_size=config.batch_size,
                 workers=config.workers,
             ),
-            root=self.root,
+            root=self._root,
             force=force,
             progress=progress,
         )
         if done is not None or not record.is_file():
             facts = replace(
-                facts,
+                self._facts[entry.name],
                 dim=model.network.dim,
                 parameters=sum(parameter.numel() for parameter in model.network.parameters()) or None,
                 images=model.image_settings.describe(),
-                images_per_s=done.embedded / done.seconds if done is not None else None,
-                skipped=len(done.skipped) if done is not None else 0,
             )
+            if done is not None:
+                facts = replace(facts, images_per_s=done.embedded / done.seconds, skipped=len(done.skipped))
             write_text(record, json.dumps(asdict(facts), indent=1))
-        known = json.loads(record.read_text(encoding="utf-8"))
-        return out, ModelFacts(**known | {"model": entry.model, "seen": entry.seen})
+        known = ModelFacts(**read_json(record))
+        self._facts[entry.name] = replace(known, model=entry.model, seen=entry.seen)
+        return out
 
-    def _evaluate(
-        self, name: str, images: Embeddings, treatment: Treatment, reranking: RerankSettings, force: bool
-    ) -> None:
-        """Evaluate embeddings after a treatment, unless that is done."""
-        config = self.config
-        file = self._evaluation_file(name)
+    def evaluate(self, *, force: bool) -> None:
+        """Evaluate the models after each treatment on the images that all have, as far as that is not done."""
+        rerankings = [RerankSettings()]
+        if self._config.reranking.rerank is not None:
+            rerankings.append(self._config.reranking)
+        runs = []
+        for model in self._files:
+            for text in dict.fromkeys(self._config.treatments):
+                runs += [ModelRun(model, parse_treatment(text), reranking) for reranking in rerankings]
+        files = {run: self._result_file(run) for run in runs}
+        pending = {}
+        for run, file in files.items():
+            if force or not file.is_up_to_date():
+                pending[run] = partial(self._evaluate, run, file, force=force)
+        failures = compute_runs(pending, NoProgress())
+        for run, file in files.items():
+            if run not in failures:
+                self._results[str(run)] = file.path
+            else:
+                self._failures.setdefault(run.model, failures[run])
+
+    def _result_file(self, run: ModelRun) -> ResultFile:
+        config, embeddings = self._config, self._files[run.model]
         metrics = None if config.metrics is None else list(config.metrics)
-        parameters = {"split": self.split, "metrics": metrics, "treatment": str(treatment)}
-        parameters |= {"train_split": config.train_split} if treatment.needs_training else {}
-        if self.missing_ids:
-            names = "\n".join(sorted(self.missing_ids))
+        parameters = {"split": self._split, "metrics": metrics, "treatment": str(run.treatment)}
+        if run.treatment.needs_training:
+            parameters["train_split"] = config.train_split
+        if self._missing_ids:
+            names = "\n".join(sorted(self._missing_ids))
             parameters["excluded_images"] = hashlib.sha256(names.encode()).hexdigest()
-        parameters |= {"reranking": reranking.describe()} if reranking.rerank else {}
-        distance = recorded_distance(images.path) if treatment.kind == "none" else "cosine"
-        parameters |= {"distance": distance} if distance != "cosine" else {}
-        made_of = Provenance(
-            "compare-models", parameters, input_digests(embeddings=images.path, labels=self.manifest)
-        )
-        if not force and is_up_to_date(file, made_of):
-            self.results[name] = read_per_query(file)[0]
-            return
-        if treatment.kind != "none":
-            vectors = self._treated(treatment, images, name.partition(" + ")[0], force)
+        if run.reranking.rerank:
+            parameters["reranking"] = run.reranking.describe()
+        distance = self._distance(run)
+        if distance != "cosine":
+            parameters["distance"] = distance
+        digests = input_digests(embeddings=embeddings, labels=self._manifest)
+        path = self._out / "evaluations" / f"{str(run).replace(' ', '')}.parquet"
+        return ResultFile(path, Provenance("compare-models", parameters, digests))
+
+    def _distance(self, run: ModelRun) -> Distance:
+        return recorded_distance(self._files[run.model]) if run.treatment.kind == "none" else "cosine"
+
+    def _evaluate(self, run: ModelRun, file: ResultFile, *, force: bool) -> None:
+        """Evaluate embeddings after a treatment, and write the result."""
+        config, images = self._config, self._compared_embeddings(run.model)
+        if run.treatment.kind != "none":
+            vectors = self._treated(run.treatment, images, run.model, force)
             images = replace(images, vectors=torch.from_numpy(vectors))
         task = self._task(images)
+        metrics = config.metrics
         if metrics is None:
             metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
-        ranking = RankingConfig(device=config.device, distance=distance, reranking=reranking)
+        ranking = RankingConfig(device=config.device, distance=self._distance(run), reranking=run.reranking)
         (result,) = evaluate_inputs(
             get_protocol("leave-one-out"),
             EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),
@@ -265,10 +280,20 @@ class ModelComparison:
             EvaluationConfig(metrics=tuple(metrics), ranking=ranking),
         ).results
         assert task.query_labels is not None
-        result = with_classes(replace(result, name=name), main_labels(task.query_labels)[:, 0].astype(str))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_per_query([result], file, made_of)
-        self.results[name] = result
+        result = with_classes(replace(result, name=str(run)), main_labels(task.query_labels)[:, 0].astype(str))
+        write_per_query([result], file.path, file.provenance)
+
+    def _read_compared_embeddings(self, model: str) -> Embeddings:
+        """Read the embeddings of a model, without the evaluated images that another model lacks."""
+        images = read_embeddings(self._files[model])
+        if not self._missing_ids or images.ids is None:
+            return images
+        kept = np.array([name not in self._missing_ids for name in images.ids.tolist()])
+        rows = np.flatnonzero(kept)
+        landmark_ids = None if images.landmark_ids is None else images.landmark_ids[rows]
+        return replace(
+            images, vectors=images.vectors[torch.from_numpy(rows)], ids=images.ids[rows], landmark_ids=landmark_ids
+        )
 
     def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
         """Return the embeddings of all images after a treatment, which is not none: float32, shape (N, d)."""
@@ -279,16 +304,16 @@ class ModelComparison:
             raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
         if kind == "truncate":
             return vectors[:, :n_dims]
-        labels = read_labels(self.manifest, images, split=self.config.train_split)
+        labels = read_labels(self._manifest, images, split=self._config.train_split)
         fitted = vectors[labels.labelled]
         if kind == "adapt":
-            train_split = self.config.train_split
-            data = {"manifest": self.manifest, "features": images.path, "train": train_split, "test": self.split}
+            train_split = self._config.train_split
+            data = {"manifest": self._manifest, "features": images.path, "train": train_split, "test": self._split}
             classes = main_labels(labels.labelling)[labels.labelled, 0]
             settings = _adaptation(value, data, vectors.shape[1], classes)
-            run = self.out / "adaptations" / f"{model}+{value}"
+            run = self._out / "adaptations" / f"{model}+{value}"
             if force or not is_finished(settings, run):
-                train(settings, run, resume=not force, force=force, device=self.config.device)
+                train(settings, run, resume=not force, force=force, device=self._config.device)
             network = load_checkpoint_model(run / "last.pt").network
             with torch.inference_mode():
                 parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
@@ -300,34 +325,41 @@ class ModelComparison:
         pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
         return np.asarray(pca.transform(vectors), np.float32)
 
-    def _evaluation_file(self, name: str) -> Path:
-        return self.out / "evaluations" / f"{name.replace(' ', '')}.parquet"
-
     def _task(self, images: Embeddings) -> RetrievalTask:
-        files = EvaluationFiles(embeddings=images.path, labels=self.manifest, split=self.split)
+        files = EvaluationFiles(embeddings=images.path, labels=self._manifest, split=self._split)
         (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
         # They count images without a label, which here are those of other splits.
         return replace(task, counts={})
 
-    def write(self) -> tuple[ModelResults, list[Path]]:
-        """Compare the models that did not fail, and write tables, figures and pages."""
-        facts = tuple(self.facts[entry.name] for entry in self.models)
-        if not self.results:
-            failures = [f"{each.name}: {each.failure}" for each in facts]
-            raise InputError(f"no model could be compared:\n{indented_list(failures)}")
-        table = compare(self.results, self.config.reference)
-        outcome = ModelResults(table, facts, self.results, self.split, n_excluded=len(self.missing_ids))
-        differences = self._write_differences()
-        inputs = {name: sha256_of(self._evaluation_file(name)) for name in self.results}
-        made_of = Provenance("compare-models", {"reference": self.config.reference}, inputs)
-        files = write_model_reports(outcome, self.out, made_of, has_differences=bool(differences))
-        return outcome, [*files, *differences]
+    def report(self, *, force: bool) -> tuple[ModelResults, list[Path]]:
+        """Compare the models that did not fail, and write tables, figures and pages unless they are up to date."""
+        if not self._results:
+            raise InputError(f"no model could be compared:\n{indented_list(describe_failures(self._failures))}")
+        for model, reason in self._failures.items():
+            self._facts[model] = replace(self._facts[model], failure=" ".join(reason.split()))
+        facts = tuple(self._facts.values())
+        results = {name: read_per_query(path)[0] for name, path in self._results.items()}
+        table = compare(results, self._config.reference)
+        outcome = ModelResults(table, facts, results, self._split, n_excluded=len(self._missing_ids))
+        parameters = {
+            "reference": self._config.reference,
+            "images": str(self._root or self._manifest.parent),
+            "models": list(map(asdict, facts)),
+        }
 
-    def _write_differences(self) -> list[Path]:
+        def write(provenance: Provenance) -> list[Path]:
+            differences = self._write_differences(results)
+            reports = write_model_reports(outcome, self._out, provenance, has_differences=bool(differences))
+            return [*reports, *differences]
+
+        provenance = report_provenance("compare-models", parameters, self._results)
+        report = Report(self._out / "results.made.json", provenance, write)
+        report.update(force=force)
+        return outcome, report.files
+
+    def _write_differences(self, results: Mapping[str, RetrievalResult]) -> list[Path]:
         """Write the page of the queries on which the best two models differ most, without treatments."""
-        untreated = [
-            self.results[name] for name in self.files if name in self.results and "H-AP" in self.results[name].metrics
-        ]
+        untreated = [results[name] for name in self._files if name in results and "H-AP" in results[name].metrics]
         pair = sorted(untreated, key=lambda result: -result.means["H-AP"])[:2]
         if len(pair) < 2:
             return []
@@ -337,16 +369,11 @@ class ModelComparison:
         if differences is None:
             return []
         ids = tasks[0].query_ids
-        photos = manifest_photos(self.images, self.root or self.manifest.parent, ids, ids)
-        page = self.out / "differences.html"
+        photos = manifest_photos(self._images, self._root or self._manifest.parent, ids, ids)
+        page = self._out / "differences.html"
         title = f"{second.name} and {first.name}: largest differences"
         write_method_differences_page(differences, page, photos, title=title)
         return [page]
-
-
-def _failure_line(error: Exception) -> str:
-    """Return why a model failed in one line; see :func:`hgld.errors.failure_reason`."""
-    return " ".join(failure_reason(error).split())
 
 
 def compare_models(
@@ -368,7 +395,7 @@ def compare_models(
         progress: Progress in images.
 
     Returns:
-        The results, and the files written.
+        The results, and the files of tables, figures and pages.
 
     Raises:
         ConfigurationError: Two models have the same name, a treatment has no training split, or the manifest lacks a
@@ -377,10 +404,10 @@ def compare_models(
         BusyError: Another comparison is writing to the folder.
     """
     comparison = ModelComparison(models, manifest, root, out, config or ModelComparisonConfig())
-    out.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(out):
-        comparison.run(force=force, progress=progress or NoProgress())
-        return comparison.write()
+    with open_folder(out):
+        comparison.embed(force=force, progress=progress or NoProgress())
+        comparison.evaluate(force=force)
+        return comparison.report(force=force)
 
 
 def _adaptation(

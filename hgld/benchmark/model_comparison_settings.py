@@ -41,6 +41,9 @@ class ModelEntry:
     options: Mapping[str, Any] = field(default_factory=dict)
     seen: str = "unknown"
 
+    def __str__(self) -> str:
+        return self.name
+
 
 def parse_model(text: str) -> ModelEntry:
     """Parse ``[NAME=]MODEL[?OPTION=VALUE&...]``.

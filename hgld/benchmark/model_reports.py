@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from hgld.benchmark.statistics import Difference
 from hgld.errors import counted
 from hgld.evaluation.results import (
     RetrievalResult,
@@ -21,9 +22,8 @@ from hgld.evaluation.results import (
     with_unit,
 )
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
-from hgld.figures.style import figure_files
 from hgld.io.files import atomic_write, write_page, write_text
-from hgld.io.markdown import markdown_table
+from hgld.io.markdown import markdown_link, markdown_table
 from hgld.pages.templates import page_templates
 from hgld.tables import Provenance, write_results
 
@@ -106,15 +106,16 @@ class ModelResults:
 def write_model_reports(
     outcome: ModelResults, out: Path, provenance: Provenance, *, has_differences: bool
 ) -> list[Path]:
-    """Write the tables, figures and the page, which links ``differences.html`` if there is one; return the files."""
+    """Write the tables, figures and the page, which links ``differences.html`` if there is one; return them."""
     table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
     figures = _draw_figures(outcome, out)
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    write_results(out / "results.parquet", arrow, "model_comparison/1", provenance)
-    with atomic_write(out / "results.csv") as draft:
+    parquet, csv, markdown, latex = files = [out / f"results.{suffix}" for suffix in ("parquet", "csv", "md", "tex")]
+    write_results(parquet, arrow, "model_comparison/1", provenance)
+    with atomic_write(csv) as draft:
         table.to_csv(draft, index=False)
-    write_text(out / "results.md", _markdown(outcome, figures) + "\n")
-    write_text(out / "results.tex", _latex(outcome) + "\n")
+    write_text(markdown, _markdown(outcome, figures) + "\n")
+    write_text(latex, _latex(outcome) + "\n")
     cells = {key: (row.mean, _mean_text(row)) for key, row in rows.items()}
     template = page_templates("retrieval").get_template("models.html")
     page = template.render(
@@ -130,8 +131,7 @@ def write_model_reports(
         notes=[_INTERVALS, *_notes(outcome)],
     )
     write_page(out / "index.html", page + "\n")
-    names = ("results.parquet", "results.csv", "results.md", "results.tex", "index.html")
-    return [*(out / name for name in names), *(file for figure in figures for file in figure_files(figure))]
+    return [*files, out / "index.html", *figures]
 
 
 def _is_best(row: Any) -> bool:
@@ -144,11 +144,9 @@ def _mean_text(row: Any) -> str:
 
 
 def _difference_text(row: Any) -> str:
-    values = (row.difference, row.difference_low, row.difference_high)
-    mean, low, high = (shown_value(row.metric, value) for value in values)
     if row.name == row.reference:
         return "0"
-    return f"{mean:+.2f} {interval_text(low, high, signed=True)}"
+    return Difference(row.difference, row.difference_low, row.difference_high).text(row.metric)
 
 
 _FACT_NAMES = ("Model", "Loaded from", "Parameters", "Dimensions", "Input", "Images/s", "Saw these classes")
@@ -199,7 +197,7 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
     if failures := [f"- {each.name}: {each.failure}" for each in outcome.facts if each.failure]:
         sections += ["## Failures", "\n".join(failures)]
     sections += ["## Setup", "\n".join(f"- {note}" for note in _notes(outcome))]
-    sections += [f"![{path.stem}]({path.name})" for path in figures]
+    sections += [markdown_link(path, path.parent) for path in figures]
     return "\n\n".join(sections)
 
 

@@ -19,8 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.benchmark.evaluated_runs import EvaluatedRun, per_query_file
-from hgld.benchmark.runs import BenchmarkSettings, SweepPoint, SweepSettings, read_training_record
+from hgld.benchmark.runs import BenchmarkSettings, EvaluatedPoint, EvaluatedRun, SweepSettings, read_training_record
 from hgld.benchmark.statistics import (
     MethodResults,
     best_baselines,
@@ -33,7 +32,6 @@ from hgld.benchmark.statistics import (
 from hgld.evaluation.results import (
     LatexRow,
     escape_latex,
-    interval_text,
     latex_table,
     mark_best,
     metric_names,
@@ -41,9 +39,8 @@ from hgld.evaluation.results import (
     setting_notes,
     shown_value,
 )
-from hgld.io.files import sha256_of, write_text
-from hgld.io.markdown import markdown_table
-from hgld.io.settings import to_dict
+from hgld.io.files import write_text
+from hgld.io.markdown import markdown_link, markdown_table
 from hgld.tables import COMPARISON, STUDY, Provenance, TableSpec, write_table
 
 _LEVEL_METRIC = re.compile(r"AP_l\d+")
@@ -70,17 +67,27 @@ Standard deviation of the splits' means and, after the slash, over the seeds of 
 split does to all methods alike cancels out in the differences above."""
 
 
+def table_columns(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> tuple[str, ...]:
+    """Return the metrics that are the columns of the table.
+
+    Raises:
+        ConfigurationError: No method has one of the metrics that the settings name as columns.
+    """
+    results = [run.result for method in methods for run in method.runs]
+    return tuple(select_metrics(settings.columns, metric_names(results)))
+
+
 def write_results(
-    settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path
-) -> tuple[tuple[str, ...], list[Path]]:
-    """Write the table, whose text links existing figures; return the metrics that are its columns, and the files.
+    settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path, provenance: Provenance
+) -> list[Path]:
+    """Write the table, whose text links existing figures, and return the files.
 
     Raises:
         ConfigurationError: No method has one of the metrics that the settings name as columns.
         InputError: A file of a run is missing.
     """
     runs = [run for method in methods for run in method.runs]
-    columns = tuple(select_metrics(settings.columns, metric_names([run.result for run in runs])))
+    columns = table_columns(settings, methods)
     markdown, latex, parquet = files = [out / f"results.{suffix}" for suffix in ("md", "tex", "parquet")]
     splits = list(by_split(runs))
     caption = settings.title if len(splits) == 1 else f"{settings.title}; {describe_means(splits)}"
@@ -92,47 +99,46 @@ def write_results(
     caption = escape_latex(caption).replace("±", r"$\pm$")
     write_text(latex, latex_table(latex_rows, columns, caption=caption) + "\n")
     write_text(markdown, results_markdown(settings, methods, columns, out) + "\n")
-    names = [{"title": method.title, "baseline": method.baseline} for method in methods]
-    _write_rows(parquet, COMPARISON, settings, out, zip(names, (method.runs for method in methods), strict=True))
-    return columns, files
+    groups = [({"title": method.title, "baseline": method.baseline}, method.runs) for method in methods]
+    _write_rows(parquet, COMPARISON, groups, provenance)
+    return files
 
 
 def write_sweep(
-    settings: BenchmarkSettings,
-    name: str,
-    points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]],
-    folder: Path,
+    sweep: SweepSettings,
+    points: Sequence[EvaluatedPoint],
+    path: Path,
+    provenance: Provenance,
 ) -> list[Path]:
     """Write the results of a sweep, and return the files; the text shows its figure if that exists.
+
+    Args:
+        path: Path of the figure, beside which the files are written.
 
     Raises:
         InputError: A file of a run is missing.
     """
-    table, text = folder / f"{name}.parquet", folder / f"{name}.md"
-    write_text(text, sweep_markdown(settings.sweeps[name], points, figure=folder / f"{name}.png") + "\n")
+    table, text = path.with_suffix(".parquet"), path.with_suffix(".md")
+    write_text(text, sweep_markdown(sweep, points, figure=path) + "\n")
     groups = (({"curve": point.curve, "setting": str(point.value)}, runs) for point, runs in points)
-    _write_rows(table, STUDY, settings, folder.parent, groups)
+    _write_rows(table, STUDY, groups, provenance)
     return [table, text]
 
 
 def _write_rows(
     path: Path,
     spec: TableSpec,
-    settings: BenchmarkSettings,
-    out: Path,
     groups: Iterable[tuple[Mapping[str, Any], Sequence[EvaluatedRun]]],
+    provenance: Provenance,
 ) -> None:
     """Write a row per metric of each run, with the columns that name its group."""
     rows: list[dict[str, Any]] = []
-    digests = {}
     for names, runs in groups:
         for run in runs:
-            record = read_training_record(run.run)
+            record = read_training_record(run)
             del record["versions"]
-            record |= {"method": run.run.method, "split": run.run.split, "seed": run.run.seed, **names}
+            record |= {"method": run.method, "split": run.split, "seed": run.seed, **names}
             rows += [{"metric": metric, "value": value, **record} for metric, value in run.result.means.items()]
-            digests[str(run.run.folder.relative_to(out))] = sha256_of(per_query_file(run.run))
-    provenance = Provenance("benchmark", to_dict(settings), digests)
     write_table(path, spec, pa.Table.from_pylist(rows, spec.schema), provenance)
 
 
@@ -165,14 +171,12 @@ def results_markdown(
     return "\n\n".join(sections)
 
 
-def sweep_markdown(
-    settings: SweepSettings, points: Sequence[tuple[SweepPoint, tuple[EvaluatedRun, ...]]], *, figure: Path
-) -> str:
+def sweep_markdown(settings: SweepSettings, points: Sequence[EvaluatedPoint], *, figure: Path) -> str:
     """Return the text of ``sweeps/NAME.md``."""
     means = {(point.curve, point.value): means_of(runs) for point, runs in points}
     stds = {(point.curve, point.value): stds_of(runs) for point, runs in points}
     runs = [run for _, of_point in points for run in of_point]
-    seeds, splits = sorted({run.run.seed for run in runs}), list(by_split(runs))
+    seeds, splits = sorted({run.seed for run in runs}), list(by_split(runs))
     drawn = f"seeds {_distinct(seeds)}" + (f"; splits {_distinct(splits)}" if len(splits) > 1 else "")
     sections = [f"# {settings.title}", f"`{settings.key}`; in %, {describe_means(splits)} ({drawn})."]
     for metric in settings.metrics:
@@ -218,10 +222,7 @@ def difference_text(method: MethodResults, baseline: MethodResults, metric: str)
         return "0"
     if metric not in method.metrics:
         return _MISSING
-    mean, low, high = (shown_value(metric, value) for value in difference(method, baseline, metric))
-    if math.isnan(mean):
-        return _MISSING
-    return f"{mean:+.2f} {interval_text(low, high, signed=True)}"
+    return difference(method, baseline, metric).text(metric)
 
 
 def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> str:
@@ -260,14 +261,16 @@ def _trainings_table(methods: Sequence[MethodResults]) -> str:
         minutes = [training["train_seconds"] / 60 for training in method.trainings]
         cells = {
             "Method": method.title,
-            "Splits": _distinct(run.run.split for run in method.runs),
-            "Seeds": _distinct(run.run.seed for run in method.runs),
+            "Splits": _distinct(run.split for run in method.runs),
+            "Seeds": _distinct(run.seed for run in method.runs),
             "Steps": _distinct(f"{training['steps']:,}" for training in method.trainings),
-            "Batch size": _distinct(f"{run.run.settings.batch_size:,}" for run in method.runs),
+            "Batch size": _distinct(f"{run.settings.batch_size:,}" for run in method.runs),
             "Minutes per run": f"{sum(minutes) / len(minutes):.1f}",
             "Device": _distinct(training["device"] for training in method.trainings),
         }
-        rows.append({name: cell for name, cell in cells.items() if name != "Splits" or cell != "None"})
+        if cells["Splits"] == "None":
+            del cells["Splits"]
+        rows.append(cells)
     return markdown_table(list(rows[0]), [list(cells.values()) for cells in rows], n_numeric=len(rows[0]) - 1)
 
 
@@ -277,7 +280,7 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
     sentences = []
     for split, of_split in by_split(runs).items():
         result = of_split[0].result
-        texts = settings.evaluation.describe(result, [run.run.settings for run in of_split])
+        texts = settings.evaluation.describe(result, [run.settings for run in of_split])
         without = ", ".join(
             f"{count:,} at level {name.removeprefix('without_positives_l')}"
             for name, count in result.counts.items()
@@ -317,8 +320,3 @@ def _std_text(stds: Mapping[str, float], metric: str) -> str:
 
 def _distinct(values: Iterable[object]) -> str:
     return ", ".join(dict.fromkeys(map(str, values)))
-
-
-def markdown_link(path: Path, folder: Path) -> str:
-    """Return a link to a page, or the picture itself, from a text in a folder."""
-    return f"{'!' * (path.suffix == '.png')}[{path.stem}]({path.relative_to(folder).as_posix()})"

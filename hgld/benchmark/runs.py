@@ -1,4 +1,4 @@
-"""Settings of a comparison of methods, read from its YAML file, and its training runs with their folders.
+"""Settings of a comparison of methods, read from its YAML file; its runs: folders, training, evaluation, results.
 
 The file says which trainings are compared, and how they are evaluated and drawn. A training is a row of ``trainings``
 with the settings that differ from those under ``shared``, or another file. The folders of the runs are::
@@ -6,7 +6,13 @@ with the settings that differ from those under ``shared``, or another file. The 
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
     OUT/runs/METHOD/split1/seed0                 the same, where there are several random splits
     OUT/runs/METHOD/loss.lambda=0.3/seed0        a run of a sweep
-    OUT/runs/METHOD/seed0/evaluation/            its evaluation, see hgld.benchmark.evaluated_runs
+    OUT/runs/METHOD/seed0/evaluation/            its evaluation:
+      embeddings.npy                             the evaluation images, with their ids in embeddings.ids.txt; or
+      small.npy, ...                             those of each test set, likewise with ids; or
+      queries.npy, gallery.npy                   the images of GLDv2's protocol
+      per_query.parquet                          a row per query, see hgld.evaluation.results; written last
+
+The last checkpoint is evaluated, or the best one on the validation images of the training if there are some.
 
 Runs with the same settings are shared: a sweep whose values include the value of the table uses the run of the table.
 """
@@ -16,18 +22,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from pydantic import Field, NonNegativeInt, model_validator
 
+from hgld.benchmark.engine import ResultFile
 from hgld.benchmark.evaluations import (
     ByFileName,
     Evaluation,
+    EvaluationContext,
     PicturedEvaluation,
     RevisitedEvaluation,
     SplitEvaluation,
+    embedding_file,
+    evaluation_folder,
 )
+from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.io.settings import (
     Settings,
     comparison_file,
@@ -37,8 +49,10 @@ from hgld.io.settings import (
     to_dict,
     training_presets,
 )
-from hgld.training.run import read_training_settings
-from hgld.training.run_folder import RunFolder
+from hgld.tables import Provenance, input_digests
+from hgld.training.run import is_finished, read_training_settings, train
+from hgld.training.run_folder import RunFolder, require_same_run, result_affecting
+from hgld.training.training_images import data_digests
 from hgld.training.training_settings import TrainingSettings
 
 
@@ -280,36 +294,148 @@ def _runs(
     overrides: Sequence[str],
     changes: Sequence[str] = (),
 ) -> list[Run]:
-    """Return the runs of a method: all splits of the first seed, then those of the next."""
-    return [
-        _run(settings, out, method, split, seed, overrides, changes)
-        for seed in seeds
-        for split in settings.splits or (None,)
-    ]
+    """Return the runs of a method: all splits of the first seed, then those of the next.
 
-
-def _run(
-    settings: BenchmarkSettings,
-    out: Path,
-    method: str,
-    split: int | None,
-    seed: int,
-    overrides: Sequence[str],
-    changes: Sequence[str],
-) -> Run:
-    """Return a run; ``changes`` without effect are ignored, so that equal runs share a folder."""
+    Changes without effect are ignored, so that equal runs share a folder.
+    """
     config = settings.methods[method].training
     assert config is not None  # :func:`read_benchmark` has filled it in
-    of_split = [] if split is None else [f"data.random_split.seed={split}"]
-    common = (*settings.set, *overrides, *of_split, f"seed={seed}")
-    resolved = read_training_settings(config, common)
-    effective: tuple[str, ...] = ()
-    for change in changes:
-        changed = read_training_settings(config, (*common, *effective, change))
-        if to_dict(changed) != to_dict(resolved):
-            resolved, effective = changed, (*effective, change)
-    folder = out / "runs" / method / ",".join(effective) / ("" if split is None else f"split{split}") / f"seed{seed}"
-    return Run(method, split, seed, tuple(overrides), effective, folder, resolved)
+    runs = []
+    for seed in seeds:
+        for split in settings.splits or (None,):
+            of_split = [] if split is None else [f"data.random_split.seed={split}"]
+            common = (*settings.set, *overrides, *of_split, f"seed={seed}")
+            resolved = read_training_settings(config, common)
+            effective: tuple[str, ...] = ()
+            for change in changes:
+                changed = read_training_settings(config, (*common, *effective, change))
+                if to_dict(changed) != to_dict(resolved):
+                    resolved, effective = changed, (*effective, change)
+            folder = out / "runs" / method / ",".join(effective)
+            if split is not None:
+                folder /= f"split{split}"
+            runs.append(Run(method, split, seed, tuple(overrides), effective, folder / f"seed{seed}", resolved))
+    return runs
+
+
+def is_done(settings: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> bool:
+    """Return whether a run is trained and evaluated.
+
+    Raises:
+        ConfigurationError: The run in the folder has other settings, data, or another number of processes.
+        InputError: The data cannot be read.
+    """
+    if is_finished(run.settings, run.folder):
+        return is_evaluated(settings, run)
+    folder = RunFolder(run.folder)
+    recorded = folder.recorded_run()
+    if recorded is not None and folder.last.exists():
+        require_same_run(run.folder, {"processes": recorded[1]["processes"]}, {"processes": n_processes})
+    return False
+
+
+def train_and_evaluate(
+    settings: BenchmarkSettings,
+    run: Run,
+    *,
+    retrain: bool = False,
+    device: str = "cpu",
+    processes: Processes | None = None,
+) -> None:
+    """Train and evaluate a run; a run that was interrupted is resumed.
+
+    Args:
+        retrain: Whether to train again, whatever is in the folder of the run.
+        processes: Processes that train and evaluate together.
+
+    Raises:
+        KeyboardInterrupt: A signal asked the process to stop; the last step is saved.
+        HgldError: See :func:`~hgld.training.run.train` and :func:`evaluate_run`.
+    """
+    processes = processes or Processes()
+    if retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
+        train(run.settings, run.folder, resume=not retrain, force=retrain, device=device, processes=processes)
+    evaluate_run(settings, run, device=device, processes=processes)
+
+
+def evaluate_run(
+    settings: BenchmarkSettings, run: Run, *, device: str = "cpu", processes: Processes | None = None
+) -> None:
+    """Evaluate the model of a run, unless its evaluation is up to date.
+
+    Raises:
+        ConfigurationError: The training is not finished or has other settings, or a metric is unknown.
+        InputError: Images or labels cannot be read.
+    """
+    processes = processes or Processes()
+    if not is_finished(run.settings, run.folder):
+        raise ConfigurationError(f"{run.folder}: the training is not finished; resume it, then evaluate")
+    file = _result_file(settings, run)
+    # The first process, which writes the file, decides for all: others may see an older state of the file system.
+    if processes.gather(_is_complete(settings, run, file))[0]:
+        return
+    context = EvaluationContext(run.folder, run.settings, settings.metrics, device, processes)
+    results = settings.evaluation.evaluate(context)
+    if processes.rank == 0:
+        write_per_query(results, file.path, file.provenance)
+    processes.gather(None)  # the other processes wait for the file
+
+
+@dataclass(frozen=True, eq=False)
+class EvaluatedRun(Run):
+    """A run and the result of its model."""
+
+    result: RetrievalResult
+
+
+#: A point of a sweep, and the results of its runs.
+EvaluatedPoint: TypeAlias = tuple[SweepPoint, tuple[EvaluatedRun, ...]]
+
+
+def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None:
+    """Read the result of :func:`evaluate_run`; None if there is none, or something has changed since.
+
+    The result of GLDv2's protocol covers the queries with hierarchical labels; its column ``map100_official`` covers
+    all queries, Public and Private together, for which the other metrics are NaN.
+
+    Raises:
+        InputError: A file that the run was made from is missing.
+    """
+    if not is_evaluated(settings, run):
+        return None
+    result = settings.evaluation.join(read_per_query(per_query_file(run)))
+    return EvaluatedRun(**vars(run), result=result)
+
+
+def per_query_file(run: Run) -> Path:
+    """Return the file of a run's result; its digest identifies the result."""
+    return evaluation_folder(run.folder) / "per_query.parquet"
+
+
+def is_evaluated(settings: BenchmarkSettings, run: Run) -> bool:
+    """Return whether the result of a run and its embeddings exist, and nothing has changed since.
+
+    Raises:
+        InputError: A file that the run was made from is missing.
+    """
+    return RunFolder(run.folder).result.is_file() and _is_complete(settings, run, _result_file(settings, run))
+
+
+def _is_complete(settings: BenchmarkSettings, run: Run, result: ResultFile) -> bool:
+    embeddings = [embedding_file(run.folder, name) for name in settings.evaluation.embedding_sets]
+    files = [path.with_suffix(suffix) for path in embeddings for suffix in (".npy", ".ids.txt")]
+    return all(map(Path.is_file, files)) and result.is_up_to_date()
+
+
+def _result_file(settings: BenchmarkSettings, run: Run) -> ResultFile:
+    files = {"checkpoint": RunFolder(run.folder).result, **settings.evaluation.files}
+    parameters = {
+        "training": result_affecting(to_dict(run.settings)),
+        "protocol": settings.evaluation.name,
+        "metrics": list(settings.metrics),
+    }
+    digests = data_digests(run.settings.data) | input_digests(**files)
+    return ResultFile(per_query_file(run), Provenance("benchmark", parameters, digests))
 
 
 def read_training_record(run: Run) -> dict[str, Any]:

@@ -28,12 +28,19 @@ import pandas as pd
 from scipy import stats
 
 from hgld.arrays import Floats, Integers
-from hgld.benchmark.evaluated_runs import EvaluatedRun
-from hgld.benchmark.runs import read_training_record
+from hgld.benchmark.runs import EvaluatedRun, read_training_record
 from hgld.compute.cluster_intervals import PairDifferences, mean_intervals, pair_differences
 from hgld.compute.resampling import Interval, check_resampling
 from hgld.errors import ConfigurationError
-from hgld.evaluation.results import RetrievalResult, goodness, is_distance, metric_names, within_range
+from hgld.evaluation.results import (
+    RetrievalResult,
+    goodness,
+    interval_text,
+    is_distance,
+    metric_names,
+    shown_value,
+    within_range,
+)
 
 
 class Difference(NamedTuple):
@@ -46,6 +53,13 @@ class Difference(NamedTuple):
     mean: float
     low: float
     high: float
+
+    def text(self, metric: str) -> str:
+        """Return a cell such as ``+0.52 [-0.10, +1.14]``, in points or levels; a dash without queries."""
+        if math.isnan(self.mean):
+            return "–"
+        mean, low, high = (shown_value(metric, value) for value in self)
+        return f"{mean:+.2f} {interval_text(low, high, signed=True)}"
 
 
 def paired_difference(
@@ -155,7 +169,7 @@ class MethodResults:
     @cached_property
     def trainings(self) -> tuple[dict[str, Any], ...]:
         """Records of the trainings (:func:`hgld.benchmark.runs.read_training_record`), in the order of ``runs``."""
-        return tuple(read_training_record(run.run) for run in self.runs)
+        return tuple(read_training_record(run) for run in self.runs)
 
 
 def means_of(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
@@ -182,7 +196,7 @@ def seed_stds(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
 
 def _run_means(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     """Return the mean of each metric in each run, with the splits as index."""
-    means: pd.DataFrame = pd.DataFrame([run.result.means for run in runs], [run.run.split for run in runs])
+    means: pd.DataFrame = pd.DataFrame([run.result.means for run in runs], [run.split for run in runs])
     return means
 
 
@@ -194,7 +208,7 @@ def by_split(runs: Sequence[EvaluatedRun]) -> dict[int | None, list[EvaluatedRun
     """Group runs by split."""
     groups: dict[int | None, list[EvaluatedRun]] = {}
     for run in runs:
-        groups.setdefault(run.run.split, []).append(run)
+        groups.setdefault(run.split, []).append(run)
     return groups
 
 
@@ -221,7 +235,7 @@ def difference(method: MethodResults, baseline: MethodResults, metric: str) -> D
     if len(splits) == 1:
         return paired_difference(*paired[splits[0]])
     differences = [float(pd.Series(values.mean(0) - base.mean(0)).mean()) for values, base, _ in paired.values()]
-    data = method.runs[0].run.settings.data
+    data = method.runs[0].settings.data
     assert data.random_split is not None
     share = data.random_split.test_share
     return difference_over_splits(differences, test_train_ratio=share / (1 - share))
@@ -232,7 +246,7 @@ def _paired_values(
 ) -> tuple[Floats, Floats, npt.NDArray[np.object_]]:
     """Return values of shape (n_seeds, n_query), those of the baseline, and the finest classes of the queries."""
     both = [*runs, *baselines]
-    _check_galleries({str(run.run.folder): run.result for run in both})
+    _check_galleries({str(run.folder): run.result for run in both})
     table = pd.concat([run.result.per_query[metric] for run in both], axis=1, join="inner")
     values = table.to_numpy(np.float64).T
     classes = both[0].result.per_query["class"].loc[table.index].to_numpy(object)

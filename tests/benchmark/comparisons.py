@@ -8,9 +8,8 @@ import numpy as np
 import torch
 import yaml
 
-from hgld.benchmark import evaluated_runs
-from hgld.benchmark.evaluated_runs import EvaluatedRun, read_evaluated
-from hgld.benchmark.runs import BenchmarkSettings, Run
+from hgld.benchmark import runs
+from hgld.benchmark.runs import BenchmarkSettings, EvaluatedRun, Run, read_evaluated
 from hgld.datasets.manifest import write_manifest
 from hgld.tables import Provenance
 from hgld.tables.embeddings import write_embeddings
@@ -67,7 +66,7 @@ def write_data(folder: Path, n_classes: int = 8, per_class: int = 4, *, landmark
 
 
 def train_and_evaluate(settings: BenchmarkSettings, run: Run) -> EvaluatedRun:
-    evaluated_runs.train_and_evaluate(settings, run)
+    runs.train_and_evaluate(settings, run)
     return not_none(read_evaluated(settings, run))
 
 

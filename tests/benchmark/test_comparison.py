@@ -13,13 +13,13 @@ import yaml
 
 from hgld.benchmark import comparison
 from hgld.benchmark.comparison import ComparisonSummary, compare_methods, parse_seeds, read_comparison
-from hgld.benchmark.evaluated_runs import train_and_evaluate
-from hgld.benchmark.runs import BenchmarkSettings, Run
+from hgld.benchmark.runs import BenchmarkSettings, Run, train_and_evaluate
 from hgld.cli.benchmark import format_comparison, format_results
 from hgld.compute.parts import Part
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.io.files import exclusive_lock
+from hgld.io.files import exclusive_lock, sha256_of
 from hgld.models.model_loading import read_checkpoint
+from hgld.tables import read_provenance
 from tests.assertions import not_none
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data
 from tests.commands import run_hgld
@@ -69,6 +69,10 @@ def test_comparison_is_not_repeated(folder: Path, trained: list[str], pictures: 
     tables = {"results.md", "results.tex", "results.parquet"}
     assert tables | ({"strips.html"} if pictures else set()) <= {path.name for path in summary.files}
     assert all(path.is_file() for path in summary.files)
+    inputs = read_provenance(folder / "out" / "results.parquet").inputs
+    evaluation = folder / "out" / "runs" / "happier" / "seed0" / "evaluation" / "per_query.parquet"
+    assert inputs["happier, seed 0"] == sha256_of(evaluation)
+    assert len(inputs) == 2
     written = {
         "manifest.parquet",
         "features.npy",

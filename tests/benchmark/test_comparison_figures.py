@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ import torch
 
 from hgld.benchmark import comparison_figures
 from hgld.benchmark.comparison_figures import curve_colours, draw_comparison, draw_sweep, method_colours
-from hgld.benchmark.evaluated_runs import EvaluatedRun
 from hgld.benchmark.runs import (
     BenchmarkSettings,
+    EvaluatedRun,
     PictureSettings,
     Run,
     SweepPoint,
@@ -51,7 +52,7 @@ def evaluated(run: Run) -> EvaluatedRun:
     rows: list[dict[str, Any]] = [{"kind": "step", "step": 1, "loss": 1.0}]
     rows += [{"kind": "test", "step": n, "H-AP": h_ap} for n, h_ap in HISTORY[run.method][run.seed].items()]
     (run.folder / "history.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return EvaluatedRun(run, evaluate_retrieval(vectors, LABELS))
+    return EvaluatedRun(**vars(run), result=evaluate_retrieval(vectors, LABELS))
 
 
 @pytest.fixture
@@ -154,9 +155,11 @@ def point(
     comparison: Comparison, curve: str, value: float | str, *h_ap: float
 ) -> tuple[SweepPoint, tuple[EvaluatedRun, ...]]:
     """Return the runs of a curve at a value with the H-AP of the seeds 0, 1, ..."""
-    runs = tuple(evaluated.run for evaluated in comparison[1][0].runs)
+    runs = comparison[1][0].runs
     results = (RetrievalResult("made up", pd.DataFrame({"H-AP": [mean]}), ("H-AP",), {}, {}) for mean in h_ap)
-    return SweepPoint(curve, value, runs), tuple(map(EvaluatedRun, runs, results))
+    return SweepPoint(curve, value, runs), tuple(
+        replace(run, result=result) for run, result in zip(runs, results, strict=False)
+    )
 
 
 def test_sweep_is_drawn_over_its_values(comparison: Comparison, drawn: Drawn, tmp_path: Path) -> None:

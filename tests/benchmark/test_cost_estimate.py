@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from hgld.benchmark.cost_estimate import estimate_cost
-from hgld.benchmark.evaluated_runs import train_and_evaluate
-from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
+from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs, train_and_evaluate
 from hgld.cli.benchmark import format_cost
 from hgld.errors import ConfigurationError, InputError
 from tests.benchmark.comparisons import N_STEPS, write_comparison, write_data

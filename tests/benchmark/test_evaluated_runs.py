@@ -9,11 +9,18 @@ import pandas as pd
 import pytest
 import torch
 
-from hgld.benchmark import evaluated_runs
-from hgld.benchmark.evaluated_images import read_evaluated_images
-from hgld.benchmark.evaluated_runs import is_done, read_evaluated, train_and_evaluate
+from hgld.benchmark.comparison_figures import read_evaluated_images
 from hgld.benchmark.evaluations import ManifestsEvaluation
-from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
+from hgld.benchmark.runs import (
+    BenchmarkSettings,
+    Run,
+    evaluate_run,
+    is_done,
+    read_benchmark,
+    read_evaluated,
+    table_runs,
+    train_and_evaluate,
+)
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
@@ -134,8 +141,8 @@ def happier(tmp_path: Path) -> Trained:
 
 
 def evaluate(settings: BenchmarkSettings, run: Run) -> RetrievalResult:
-    evaluated_runs.evaluate_run(settings, run)
-    evaluated = not_none(evaluated_runs.read_evaluated(settings, run))
+    evaluate_run(settings, run)
+    evaluated = not_none(read_evaluated(settings, run))
     return evaluated.result
 
 
@@ -151,12 +158,12 @@ def test_checkpoint_selected_on_validation_images_is_evaluated(tmp_path: Path) -
     (*_, tested) = RunFolder(run.folder).history("test")
     assert evaluated.means["H-AP"] == pytest.approx(tested["H-AP"])
     (run.folder / "best.pt").unlink()
-    assert evaluated_runs.read_evaluated(settings, run) is None
+    assert read_evaluated(settings, run) is None
 
 
 def test_last_checkpoint_is_evaluated(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    assert evaluated_runs.read_evaluated(settings, run) is None
+    assert read_evaluated(settings, run) is None
     result = evaluate(settings, run)
 
     model = load_checkpoint_model(run.folder / "last.pt").network
@@ -203,28 +210,28 @@ def test_several_processes_give_the_same_result(happier: Trained) -> None:
     values, barrier = [None, None, None], Barrier(3)
     threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda thread: evaluated_runs.evaluate_run(settings, run, processes=thread), threads))
-    result = not_none(evaluated_runs.read_evaluated(settings, run))
+        list(pool.map(lambda thread: evaluate_run(settings, run, processes=thread), threads))
+    result = not_none(read_evaluated(settings, run))
     pd.testing.assert_frame_equal(result.result.per_query, alone.per_query)
 
 
 def test_outdated_evaluations_are_ignored(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    evaluated_runs.evaluate_run(settings, run)
-    assert evaluated_runs.read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
+    evaluate_run(settings, run)
+    assert read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
     other = table_runs(settings, tmp_path / "out", ["batch_size=4"])["happier"][0]
     assert other.folder == run.folder
-    assert evaluated_runs.read_evaluated(settings, other) is None
+    assert read_evaluated(settings, other) is None
     ids = run.folder / "evaluation" / "embeddings.ids.txt"
     ids.rename(tmp_path / "ids.txt")
-    assert evaluated_runs.read_evaluated(settings, run) is None
+    assert read_evaluated(settings, run) is None
     (tmp_path / "ids.txt").rename(ids)
-    assert evaluated_runs.read_evaluated(settings, run) is not None
+    assert read_evaluated(settings, run) is not None
     with (run.folder / "last.pt").open("ab") as stream:
         stream.write(b"\0")
-    assert evaluated_runs.read_evaluated(settings, run) is None
+    assert read_evaluated(settings, run) is None
     (run.folder / "last.pt").unlink()
-    assert evaluated_runs.read_evaluated(settings, run) is None
+    assert read_evaluated(settings, run) is None
 
 
 def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
@@ -232,7 +239,7 @@ def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
     settings = read_benchmark(write_comparison(tmp_path))
     run = table_runs(settings, tmp_path / "out")["happier"][0]
     with pytest.raises(ConfigurationError, match="seed0: the training is not finished"):
-        evaluated_runs.evaluate_run(settings, run)
+        evaluate_run(settings, run)
     with pytest.raises(InputError, match="no such file; expected the embeddings"):
         read_evaluated_images(settings.evaluation, run)
 
@@ -296,9 +303,9 @@ def test_test_sets_of_several_manifests_are_evaluated_apart(tmp_path: Path) -> N
     drawn = read_evaluated_images(evaluation, run)  # the last set
     assert len(drawn.task.queries) == 16
     assert drawn.class_names == manifest.select_split("test").class_names
-    assert evaluated_runs.read_evaluated(settings, run) is not None
+    assert read_evaluated(settings, run) is not None
     write_manifest(tmp_path / "small.parquet", manifest, Provenance("test"))
-    assert evaluated_runs.read_evaluated(settings, run) is None
+    assert read_evaluated(settings, run) is None
 
 
 def test_gldv2_reports_labelled_and_official_metrics(tmp_path: Path) -> None:

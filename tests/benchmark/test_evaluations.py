@@ -9,9 +9,8 @@ import pytest
 import yaml
 
 from hgld.benchmark.cost_estimate import estimate_cost
-from hgld.benchmark.evaluated_runs import read_evaluated
 from hgld.benchmark.evaluations import DymlEvaluation, RevisitedEvaluation, embedding_file
-from hgld.benchmark.runs import read_benchmark, table_runs
+from hgld.benchmark.runs import read_benchmark, read_evaluated, table_runs
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import ConfigurationError
 from hgld.evaluation import EvaluationFiles, evaluate_files

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from hgld.benchmark import comparison_figures
-from hgld.benchmark.comparison_figures import draw_comparison, write_strips
-from hgld.benchmark.evaluated_images import read_evaluated_images
+from hgld.benchmark.comparison_figures import draw_comparison, read_evaluated_images, write_strips
 from hgld.benchmark.runs import BenchmarkSettings, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
@@ -120,7 +119,7 @@ def test_figures_and_strips_of_generated_images(tmp_path: Path, monkeypatch: pyt
     settings = write_gldv2(tmp_path, photographs, hierarchy)
     methods = compare(settings, tmp_path / "out")
 
-    images = read_evaluated_images(settings.evaluation, methods[0].runs[0].run)
+    images = read_evaluated_images(settings.evaluation, methods[0].runs[0])
     assert len(images.task.queries) == UNLABELLED
     assert len(images.task.gallery) == 120
     assert images.class_names[0] == [str(landmark) for landmark in range(UNLABELLED)]

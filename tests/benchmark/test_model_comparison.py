@@ -151,12 +151,17 @@ def test_finished_work_is_kept(folder: Path, compared: Path, tmp_path: Path) -> 
     after = times()
     assert {key for key in before if after[key] != before[key]} == {"evaluations/b.parquet"}
     assert (compared / "results.csv").read_bytes() == table
+    written = (compared / "index.html").stat().st_mtime_ns
+    shown = hgld("compare-models", *MODELS, "--treatment", "none", "--treatment", "pca-8", *options)
+    assert (compared / "index.html").stat().st_mtime_ns == written
+    assert f"{compared / 'index.html'}\n" in shown, "what was written before is named, too"
 
 
 def test_reranked_models_stand_beside_the_others(folder: Path, compared: Path, tmp_path: Path) -> None:
     out = shutil.copytree(compared, tmp_path / "copy")
     options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", out, "--treatment", "none"]
     hgld("compare-models", MODELS[0], *options, "--treatment", "pca-8", "--rerank", "dba", "--rerank-neighbours", 3)
+    assert not (out / "differences.html").exists(), "it shows two models"
     means = pd.read_csv(out / "results.csv").query("metric == 'H-AP'").set_index("name")["mean"]
     assert means.index.tolist() == ["a", "a + dba", "a + pca-8", "a + pca-8 + dba"]
     files = ("--embeddings", out / "embeddings" / "a.parquet", "--labels", folder / "manifest.parquet")
@@ -220,7 +225,9 @@ def test_wrong_settings_are_named(folder: Path, tmp_path: Path) -> None:
         ModelComparisonConfig(treatments=("best",))
     command = ["compare-models", "--manifest", folder / "manifest.parquet", "-o", tmp_path / "out"]
     assert "models are called a, a; give each a name" in hgld(*command, "a=x", "a=y", code=1)
-    assert "has no split val; expected test, train" in hgld(*command, "a=x", "--split", "val", code=1)
+    assert 'there is no split "val" among the images; expected test or train' in hgld(
+        *command, "a=x", "--split", "val", code=1
+    )
     assert "would be evaluated, too" in hgld(*command, "a=x", "--split", "train", "--treatment", "center", code=1)
     assert "no model could be compared" in hgld(*command, "a=x.pt", code=1)
     assert not list(tmp_path.glob("out/*.csv"))

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from hgld.benchmark.comparison_figures import write_strips
-from hgld.benchmark.evaluated_images import read_evaluated_images
-from hgld.benchmark.evaluated_runs import EvaluatedRun
+from hgld.benchmark.comparison_figures import read_evaluated_images, write_strips
 from hgld.benchmark.evaluations import SplitEvaluation
-from hgld.benchmark.runs import BenchmarkSettings, Run, read_benchmark, table_runs
+from hgld.benchmark.runs import BenchmarkSettings, EvaluatedRun, Run, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
@@ -31,7 +29,7 @@ def evaluated(run: Run, ids: list[str], seed: int, metrics: tuple[str, ...] = ("
     write_embeddings(folder / "embeddings.npy", torch.from_numpy(vectors), ids)
     task = read_evaluated_images(SplitEvaluation(), run).task
     (result,) = evaluate_tasks([task], EvaluationConfig(metrics=metrics))
-    return EvaluatedRun(run, result)
+    return EvaluatedRun(**vars(run), result=result)
 
 
 def comparison(
@@ -99,7 +97,7 @@ def test_no_strips_without_two_methods_and_a_difference(tmp_path: Path) -> None:
     assert write_strips(settings.model_copy(update={"pictures": None}), methods, tmp_path) == []
     assert write_strips(settings, methods[:1], tmp_path) == []
     roadmap, _ = methods
-    other_seed = EvaluatedRun(replace(roadmap.runs[0].run, seed=9), roadmap.runs[0].result)
+    other_seed = replace(roadmap.runs[0], seed=9)
     other = MethodResults("happier", "HAPPIER", None, False, (other_seed,))
     assert write_strips(settings, [roadmap, other], tmp_path) == []
     same = MethodResults("happier", "HAPPIER", None, False, roadmap.runs)
@@ -112,8 +110,8 @@ def test_runs_with_other_images_are_errors(tmp_path: Path) -> None:
     (run,) = happier.runs
     fewer = run.result.part("fewer", np.arange(16) < 15)
     write_embeddings(
-        run.run.folder / "evaluation" / "embeddings.npy", torch.eye(15), [f"{n // 4}/{n % 4}" for n in range(15)]
+        run.folder / "evaluation" / "embeddings.npy", torch.eye(15), [f"{n // 4}/{n % 4}" for n in range(15)]
     )
-    changed = MethodResults("happier", "HAPPIER", None, False, (EvaluatedRun(run.run, fewer),))
+    changed = MethodResults("happier", "HAPPIER", None, False, (replace(run, result=fewer),))
     with pytest.raises(ConfigurationError, match="ROADMAP and HAPPIER were not evaluated with the same images"):
         write_strips(settings, [roadmap, changed], tmp_path)

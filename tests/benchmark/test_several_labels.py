@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from hgld.benchmark.comparison_figures import EvaluatedImages
 from hgld.benchmark.cost_estimate import estimate_cost
-from hgld.benchmark.evaluated_images import EvaluatedImages
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.errors import InputError
 from hgld.evaluation.retrieval_task import leave_one_out_task

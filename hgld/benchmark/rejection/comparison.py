@@ -11,24 +11,27 @@
     OUT/near_far_EMBEDDING.png  GAP, AUROC and FPR95 of near and of far unknown queries
     OUT/risk_EMBEDDING.png      share of wrong answers among the accepted ones, on the first split
     OUT/mistakes.html           the most confident mistakes with photographs
+    OUT/results.made.json       files of the report, and what they were made from
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
 
+from hgld.benchmark.engine import Report, compute_runs, describe_failures, open_folder, report_provenance
 from hgld.benchmark.rejection.reports import draw_near_far, draw_risks, rejection_markdown, write_mistakes_page
 from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.benchmark.rejection.split_scores import (
     ComparedImages,
-    FailedScore,
+    ScoreResults,
+    ScoreRun,
     SplitScores,
     files_of_split,
     head_checkpoint,
@@ -37,19 +40,26 @@ from hgld.benchmark.rejection.values import RejectionValues, compare_scores
 from hgld.errors import InputError, indented_list
 from hgld.evaluation.results import to_json_values
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write, exclusive_lock, write_text
+from hgld.io.files import atomic_write, write_text
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, write_results
 from hgld.version import __version__
 
 
-@dataclass(frozen=True)
+@dataclass
 class RejectionComparison:
-    """Scores of a comparison on all embeddings and splits."""
+    """Scores of a comparison on all embeddings and splits.
+
+    Args:
+        failures: Reasons why :func:`compare_rejection` could not compute scores.
+        n_kept: Number of scores that it did not compute again.
+    """
 
     settings: RejectionSettings
     out: Path
+    failures: dict[ScoreRun, str] = field(default_factory=dict, init=False)
+    n_kept: int = field(default=0, init=False)
 
     @cached_property
     def images(self) -> ComparedImages:
@@ -65,24 +75,28 @@ class RejectionComparison:
                 splits.append(SplitScores(self.settings, self.images, self.out, embedding, split))
         return splits
 
+    @cached_property
+    def runs(self) -> dict[ScoreRun, SplitScores]:
+        """Each score on each kind of embeddings and each split."""
+        runs = {}
+        for split in self.splits:
+            for score in self.settings.score_settings():
+                runs[ScoreRun(split.embedding, score, split.split)] = split
+        return runs
+
     @property
-    def failed(self) -> list[FailedScore]:
-        """Scores that could not be computed."""
-        return [result for split in self.splits for result in split.failed.values()]
+    def failed(self) -> list[str]:
+        """Scores that could not be computed, and why."""
+        return describe_failures(self.failures)
 
     @property
     def n_results(self) -> int:
         """Number of results: one of each score on each kind of embeddings and each split."""
-        return len(self.splits) * len(self.settings.score_settings())
+        return len(self.runs)
 
     def n_finished(self) -> int:
         """Return how many scores a run would not compute again."""
-        return sum(split.is_finished(name) for split in self.splits for name in self.settings.score_settings())
-
-    @property
-    def n_kept(self) -> int:
-        """Number of scores that :func:`compare_rejection` did not compute again."""
-        return sum(split.n_kept for split in self.splits)
+        return sum(split.result_file(run.score).is_up_to_date() for run, split in self.runs.items())
 
     def sizes(self) -> dict[int, dict[str, int]]:
         """Return the number of images of each set, by seed of the split.
@@ -95,40 +109,62 @@ class RejectionComparison:
 
     def missing(self) -> list[str]:
         """Return the files of embeddings and heads that do not exist."""
-        missing = []
+        missing: dict[str, None] = {}
         for embedding in self.settings.embeddings.values():
             for split in self.settings.splits:
                 for path in files_of_split(embedding, split).values():
                     if not path.is_file():
-                        missing.append(str(path))
+                        missing[str(path)] = None
                 try:
                     head_checkpoint(embedding, split)
                 except InputError:
-                    missing.append(str(embedding.head).replace("{split}", str(split)))
-        return list(dict.fromkeys(missing))
+                    missing[str(embedding.head).replace("{split}", str(split))] = None
+        return list(missing)
 
-    def write(self) -> tuple[RejectionValues, list[Path]]:
-        """Compare the scores that were computed, and write tables, figures and pages."""
-        settings, out, failed = self.settings, self.out, self.failed
-        results = [result for split in self.splits for result in split.results()]
+    def compute(self, *, force: bool, progress: Progress) -> ScoreResults:
+        """Compute missing scores, or all if ``force``, and return the results of those that did not fail.
+
+        Raises:
+            InputError: Images or embeddings cannot be read, or no score could be computed.
+            ConfigurationError: The settings do not fit the images, or a head was trained on them.
+        """
+        for split in self.splits:
+            split.write_queries(force=force)
+        pending = {}
+        for run, split in self.runs.items():
+            if force or not split.result_file(run.score).is_up_to_date():
+                pending[run] = partial(split.write_score, run.score)
+        self.n_kept = self.n_results - len(pending)
+        self.failures = compute_runs(pending, progress)
+        results = {run: split.read(run.score) for run, split in self.runs.items() if run not in self.failures}
         if not results:
-            raise InputError(f"none of the scores could be computed:\n{indented_list(list(map(str, failed)))}")
-        values = compare_scores(settings, results)
+            raise InputError(f"none of the scores could be computed:\n{indented_list(self.failed)}")
+        return results
+
+    def report(self, results: ScoreResults, *, force: bool) -> tuple[RejectionValues, list[Path]]:
+        """Compare the scores that were computed, and write tables, figures and pages unless they are up to date."""
+        values = compare_scores(self.settings, results)
+        parameters = to_dict(self.settings)
+        if self.failed:
+            parameters["failed"] = self.failed
+        files = {str(run): self.runs[run].path(run.score) for run in results}
+        provenance = report_provenance("compare-rejection", parameters, files)
+        report = Report(self.out / "results.made.json", provenance, partial(self._write, results, values))
+        report.update(force=force)
+        return values, report.files
+
+    def _write(self, results: ScoreResults, values: RejectionValues, provenance: Provenance) -> list[Path]:
+        settings, out, mistakes = self.settings, self.out, self.settings.mistakes
         drawn = []
         for name in settings.embeddings:
             drawn += draw_near_far(settings, values, name, out / f"near_far_{name}.png")
             drawn += draw_risks(settings, results, name, out / f"risk_{name}.png")
         shown = [file for path in drawn for file in figure_files(path)]
-        mistakes = settings.mistakes
         if mistakes is not None:
-            wanted = (mistakes.embedding, mistakes.score, settings.splits[0])
-            first_split = next(split for split in self.splits if split.embedding == mistakes.embedding)
-            for result in results:
-                if (result.embedding, result.score, result.split) == wanted:
-                    page = out / "mistakes.html"
-                    write_mistakes_page(settings, result, first_split, page)
-                    shown.append(page)
-        provenance = Provenance("compare-rejection", to_dict(settings))
+            run = ScoreRun(mistakes.embedding, mistakes.score, settings.splits[0])
+            if run in results:
+                shown.append(out / "mistakes.html")
+                write_mistakes_page(settings, run, results[run], self.runs[run], out / "mistakes.html")
         for name, table in (("values", values.values), ("differences", values.differences)):
             rows = pa.Table.from_pandas(table, preserve_index=False)
             write_results(out / f"{name}.parquet", rows, f"rejection_{name}/1", provenance)
@@ -141,12 +177,12 @@ class RejectionComparison:
             "counts": _records(values.counts),
             "values": _records(values.values),
             "differences": _records(values.differences),
-            "failed": [vars(result) for result in failed],
+            "failed": [{**run._asdict(), "reason": reason} for run, reason in self.failures.items()],
         }
         write_text(out / "results.json", json.dumps(to_json_values(report), indent=1, ensure_ascii=False))
-        write_text(out / "results.md", rejection_markdown(settings, values, failed, shown) + "\n")
+        write_text(out / "results.md", rejection_markdown(settings, values, self.failed, shown) + "\n")
         names = ("values.parquet", "values.csv", "differences.parquet", "results.json", "results.md")
-        return values, [*(out / name for name in names), *shown]
+        return [*(out / name for name in names), *shown]
 
 
 def compare_rejection(
@@ -154,20 +190,16 @@ def compare_rejection(
 ) -> tuple[RejectionValues, list[Path]]:
     """Compute missing scores, or all with ``force``, compare them, and write tables, figures and a page.
 
-    Progress counts results. Returns the values, and the files written.
+    Progress counts the scores that are missing. Returns the values, and the files of tables, figures and the page.
 
     Raises:
         InputError: Images or embeddings cannot be read, or no score could be computed.
         ConfigurationError: The settings do not fit the images, or a head was trained on them.
         BusyError: Another comparison is writing to the folder.
     """
-    progress = progress or NoProgress()
-    progress.start(study.n_results)
-    study.out.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(study.out):
-        for split in study.splits:
-            split.compute(progress, force=force)
-        return study.write()
+    with open_folder(study.out):
+        results = study.compute(force=force, progress=progress or NoProgress())
+        return study.report(results, force=force)
 
 
 def _records(table: pd.DataFrame) -> list[dict[str, object]]:

@@ -10,9 +10,8 @@ import pandas as pd
 from PIL import Image
 
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, INDEX, RejectionSettings, root_of
-from hgld.benchmark.rejection.split_scores import FailedScore, ScoreResult, SplitScores
+from hgld.benchmark.rejection.split_scores import ScoreResults, ScoreRun, SplitScores
 from hgld.benchmark.rejection.values import ACCEPTED, RejectionValues
-from hgld.benchmark.result_files import markdown_link
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.figures.coverage import Estimate, MetricPanel, RiskCoverageCurve, draw_detection, draw_risk_coverage
 from hgld.figures.style import level_styles
@@ -20,7 +19,7 @@ from hgld.hierarchy import load_hierarchy
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, landmark_titles, manifest_photo
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
-from hgld.io.markdown import markdown_table
+from hgld.io.markdown import markdown_link, markdown_table
 from hgld.rejection.detection_metrics import DETECTION_METRICS
 from hgld.rejection.risk_coverage import risk_coverage
 
@@ -58,7 +57,7 @@ _EXPLANATION = (
 def rejection_markdown(
     settings: RejectionSettings,
     values: RejectionValues,
-    failed: Sequence[FailedScore],
+    failed: Sequence[str],
     files: Sequence[Path] = (),
 ) -> str:
     """Return the tables of a comparison, and what they mean."""
@@ -103,10 +102,7 @@ def _differences(settings: RejectionSettings, values: RejectionValues) -> Iterat
     columns = [(names[-1], "gap"), *((name, "auroc") for name in names if name != ALL_UNKNOWN)]
     for name, embedding in settings.embeddings.items():
         of_embedding = table[table["embedding"] == name]
-        from_itself = of_embedding["from_embedding"] == name
-        for scores_compared, differences in ((False, of_embedding[~from_itself]), (True, of_embedding[from_itself])):
-            if differences.empty:
-                continue
+        for scores_compared, differences in of_embedding.groupby(of_embedding["from_embedding"] == name):
             first = differences.iloc[0]
             if scores_compared:
                 baseline = settings.score_title(first["from_score"])
@@ -171,19 +167,19 @@ def draw_near_far(settings: RejectionSettings, values: RejectionValues, embeddin
     return [path]
 
 
-def draw_risks(settings: RejectionSettings, results: Sequence[ScoreResult], embedding: str, path: Path) -> list[Path]:
+def draw_risks(settings: RejectionSettings, results: ScoreResults, embedding: str, path: Path) -> list[Path]:
     """Draw risk over coverage of all scores on one kind of embeddings, for the queries of the first split.
 
     Returns:
         The figure; none where every score failed.
     """
     curves = []
-    for result in results:
-        if result.embedding == embedding and result.split == settings.splits[0]:
-            table = result.queries[result.queries["kind"].isin(("known", "near", "far"))]
+    for run, queries in results.items():
+        if run.embedding == embedding and run.split == settings.splits[0]:
+            table = queries[queries["kind"].isin(("known", "near", "far"))]
             right = table["right"].to_numpy(bool) & (table["kind"] == "known").to_numpy()
             curve = risk_coverage(table["score"].to_numpy(np.float64), right)
-            title = settings.score_title(result.score)
+            title = settings.score_title(run.score)
             curves.append(RiskCoverageCurve(title, curve.coverage, curve.risk, len(table), curve.area))
     if not curves:
         return []
@@ -204,25 +200,27 @@ def confident_mistakes(queries: pd.DataFrame, n: int) -> dict[str, pd.DataFrame]
     return {heading: rows.drop_duplicates("class").head(n) for heading, rows in ordered.items()}
 
 
-def write_mistakes_page(settings: RejectionSettings, result: ScoreResult, scores: SplitScores, out: Path) -> None:
-    """Write the page of the most confident mistakes of a score on a split.
+def write_mistakes_page(
+    settings: RejectionSettings, run: ScoreRun, queries: pd.DataFrame, scores: SplitScores, out: Path
+) -> None:
+    """Write the page of the most confident mistakes of a score on a split, from its result.
 
     Raises:
         InputError: Embeddings or the hierarchy cannot be read.
     """
     assert settings.mistakes is not None
-    sections = confident_mistakes(result.queries, settings.mistakes.n)
+    sections = confident_mistakes(queries, settings.mistakes.n)
     positions = np.concatenate([rows.index.to_numpy(np.int64) for rows in sections.values()])
     top_k = _nearest_images(scores, positions)
     row_of = {position: row for row, position in enumerate(positions.tolist())}
-    known_scores = result.queries.loc[result.queries["kind"] == "known", "score"].to_numpy()
+    known_scores = queries.loc[queries["kind"] == "known", "score"].to_numpy()
 
     def page_query(position: int, score: float) -> PageQuery:
         higher = float((known_scores > score).mean())
         note = f"score {score:.3f}, {100 * higher:.0f} % of known queries higher"
         return PageQuery(position, (), [PageRanking(top_k, row_of[position], ())], note=note)
 
-    embedding = settings.embeddings[result.embedding].title
+    embedding = settings.embeddings[run.embedding].title
     write_photo_page(
         out,
         {
@@ -230,9 +228,9 @@ def write_mistakes_page(settings: RejectionSettings, result: ScoreResult, scores
             for heading, rows in sections.items()
         },
         _photo_source(settings, scores),
-        title=f"Most confident mistakes: {settings.score_title(result.score)}",
+        title=f"Most confident mistakes: {settings.score_title(run.score)}",
         about=(
-            f"{settings.title}, split {result.split}, embeddings: {embedding}. Of each landmark or class, the query "
+            f"{settings.title}, split {run.split}, embeddings: {embedding}. Of each landmark or class, the query "
             "that is most confidently wrong."
         ),
         levels=level_styles(scores.images.labels.shape[1], scores.all_images.manifests[INDEX].level_names),

@@ -10,12 +10,11 @@ Rows are in the order of the sets (calibration, known, near, other unknown image
 
 from __future__ import annotations
 
-import logging
-import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -25,6 +24,7 @@ import torch
 from pydantic import ValidationError
 
 from hgld.arrays import Booleans, Integers
+from hgld.benchmark.engine import ResultFile
 from hgld.benchmark.rejection.settings import (
     CALIBRATION,
     INDEX,
@@ -39,23 +39,21 @@ from hgld.benchmark.rejection.settings import (
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.splits import closed_set_split, near_and_query_images, split_at_random
-from hgld.errors import ConfigurationError, HgldError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
 from hgld.io.settings import to_dict
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_loading import find_checkpoint, load_checkpoint_model, read_checkpoint
-from hgld.progress import Progress
 from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, fit_linear_classifier
 from hgld.rejection.detector import Detector
 from hgld.rejection.heat import Heat
 from hgld.rejection.registry import build_detector
-from hgld.tables import Provenance, is_up_to_date, write_results
+from hgld.tables import Provenance, write_results
 from hgld.tables.embeddings import has_deviations, read_deviations, read_embeddings, rows_of
 from hgld.training.training_images import read_training_manifest
 from hgld.training.training_settings import DataSettings
 
-log = logging.getLogger(__name__)
 #: Number of features that a head embeds at once.
 _BLOCK = 4096
 _QUERIES = "queries"
@@ -235,34 +233,19 @@ def _require_other_landmarks(checkpoint: Path, images: pd.DataFrame) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreResult:
-    """Result of one score on one kind of embeddings and one split.
-
-    Args:
-        queries: Columns ``set``, ``kind``, ``id``, ``source``, ``class``; ``nearest``, ``cosine`` and
-            ``nearest_class`` of the nearest image of the index, and the finest ``level`` that the query shares with
-            it, L for the same landmark, 0 for none; ``score``, and ``right``, whether the score's own answer is the
-            query's landmark. A row per query.
-    """
+class ScoreRun(NamedTuple):
+    """A score on one kind of embeddings, on a split."""
 
     embedding: str
     score: str
     split: int
-    queries: pd.DataFrame
-
-
-@dataclass(frozen=True)
-class FailedScore:
-    """A score that could not be computed, and why."""
-
-    embedding: str
-    score: str
-    split: int
-    reason: str
 
     def __str__(self) -> str:
-        return f"{self.embedding}, split {self.split}, {self.score}: {self.reason}"
+        return f"{self.embedding}, split {self.split}, {self.score}"
+
+
+#: Results of scores, a row per query, see :meth:`SplitScores.read`.
+ScoreResults: TypeAlias = Mapping[ScoreRun, pd.DataFrame]
 
 
 class SplitScores:
@@ -272,50 +255,41 @@ class SplitScores:
         self, settings: RejectionSettings, images: ComparedImages, out: Path, embedding: str, split: int
     ) -> None:
         self._settings, self.all_images, self.embedding, self.split = settings, images, embedding, split
-        self._embedding_settings, self._names = settings.embeddings[embedding], tuple(settings.score_settings())
+        self._embedding_settings = settings.embeddings[embedding]
         self._folder = out / "scores" / embedding / f"split{split}"
-        self.failed: dict[str, FailedScore] = {}
-        self.n_kept = 0
 
-    def compute(self, progress: Progress, *, force: bool) -> None:
-        """Compute the scores that are not finished, or all if ``force``; note those that fail in ``failed``.
+    def write_queries(self, *, force: bool) -> None:
+        """Describe the queries, unless that is done.
 
         Raises:
             InputError: A file of the images or of the embeddings cannot be read or lacks images.
             ConfigurationError: The settings do not fit the images, or a head was trained on them.
         """
-        if force or not self.is_finished(_QUERIES):
+        if force or not self.result_file(_QUERIES).is_up_to_date():
             self._write(_QUERIES, self.describe_queries())
-        for name in self._names:
-            if force or not self.is_finished(name):
-                self._compute_score(name)
-            else:
-                self.n_kept += 1
-            progress.advance()
 
-    def _compute_score(self, name: str) -> None:
-        start = time.monotonic()
-        try:
-            scores = self.score(self._detector(name), self._settings.score_settings()[name].index_share)
-        except HgldError as error:  # such as a covariance that the index does not suffice for
-            log.warning("%s, split %d: %s is not computed: %s", self.embedding, self.split, name, error)
-            self.failed[name] = FailedScore(self.embedding, name, self.split, str(error))
-            return
-        seconds = time.monotonic() - start
-        log.info("%s, split %d: %s in %.1f s", self.embedding, self.split, name, seconds)
+    def write_score(self, name: str) -> None:
+        """Compute a score.
+
+        Raises:
+            HgldError: It cannot be computed, such as for a covariance that the index does not suffice for.
+        """
+        scores = self.score(self._detector(name), self._settings.score_settings()[name].index_share)
         self._write(name, pd.concat([self._read(_QUERIES)[["set", "id"]], scores], axis=1))
 
-    def results(self) -> list[ScoreResult]:
-        """Read all scores but those that failed."""
-        queries, results = self._read(_QUERIES), []
-        for name in self._names:
-            if name not in self.failed:
-                table = pd.concat([queries, self._read(name)[["score", "right"]]], axis=1)
-                results.append(ScoreResult(self.embedding, name, self.split, table))
-        return results
+    def read(self, name: str) -> pd.DataFrame:
+        """Read the result of a score, a row per query.
+
+        Returns:
+            Columns ``set``, ``kind``, ``id``, ``source``, ``class``; ``nearest``, ``cosine`` and ``nearest_class`` of
+            the nearest image of the index, and the finest ``level`` that the query shares with it, L for the same
+            landmark, 0 for none; ``score``, and ``right``, whether the score's own answer is the query's landmark.
+        """
+        table: pd.DataFrame = pd.concat([self._read(_QUERIES), self._read(name)[["score", "right"]]], axis=1)
+        return table
 
     def describe_queries(self) -> pd.DataFrame:
-        """Return the set, the class and the nearest image of the index of each query; see :class:`ScoreResult`."""
+        """Return the set, the class and the nearest image of the index of each query; see :meth:`read`."""
         table, labels, n_index = self.images.table, self.images.labels, self.images.n_index
         vectors = self.embedded.vectors
         cosines, positions = nearest_neighbours(vectors[n_index:], vectors[:n_index], 1)
@@ -370,26 +344,27 @@ class SplitScores:
         score = self._settings.score_settings()[name]
         return build_detector(score.score or name, score.options)
 
-    def is_finished(self, name: str) -> bool:
-        """Return whether the same settings, images, embeddings and options made the file of a score."""
-        return is_up_to_date(self._folder / f"{name}.parquet", self._provenance(name))
-
     def _read(self, name: str) -> pd.DataFrame:
-        return pq.read_table(self._folder / f"{name}.parquet").to_pandas()  # type: ignore[no-any-return]
+        return pq.read_table(self.path(name)).to_pandas()  # type: ignore[no-any-return]
 
     def _write(self, name: str, table: pd.DataFrame) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        file = self.result_file(name)
         rows = pa.Table.from_pandas(table, preserve_index=False)
-        write_results(self._folder / f"{name}.parquet", rows, "rejection_scores/1", self._provenance(name))
+        write_results(file.path, rows, "rejection_scores/1", file.provenance)
 
-    def _provenance(self, name: str) -> Provenance:
+    def path(self, name: str) -> Path:
+        """Return the path of a score."""
+        return self._folder / f"{name}.parquet"
+
+    def result_file(self, name: str) -> ResultFile:
+        """Return the file of a score, which settings, images, embeddings and options of the score determine."""
         settings = self._settings
         parameters: dict[str, Any] = {
             "index": to_dict(settings.index),
             "unknown": {key: to_dict(images) for key, images in settings.unknown.items()},
             "split": self.split,
         }
-        if name in self._names:
+        if name != _QUERIES:
             detector = self._detector(name)
             parameters |= {"score": detector.name, "options": detector.options()}
             share = settings.score_settings()[name].index_share
@@ -401,7 +376,7 @@ class SplitScores:
         if (checkpoint := head_checkpoint(self._embedding_settings, self.split)) is not None:
             files["head"] = checkpoint
         digests = {role: self.all_images.digest(path) for role, path in files.items()}
-        return Provenance("compare-rejection", parameters, digests)
+        return ResultFile(self.path(name), Provenance("compare-rejection", parameters, digests))
 
 
 def _right_answers(

@@ -8,7 +8,7 @@ scores and embeddings, so that differences are paired and images that several sp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import pandas as pd
 
 from hgld.arrays import Booleans, Floats, Integers
 from hgld.benchmark.rejection.settings import ALL_UNKNOWN, RejectionSettings
-from hgld.benchmark.rejection.split_scores import ScoreResult
+from hgld.benchmark.rejection.split_scores import ScoreResults
 from hgld.compute.resampling import percentile_interval
 from hgld.rejection.detection_metrics import metrics_of_counts
 
@@ -120,30 +120,33 @@ class LandmarkDraws:
         return self._draws[:, columns]
 
 
-def compare_scores(settings: RejectionSettings, results: Sequence[ScoreResult]) -> RejectionValues:
+def compare_scores(settings: RejectionSettings, results: ScoreResults) -> RejectionValues:
     """Return the metrics of all scores, with intervals by a bootstrap over landmarks (:class:`LandmarkDraws`)."""
-    queries = pd.concat([result.queries[["source", "class"]] for result in results])
+    queries = pd.concat([table[["source", "class"]] for table in results.values()])
     draws = LandmarkDraws(queries, settings.n_resamples)
     rows: list[dict[str, Any]] = []
     resampled: dict[Key, Floats] = {}
-    for embedding, score in dict.fromkeys((result.embedding, result.score) for result in results):
-        splits = [result for result in results if (result.embedding, result.score) == (embedding, score)]
+    by_score: dict[tuple[str, str], dict[int, pd.DataFrame]] = {}
+    for run, table in results.items():
+        by_score.setdefault((run.embedding, run.score), {})[run.split] = table
+    for (embedding, score), splits in by_score.items():
         if len(splits) < len(settings.splits):  # its mean over some of the splits could not be compared
             continue
-        for unknown in unknown_names(splits[0].queries):
-            by_split = [_values(result, unknown, settings, draws) for result in splits]
+        for unknown in unknown_names(splits[settings.splits[0]]):
+            by_split = [_values(table, unknown, settings, draws) for table in splits.values()]
             for metric in by_split[0][0]:
                 key = (embedding, score, unknown, metric)
                 row: dict[str, Any] = dict(zip(_KEY, key, strict=True))
-                values = {result.split: own[metric] for result, (own, _) in zip(splits, by_split, strict=True)}
-                rows += [row | {"split": split, "value": value} for split, value in values.items()]
-                row |= {"split": None, "value": np.mean(list(values.values()))}
+                values = [own[metric] for own, _ in by_split]
+                for split, value in zip(splits, values, strict=True):
+                    rows.append(row | {"split": split, "value": value})
+                row |= {"split": None, "value": np.mean(values)}
                 if metric in METRICS:
                     resampled[key] = np.mean([drawn[metric] for _, drawn in by_split], axis=0)
                     row |= _interval(resampled[key])
                 rows.append(row)
-    table = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"]).astype({"split": "Int64"})
-    return RejectionValues(table, _differences(settings, table, resampled), _counts(results), _right(results))
+    means = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"]).astype({"split": "Int64"})
+    return RejectionValues(means, _differences(settings, means, resampled), _counts(results), _right(results))
 
 
 def unknown_names(queries: pd.DataFrame) -> list[str]:
@@ -153,10 +156,9 @@ def unknown_names(queries: pd.DataFrame) -> list[str]:
 
 
 def _values(
-    result: ScoreResult, unknown: str, settings: RejectionSettings, draws: LandmarkDraws
+    table: pd.DataFrame, unknown: str, settings: RejectionSettings, draws: LandmarkDraws
 ) -> tuple[dict[str, float], dict[str, Floats]]:
     """Return the metrics of a result by name, and their values in all resamples."""
-    table = result.queries
     is_unknown = table["kind"].isin(["near", "far"]) if unknown == ALL_UNKNOWN else table["set"] == unknown
     known, others = table[table["kind"] == "known"], table[is_unknown]
     scored = ScoredQueries(
@@ -203,21 +205,22 @@ def _differences(settings: RejectionSettings, table: pd.DataFrame, resampled: Ma
 
 
 def _interval(resampled: Floats) -> dict[str, float]:
-    return dict(zip(("low", "high"), percentile_interval(resampled, _CONFIDENCE), strict=True))
+    low, high = percentile_interval(resampled, _CONFIDENCE)
+    return {"low": low, "high": high}
 
 
-def _counts(results: Sequence[ScoreResult]) -> pd.DataFrame:
-    queries = pd.concat({result.split: result.queries for result in results}, names=["split"])
+def _counts(results: ScoreResults) -> pd.DataFrame:
+    queries = pd.concat({run.split: table for run, table in results.items()}, names=["split"])
     classes = queries.groupby(["split", "set", "kind"], sort=False)["class"]
     return classes.agg(queries="size", classes="nunique").reset_index()
 
 
-def _right(results: Sequence[ScoreResult]) -> dict[str, dict[int, float]]:
+def _right(results: ScoreResults) -> dict[str, dict[int, float]]:
     right: dict[str, dict[int, float]] = {}
-    for result in results:
-        known = result.queries[result.queries["kind"] == "known"]
+    for run, queries in results.items():
+        known = queries[queries["kind"] == "known"]
         share = float((known["nearest_class"] == known["class"]).mean())
-        right.setdefault(result.embedding, {})[result.split] = share
+        right.setdefault(run.embedding, {})[run.split] = share
     return right
 
 

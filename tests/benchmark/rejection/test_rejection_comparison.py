@@ -11,7 +11,7 @@ import yaml
 from hgld.benchmark.rejection import RejectionComparison, compare_rejection, read_rejection_settings
 from hgld.benchmark.rejection.reports import confident_mistakes, rejection_markdown
 from hgld.benchmark.rejection.settings import for_split
-from hgld.benchmark.rejection.split_scores import FailedScore, ScoreResult, SplitScores
+from hgld.benchmark.rejection.split_scores import ScoreResults, SplitScores
 from hgld.benchmark.rejection.values import compare_scores
 from hgld.errors import ConfigurationError, InputError
 from hgld.progress import NoProgress
@@ -31,12 +31,10 @@ def read(path: Path, out: Path) -> RejectionComparison:
     return RejectionComparison(read_rejection_settings(path), out)
 
 
-def computed(path: Path, out: Path) -> tuple[list[ScoreResult], list[FailedScore]]:
+def computed(path: Path, out: Path) -> tuple[ScoreResults, list[str]]:
     """Return all results of a comparison, and those that failed."""
     study = read(path, out)
-    for split in study.splits:
-        split.compute(NoProgress(), force=False)
-    return [result for split in study.splits for result in split.results()], study.failed
+    return study.compute(force=False, progress=NoProgress()), study.failed
 
 
 def n_finished(path: Path, out: Path) -> int:
@@ -129,8 +127,8 @@ def test_finished_parts_are_kept_and_changed_ones_computed_again(
     monkeypatch.setattr(Knn, "fit", counted_fit)
     again, _ = computed(path, out)
     assert not fits
-    for result, same in zip(first, again, strict=True):
-        pd.testing.assert_frame_equal(result.queries, same.queries)
+    for result, same in zip(first.values(), again.values(), strict=True):
+        pd.testing.assert_frame_equal(result, same)
     embeddings = read_embeddings(tmp_path / "sharp.parquet")
     write_embeddings(tmp_path / "sharp.parquet", embeddings.vectors + 0.01, embeddings.ids)  # type: ignore[arg-type]
     assert n_finished(path, out) == 2
@@ -149,7 +147,7 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
     failing = [False, True, False, False]
     monkeypatch.setattr(SplitScores, "score", lambda *args: fail() if failing.pop(0) else score(*args))
     results, failed = computed(path, tmp_path / "out")
-    assert failed == [FailedScore("blurred", "again", 0, "the covariance is singular")]
+    assert failed == ["blurred, split 0, again: the covariance is singular"]
     settings = read_rejection_settings(path)
     values = compare_scores(settings, results)
     text = rejection_markdown(settings, values, failed)
@@ -158,6 +156,18 @@ def test_a_score_that_fails_is_named_and_the_others_are_computed(
     monkeypatch.setattr(SplitScores, "score", fail)
     with pytest.raises(InputError, match=r"none of the scores(.|\n)*singular"):
         compare_rejection(RejectionComparison(settings, tmp_path / "other"))
+
+
+def test_reports_are_written_again_only_if_something_has_changed(tmp_path: Path) -> None:
+    path, out = write_toy(tmp_path), tmp_path / "out"
+    command = ("compare-rejection", path, "-o", out)
+    first = run_hgld(*command).stdout
+    written = (out / "results.md").stat().st_mtime_ns
+    assert run_hgld(*command).stdout == first.replace("0 done before", "8 done before")
+    assert (out / "results.md").stat().st_mtime_ns == written
+    change(path, mistakes=None)
+    assert "mistakes.html" not in run_hgld(*command).stdout
+    assert not (out / "mistakes.html").exists()
 
 
 def test_plan_shows_sets_and_parts_to_do(tmp_path: Path) -> None:

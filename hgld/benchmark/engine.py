@@ -1,0 +1,154 @@
+"""Comparisons of things that give results on images: the folder, the runs, what is up to date, and the reports.
+
+A comparison locks its folder, computes the runs that are not up to date, each of which writes a file of results, and
+makes reports from these files. The commands differ in what a run is, and in the contents of the reports::
+
+    benchmark           a run: a training of a method with a seed, on a split
+      results           OUT/runs/METHOD/seed0/evaluation/per_query.parquet, a row per query
+      computed again    if the checkpoint, the images, or the metrics or files of the evaluation have changed; other
+                        settings or data of the training are refused, unless they are to be trained again
+      reports           table, figures and strips: OUT/results.made.json; each sweep: OUT/sweeps/NAME.made.json
+    compare-models      a run: a model after a treatment of its embeddings, and after re-ranking
+      results           OUT/evaluations/NAME.parquet, a row per query
+      computed again    if the embeddings, the manifest, the images that all models have, or the settings have changed
+      reports           tables, figures and pages: OUT/results.made.json
+    compare-rejection   a run: a rejection score on one kind of embeddings, on a split
+      results           OUT/scores/EMBEDDING/split0/SCORE.parquet, a row per query
+      computed again    if the manifests, the embeddings, the head or the options of the score have changed
+      reports           tables, figures and the page of mistakes: OUT/results.made.json
+
+Files of results and reports hold their provenance (:class:`~hgld.tables.Provenance`), by which they are up to date or
+not. That of a report has the SHA-256 of the results it is made from.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hgld.compute.parts import Part
+from hgld.errors import HgldError, failure_reason
+from hgld.figures.style import figure_files
+from hgld.io.files import read_json, sha256_of, write_text
+from hgld.parted_output import locked_output
+from hgld.progress import Progress
+from hgld.tables import Provenance, is_up_to_date
+
+log = logging.getLogger(__name__)
+#: A run of a comparison.
+Run = TypeVar("Run", bound=Hashable)
+
+
+@contextmanager
+def open_folder(out: Path, part: Part | None = None) -> Iterator[None]:
+    """Create the folder of a comparison, and lock it, or a part of its runs, until the block ends.
+
+    Raises:
+        BusyError: Another comparison is writing to the folder, or works on the same part.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    with locked_output(out, out, part):
+        yield
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """File of the results of a run, a row per query, and what they are made from."""
+
+    path: Path
+    provenance: Provenance
+
+    def is_up_to_date(self) -> bool:
+        """Return whether the file exists and was made from the same settings and inputs."""
+        return is_up_to_date(self.path, self.provenance)
+
+
+def compute_runs(
+    runs: Mapping[Run, Callable[[], object]], progress: Progress, *, stop_at_failure: bool = False
+) -> dict[Run, str]:
+    """Compute runs one after the other; a run that fails does not stop the others.
+
+    Args:
+        runs: Functions that compute a run and write its results, by runs, whose texts are names in messages.
+        progress: Progress in runs.
+        stop_at_failure: Whether to raise the error of a run, as other processes may still work on it.
+
+    Returns:
+        The reasons why runs failed.
+
+    Raises:
+        KeyboardInterrupt: A signal asked the process to stop.
+        OSError: The system failed, such as by a full disk.
+    """
+    failures: dict[Run, str] = {}
+    progress.start(len(runs))
+    for number, (run, compute) in enumerate(runs.items(), start=1):
+        log.info("run %d of %d: %s", number, len(runs), run)
+        try:
+            compute()
+        except Exception as error:
+            if stop_at_failure:
+                raise
+            failures[run] = failure_reason(error)
+            log.error("%s failed: %s", run, failures[run], exc_info=not isinstance(error, HgldError))
+        progress.advance(failed=len(failures))
+    return failures
+
+
+def describe_failures(failures: Mapping[Run, str]) -> list[str]:
+    """Return the runs that failed, and why."""
+    return [f"{run}: {reason}" for run, reason in failures.items()]
+
+
+def report_provenance(command: str, settings: Mapping[str, Any], results: Mapping[str, Path]) -> Provenance:
+    """Return the provenance of a report from its settings and the files of results, by the names of runs."""
+    return Provenance(command, settings, {name: sha256_of(path) for name, path in results.items()})
+
+
+@dataclass(frozen=True)
+class Report:
+    """Tables, figures and pages that are written together.
+
+    Args:
+        record: File that lists the files and what they were made from, written last.
+        provenance: What they are made from.
+        write: Writes the files with this provenance, and returns them, figures without further formats.
+    """
+
+    record: Path
+    provenance: Provenance
+    write: Callable[[Provenance], Sequence[Path]]
+
+    def update(self, *, force: bool = False) -> bool:
+        """Write the files unless they are up to date, and return whether they were written.
+
+        Earlier files are deleted first, as some are not written again, such as figures of other methods.
+        """
+        recorded = Provenance(**self._recorded()["provenance"])
+        is_complete = all(each.is_file() for path in self.files for each in figure_files(path))
+        if recorded.same_work(self.provenance) and is_complete and not force:
+            return False
+        for path in self.files:
+            path.unlink(missing_ok=True)
+        self.record.unlink(missing_ok=True)
+        names = []
+        for path in self.write(self.provenance):
+            names += [file.relative_to(self.record.parent).as_posix() for file in figure_files(path)]
+        record = {"files": names, "provenance": asdict(self.provenance)}
+        write_text(self.record, json.dumps(record, indent=1) + "\n")
+        return True
+
+    @property
+    def files(self) -> list[Path]:
+        """Files that were written last."""
+        return [self.record.parent / name for name in self._recorded()["files"]]
+
+    def _recorded(self) -> dict[str, Any]:
+        if not self.record.is_file():
+            return {"files": [], "provenance": {"command": ""}}
+        return read_json(self.record)
