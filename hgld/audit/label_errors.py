@@ -220,7 +220,6 @@ def _mean_shares(voted: Integers, shares: NDArray[np.float64], label: int) -> tu
         for other, share in dict(zip(row_labels, row_shares, strict=True)).items():
             totals[other] = totals.get(other, 0.0) + share
     own = totals.pop(label, 0.0) / len(voted)
-    totals.pop(-1, None)
     other = max(totals, key=lambda each: (totals[each], -each), default=-1)
     return own, other, totals.get(other, 0.0) / len(voted)
 

@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from selenium.webdriver import Chrome
@@ -12,7 +13,7 @@ from selenium.webdriver import Chrome
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.compare import compare_files
 from hgld.io.settings import to_yaml
-from hgld.tables import CLEAN, CLUSTERS, Provenance, read_table, write_table
+from hgld.tables import CLEAN, CLUSTERS, HIERARCHY, Provenance, read_provenance, read_table, write_table
 from hgld.tables.embeddings import write_embeddings
 from hgld.taxonomy.decisions import Decision, read_decisions, write_decisions
 from tests.assertions import not_none
@@ -113,6 +114,18 @@ def test_labels_and_single_landmarks_are_queued(project: Path) -> None:
     assert second["reason"].startswith("the present group; ")
     clean = read_table(project / "recheck/clean.parquet", CLEAN).to_pylist()
     assert {row["landmark_id"]: row["class_item"] for row in clean} == {4: "Q131681", 5: "Q131681", 8: "train/8"}
+
+
+def test_the_split_of_the_manifest_is_found_among_equal_ids(project: Path) -> None:
+    """A later split with the same ids has other landmarks, whose groups are not those of the manifest."""
+    path = project / "hierarchy.parquet"
+    built = read_table(path, HIERARCHY)
+    other_split = built.set_column(0, built.schema.field("split"), pa.array(["index"] * len(built)))
+    level = built.column_names.index("hierarchical_label")
+    other_split = other_split.set_column(level, built.schema.field(level), pa.array(["church"] * len(built)))
+    table = pa.concat_tables([built, other_split])
+    write_table(path, HIERARCHY, table, read_provenance(path))
+    assert "to decide again: 1 label, 1 single landmark" in queue(project)
 
 
 @pytest.mark.parametrize(("n_like_lakes", "first"), [(0, "Q131681"), (2, "train/8")])

@@ -157,6 +157,12 @@ def test_random_wrong_labels_are_at_most_the_bound(share: float) -> None:
     assert n_held >= 19
 
 
+def test_a_label_with_as_many_votes_as_another_is_not_contradicted(manifest: Manifest, folder: Path) -> None:
+    errors = find_label_errors(manifest, embeddings(folder))[0]
+    assert errors.n_contradicted
+    assert not replace(errors, other_shares=errors.own_shares).n_contradicted
+
+
 def test_command_writes_table_and_page(folder: Path) -> None:
     arguments = ["audit", "labels", folder / "manifest.csv", "--embeddings", folder / "e.npy", "-o", folder / "x.csv"]
     result = run_hgld(*arguments, "--page", folder / "page.html")

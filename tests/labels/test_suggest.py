@@ -25,6 +25,7 @@ from hgld.labels.suggest import (
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
+    balance,
     features,
     score_groups,
     suggest_file,
@@ -122,6 +123,16 @@ def test_features_are_those_of_a_calculation_by_hand() -> None:
     assert calculated.keys() == expected.keys() == OTHER_WEIGHTS.keys()
     for name, values in expected.items():
         np.testing.assert_allclose(calculated[name], values, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+def test_balance_makes_a_group_that_attracts_all_labels_less_likely() -> None:
+    logits = np.zeros((20, 4))
+    logits[:, 0] = 2.0
+    balanced = balance(logits)
+    assert balanced[0, 0] < 2
+    assert balanced[0, 1] > 0
+    assert balanced[0, 0] > balanced[0, 1], "the order of groups stays"
+    np.testing.assert_array_equal(balanced[:, 3], logits[:, 3])
 
 
 def test_agreeing_evidence_is_no_more_certain_than_it_was_reliable() -> None:

@@ -12,6 +12,7 @@ from openpyxl.worksheet.formula import ArrayFormula
 
 from hgld.cli.review import format_import
 from hgld.errors import ConfigurationError, InputError
+from hgld.names import stored_name
 from hgld.review.labels import fit_for_cell
 from hgld.review.settings import ExportConfig, ImportConfig
 from hgld.review.sheets.entries import SheetRow
@@ -230,7 +231,9 @@ def test_merged_cells(review: Path, soffice: Callable[..., Path]) -> None:
 def test_libreoffice_round_trip_changes_nothing(tables: TABLES, tmp_path: Path, soffice: Callable[..., Path]) -> None:
     """All decisions that come with hgld, and labels that a program could change, in every format."""
     seed = read_decisions(CHECKOUT / "annotations/decisions/final.csv", GROUPS)
-    texts = [Decision(f"label-{n}", label, "unsure", None, "seed", NOON, label) for n, label in enumerate(NASTY)]
+    texts = [
+        Decision(f"label-{n}", stored_name(text), "unsure", None, "seed", NOON, text) for n, text in enumerate(NASTY)
+    ]
     entered = {row.label_id: row for row in (*seed, *texts)}
     labels = [Label(row.label_id, row.label, n // 30, n // 5) for n, row in enumerate(entered.values())]
     clusters = tables(labels)
