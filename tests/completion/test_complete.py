@@ -110,6 +110,8 @@ def test_changed_ids_and_splits_are_changed_inputs(files: CompletionFiles, tmp_p
 
 def test_other_reasons_are_read_on_request(files: CompletionFiles, tmp_path: Path) -> None:
     config = CompleteConfig(reasons=["excluded", "multiple"])
+    only_excluded = find_completion_files(files.hierarchy, files.embeddings, files.images, ["excluded"])
+    assert only_excluded.removed is None, "no table is read that no reason needs"
     more = find_completion_files(files.hierarchy, files.embeddings, files.images[:1], config.reasons)
     _, rows = complete(more, tmp_path / "completed.parquet", config)
     assert {key: row["reason"] for key, row in rows.items()} == {
