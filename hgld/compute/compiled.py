@@ -91,9 +91,9 @@ def not_traced(function: F) -> F:
     """
 
     @functools.wraps(function)
-    def call(*args: Any) -> Any:
+    def call(*args: Any, **options: Any) -> Any:
         dynamo = sys.modules.get("torch._dynamo")  # whoever compiles has imported it
-        return function(*args) if dynamo is None else dynamo.disable(function)(*args)
+        return function(*args, **options) if dynamo is None else dynamo.disable(function)(*args, **options)
 
     return cast(F, call)
 

@@ -11,18 +11,21 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-import timm
 import torch
 from pydantic import ValidationError
-from timm.data import resolve_data_config
-from timm.models import get_pretrained_cfg, load_state_dict
 from torch import nn
 
 from hgld.datasets.settings import Fit
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, SourceError, similar_names
 from hgld.io.hub import hub_file, open_clip_architecture, open_clip_weights, quiet_loading, tag_configuration, tags_of
+from hgld.models.light_imports import light_imports
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
+
+with light_imports():
+    import timm
+    from timm.data import resolve_data_config
+    from timm.models import get_pretrained_cfg, load_state_dict
 
 #: Weights that come in packages, and the timm model of each: the packages have them under other names, in the same
 #: order.
@@ -61,6 +64,11 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         _shrink_first_layer(backbone, settings.backbone)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     return backbone, n_channels
+
+
+def is_timm_model(name: str) -> bool:
+    """Return whether timm has a model of this name."""
+    return bool(timm.is_model(name))
 
 
 def _shrink_first_layer(backbone: nn.Module, name: str) -> None:

@@ -29,7 +29,6 @@ import torch
 from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from timm import is_model
 
 from hgld.datasets.settings import Fit, Interpolation
 from hgld.datasets.transforms import ImageSettings
@@ -39,6 +38,7 @@ from hgld.io.hub import hub_snapshot
 from hgld.io.settings import Settings
 from hgld.models.backbones import (
     image_settings_for,
+    is_timm_model,
     timm_image_settings,
     tower_image_settings,
     tower_of_configuration,
@@ -356,7 +356,7 @@ def _is_name(model: str | Path) -> bool:
     """Return whether a model is given by a name, also a misspelt one, rather than by a path or a repository."""
     if isinstance(model, Path) or model.startswith(HUB_PREFIX) or is_function(model):
         return False
-    if model in PRESETS or model.startswith((OPEN_CLIP, TIMM)) or is_model(model):
+    if model in PRESETS or model.startswith((OPEN_CLIP, TIMM)) or is_timm_model(model):
         return True
     return not (Path(model).exists() or "/" in model or Path(model).suffix == ".pt")
 
