@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import NamedTuple
 
 from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
 from hgld.benchmark.engine import Report, compute_runs, describe_failures, open_folder, report_provenance
@@ -51,13 +50,6 @@ ALL_SWEEPS = "all"
 _MAX_STALE_LISTED = 5
 
 
-class PendingRun(NamedTuple):
-    """A run that is not done, and whether it is to be trained again, as its settings or data have changed."""
-
-    run: Run
-    retrain: bool
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Runs of a comparison: those of its table, or those of sweeps.
@@ -79,22 +71,25 @@ class Comparison:
         in_turn = zip_longest(*self.table.values(), *points)
         return tuple({run.folder: run for runs in in_turn for run in runs if run is not None}.values())
 
-    def pending(self, runs: Sequence[Run], n_processes: int, *, force: bool) -> list[PendingRun]:
-        """Return those of some runs that are not done, in order.
+    def pending(self, runs: Sequence[Run], n_processes: int, *, force: bool) -> dict[Path, bool]:
+        """Return the folders of runs that are not done.
+
+        Returns:
+            Whether a run is to be trained again, as its settings or data have changed, by its folder.
 
         Raises:
             ConfigurationError: A run was begun with other settings, and ``force`` is false.
             InputError: A file that trainings read is missing.
         """
-        pending = list[PendingRun]()
+        pending: dict[Path, bool] = {}
         stale = list[str]()
         for run in runs:
             try:
                 if not is_done(self.settings, run, n_processes=n_processes):
-                    pending.append(PendingRun(run, retrain=False))
+                    pending[run.folder] = False
             except ConfigurationError as error:
                 stale.append(str(error))
-                pending.append(PendingRun(run, retrain=True))
+                pending[run.folder] = True
         if stale and not force:
             more = [f"… and {len(stale) - _MAX_STALE_LISTED} more"] if len(stale) > _MAX_STALE_LISTED else []
             raise ConfigurationError(
@@ -102,13 +97,13 @@ class Comparison:
                 "with `force`, or choose another folder:\n" + "\n".join([*stale[:_MAX_STALE_LISTED], *more])
             )
         if pending:
-            self._check_inputs(pending)
+            self._check_inputs([run for run in runs if run.folder in pending])
         return pending
 
-    def _check_inputs(self, pending: Sequence[PendingRun]) -> None:
+    def _check_inputs(self, runs: Sequence[Run]) -> None:
         """Raise if a file that all runs need is missing, rather than fail one by one after hours of training."""
         missing: dict[str, None] = {}
-        for run, _ in pending:
+        for run in runs:
             for path in (run.settings.data.manifest, run.settings.data.features):
                 if path is not None and not path.exists():
                     missing[f"{path}: no such file"] = None
@@ -291,11 +286,23 @@ def compare_methods(
     written = list[Report]()
     methods: tuple[MethodResults, ...] = ()
     with open_folder(comparison.out, part) if is_first else nullcontext():
-        pending = comparison.pending(runs, processes.count, force=force) if is_first else []
+        pending = comparison.pending(runs, processes.count, force=force) if is_first else {}
         # Settings of losses cannot be sent from process to process, so the others are told the folders of the runs.
-        retrain = processes.gather({run.folder: again for run, again in pending})[0]
-        pending = [PendingRun(run, retrain[run.folder]) for run in runs if run.folder in retrain]
-        _train_and_evaluate(settings, pending, device, processes, progress or NoProgress())
+        pending = processes.gather(pending)[0]
+        if pending:
+            usable_device(device)  # raises for a wrong one, rather than in every run
+            train = partial(train_and_evaluate, settings, device=device, processes=processes)
+            work = {}
+            for run in runs:
+                if run.folder in pending:
+                    work[str(run)] = partial(train, run, retrain=pending[run.folder])
+            failures = compute_runs(work, progress or NoProgress(), stop_at_failure=processes.count > 1)
+            if failures:
+                raise ConfigurationError(
+                    f"{len(failures)} of {len(pending)} runs failed, the others are done; fix the errors below and "
+                    "run the same command again, which resumes from here, or exclude the methods:\n"
+                    f"{indented_list(describe_failures(failures))}"
+                )
         if part is None and is_first:
             results = ComparisonReports(comparison)
             written = [report for report in results.reports() if report.update(force=force)]
@@ -305,29 +312,3 @@ def compare_methods(
     columns = table_columns(settings, methods) if methods else ()
     files = tuple(file for report in written for file in report.files)
     return ComparisonSummary(methods, columns, files, len(runs), len(pending))
-
-
-def _train_and_evaluate(
-    settings: BenchmarkSettings,
-    pending: Sequence[PendingRun],
-    device: str,
-    processes: Processes,
-    progress: Progress,
-) -> None:
-    """Train and evaluate runs, one after the other.
-
-    Raises:
-        ConfigurationError: Runs have failed; the message reports them, and the others are done.
-    """
-    if not pending:
-        return
-    usable_device(device)  # raises for a wrong one, rather than in every run
-    train = partial(train_and_evaluate, settings, device=device, processes=processes)
-    work = {str(run): partial(train, run, retrain=retrain) for run, retrain in pending}
-    failures = compute_runs(work, progress, stop_at_failure=processes.count > 1)
-    if failures:
-        raise ConfigurationError(
-            f"{len(failures)} of {len(pending)} runs failed, the others are done; fix the errors below and run the "
-            "same command again, which resumes from here, or exclude the methods:\n"
-            f"{indented_list(describe_failures(failures))}"
-        )

@@ -233,8 +233,10 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
-        folders = {run.split_and_seed: RunFolder(run.folder) for run in method.runs}
-        histories = {name: folder.history("val") or folder.history("test") for name, folder in folders.items()}
+        histories = {}
+        for run in method.runs:
+            folder = RunFolder(run.folder)
+            histories[run.split_and_seed] = folder.history("val") or folder.history("test")
         for metric in _LEARNING_METRICS:
             curves = {
                 name: {row["step"]: 100 * row[metric] for row in history if metric in row}

@@ -256,7 +256,7 @@ def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] 
         runs = _runs(settings, out, method, settings.seeds[:1], overrides)
         if runs[0].settings.steps != 0:
             runs += _runs(settings, out, method, settings.seeds[1:], overrides)
-        table[method] = tuple(runs)
+        table[method] = runs
     return table
 
 
@@ -277,9 +277,7 @@ def sweep_runs(
         SweepPoint(
             title,
             value,
-            tuple(
-                _runs(settings, out, curve.method, settings.seeds, overrides, (*curve.set, f"{sweep.key}={value}"))
-            ),
+            _runs(settings, out, curve.method, settings.seeds, overrides, (*curve.set, f"{sweep.key}={value}")),
         )
         for title, curve in sweep.curves.items()
         for value in sweep.values
@@ -293,7 +291,7 @@ def _runs(
     seeds: Sequence[int],
     overrides: Sequence[str],
     changes: Sequence[str] = (),
-) -> list[Run]:
+) -> tuple[Run, ...]:
     """Return the runs of a method: all splits of the first seed, then those of the next.
 
     Changes without effect are ignored, so that equal runs share a folder.
@@ -315,7 +313,7 @@ def _runs(
             if split is not None:
                 folder /= f"split{split}"
             runs.append(Run(method, split, seed, tuple(overrides), effective, folder / f"seed{seed}", resolved))
-    return runs
+    return tuple(runs)
 
 
 def is_done(settings: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> bool:

@@ -144,9 +144,7 @@ class RejectionComparison:
     def report(self, results: ScoreResults, *, force: bool) -> tuple[RejectionValues, list[Path]]:
         """Compare the scores that were computed, and write tables, figures and pages unless they are up to date."""
         values = compare_scores(self.settings, results)
-        parameters = to_dict(self.settings)
-        if self.failed:
-            parameters["failed"] = self.failed
+        parameters = {**to_dict(self.settings), "failed": self.failed}
         files = {str(run): self.runs[run].path(run.score) for run in results}
         provenance = report_provenance("compare-rejection", parameters, files)
         report = Report(self.out / "results.made.json", provenance, partial(self._write, results, values))
