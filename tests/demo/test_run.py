@@ -4,6 +4,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -132,6 +133,9 @@ def test_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
             assert answer["query"]["pages"][0]["pageprops"]["wikibase_item"]
         finally:
             server.send_signal(signal.SIGINT)
-        _, errors = server.communicate(timeout=10)
+            kill = threading.Timer(30, server.kill)  # a job in the background may have been started to ignore signals
+            kill.start()
+            _, errors = server.communicate()
+            kill.cancel()
     assert (server.returncode, errors) == (0, "")
     assert not any(tmp_path.iterdir())
