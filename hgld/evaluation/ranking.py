@@ -46,9 +46,9 @@ KeyType = Literal["int32", "int64"]
 
 #: Number of items from which the counters of the radix sort pay.
 _RADIX_SORT_FROM = 2**14
-#: The first of this many items are selected by a heap, and more of them by NumPy.
-_ITEMS_PER_HEAP_ITEM = 64
-#: Keys of which the least is compared with a heap at once.
+#: A heap selects at most one of this many items; NumPy's partition selects larger shares.
+_LEAST_ITEMS_PER_SELECTED = 64
+#: Number of keys whose smallest is compared with the heap, so that most keys are not compared one by one.
 _KEYS_AT_ONCE = 64
 
 
@@ -161,7 +161,7 @@ class KeyRows:
 
         def order(rows: slice) -> None:
             if n_first is not None:
-                if n_first * _ITEMS_PER_HEAP_ITEM <= keys.shape[1]:
+                if n_first * _LEAST_ITEMS_PER_SELECTED <= keys.shape[1]:
                     _select_first(keys[rows].numpy(), n_first)
                 else:
                     keys[rows].numpy().partition(n_first - 1, axis=1)
@@ -265,7 +265,7 @@ def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: np
 def _select_first(keys: npt.NDArray[Any], n_first: int) -> None:
     """Move the smallest keys of each row to its first ``n_first`` places, in any order; the other places are invalid.
 
-    NumPy's partition takes ten times as long on processors of AMD that have AVX-512.
+    On processors of AMD, the AVX-512 instructions of NumPy's partition are slow.
     """
     n_keys = keys.shape[1]
     for row in keys:
@@ -274,10 +274,10 @@ def _select_first(keys: npt.NDArray[Any], n_first: int) -> None:
             _sift(heap, place, heap[place])
         for start in range(n_first, n_keys, _KEYS_AT_ONCE):
             stop = min(start + _KEYS_AT_ONCE, n_keys)
-            least = row[start]
+            smallest = row[start]
             for i in range(start + 1, stop):
-                least = min(least, row[i])
-            if least < heap[0]:
+                smallest = min(smallest, row[i])
+            if smallest < heap[0]:
                 for i in range(start, stop):
                     if row[i] < heap[0]:
                         _sift(heap, 0, row[i])
