@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.audit import LabelErrorsConfig, LevelErrors, find_label_errors
-from hgld.audit.duplicates import centred, mean_direction
+from hgld.audit.nearest_images import centred, mean_direction
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.io.markdown import markdown_table
 from hgld.tables.embeddings import read_embeddings, rows_of

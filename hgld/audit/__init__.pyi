@@ -1,11 +1,12 @@
-from .duplicates import ALTERATIONS as ALTERATIONS
+from .alignment import Comparison as Comparison
+from .alignment import compare as compare
+from .duplicates import DuplicateGroup as DuplicateGroup
 from .duplicates import Duplicates as Duplicates
 from .duplicates import find_duplicates as find_duplicates
-from .duplicates import measure_recall as measure_recall
-from .duplicates import read_thumbnails as read_thumbnails
-from .duplicates import thumbnail_correlations as thumbnail_correlations
 from .label_errors import LevelErrors as LevelErrors
 from .label_errors import find_label_errors as find_label_errors
 from .label_errors import label_errors_table as label_errors_table
+from .planted_copies import ALTERATIONS as ALTERATIONS
+from .planted_copies import measure_recall as measure_recall
 from .settings import DuplicatesConfig as DuplicatesConfig
 from .settings import LabelErrorsConfig as LabelErrorsConfig

@@ -1,17 +1,14 @@
-"""Find copies among images: identical, re-encoded, resized, cropped, mirrored or recoloured ones.
+"""Find copies and near views among images.
 
-Equal files are found by their digests. Otherwise the nearest images of each image, by embeddings of any model, are
-candidates. Photographs of one thing have similar embeddings without being copies, so thumbnails decide: a candidate
-is compared with every window of the image in a few sizes, also mirrored, by the correlation of their details. Details
-are a thumbnail minus a blurred version of itself; whole thumbnails of any two landscapes below a bright sky would
-correlate. How many copies are found is measured on altered copies of a sample.
+Copies come from one exposure: the same file, or a re-encoded, resized, cropped, mirrored, turned, recoloured or
+bordered version of it. Near views show one scene at nearly the same time, such as the frames of a burst. Candidates
+are the nearest images of each image, by the layouts of thumbnails in all orientations and of their parts and, if
+there are any, by embeddings. A comparison of the two thumbnails, which no other image takes part in, decides.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,89 +16,115 @@ import numpy as np
 import pyarrow as pa
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageEnhance, ImageOps
-from scipy.ndimage import gaussian_filter
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from torch.nn import functional
 
-from hgld.audit.nearest_images import blocks_of, nearest_images, only_itself
-from hgld.audit.settings import DuplicatesConfig
+from hgld.audit.alignment import Comparison, compare
+from hgld.audit.grey_thumbnails import read_thumbnails, searched_layouts, whole_layouts
+from hgld.audit.nearest_images import blocks_of, centred, mean_direction, nearest_images, only_itself
+from hgld.audit.settings import COPY, NEAR_VIEW, DuplicatesConfig
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_dataset import EncodedImages
 from hgld.datasets.manifest import Manifest
-from hgld.errors import InputError
-from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.io.images import open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
+from hgld.ragged import RaggedIndices
 
-#: Side of thumbnails in pixels.
-SIZE = 32
-#: Sides that the thumbnail of a crop has in that of the whole image: crops of 100 to 81 % of both sides are found.
-_SIDES = (32, 30, 28, 26)
-#: Standard deviation in pixels of the blur that is subtracted.
-_BLUR = 2.0
-#: Length below which details are noise of the computation.
-_FLAT = 1e-3
-#: Pairs that are correlated at once.
-_PAIRS = 256
+#: Number of images whose layouts are searched with at once.
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class DuplicateGroup:
+    """An image and its copies, or its near views, each of which was compared with it.
+
+    Args:
+        relation: COPY or NEAR_VIEW.
+        kept: Row of the image that is kept.
+        others: int64, shape (n,), rows of the other images.
+        agreements: float32, shape (n,), share of the details in which each other image agrees with the kept one.
+        same_pixels: bool, shape (n,): whether each other image has the pixels of the kept one.
+    """
+
+    relation: str
+    kept: int
+    others: NDArray[np.int64]
+    agreements: NDArray[np.float32]
+    same_pixels: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
 class Duplicates:
-    """Copies among the N images of a manifest.
+    """Copies and near views among the N images of a manifest.
+
+    An image is in one group of copies at most. Groups of near views consist of the images that are not left out as
+    copies.
 
     Args:
         manifest: The manifest.
-        pairs: int64, shape (n, 2), rows of the images of each pair of copies, lower row first.
-        correlations: float32, shape (n,), correlation of their details.
-        cosines: float32, shape (n,), cosine of their embeddings; NaN without embeddings.
-        same_pixels: bool, shape (n,): whether they have the same pixels.
-        groups: int64, shape (N,), number of the group of copies that each image belongs to, from 0; -1 for none.
-        excluded: bool, shape (N,): all images of each group but one, the first outside of the training split if there
-            is one.
-        thumbnails: uint8, shape (N, SIZE, SIZE), black for unreadable images.
+        groups: Groups of copies, then groups of near views, by the row of the image that is kept.
         unreadable: Why images could not be read, by their ids.
     """
 
     manifest: Manifest
-    pairs: NDArray[np.int64]
-    correlations: NDArray[np.float32]
-    cosines: NDArray[np.float32]
-    same_pixels: NDArray[np.bool_]
-    groups: NDArray[np.int64]
-    excluded: NDArray[np.bool_]
-    thumbnails: NDArray[np.uint8]
+    groups: Sequence[DuplicateGroup]
     unreadable: dict[str, str]
 
-    @property
-    def across_splits(self) -> NDArray[np.bool_]:
-        """Whether the images of each pair are in different splits, bool, shape (n,)."""
-        first, second = (self.manifest.splits[self.pairs[:, side]] for side in range(2))
-        return np.asarray(first != second, np.bool_)
+    def of(self, relation: str) -> list[DuplicateGroup]:
+        """Return the groups of copies or of near views."""
+        return [group for group in self.groups if group.relation == relation]
 
-    @property
-    def across_labels(self) -> NDArray[np.bool_]:
-        """Whether the images of each pair differ in their finest label, bool, shape (n,)."""
-        n_levels = len(self.manifest.level_names)
-        finest = [frozenset(self.manifest.labels_of(row).reshape(-1, n_levels)[:, 0]) for row in self.pairs.flat]
-        return np.array([first != second for first, second in zip(finest[::2], finest[1::2], strict=True)], np.bool_)
+    def excluded(self, relation: str) -> NDArray[np.bool_]:
+        """Return which images are not kept in groups of copies or of near views, bool, shape (N,)."""
+        excluded = np.zeros(len(self.manifest), np.bool_)
+        for group in self.of(relation):
+            excluded[group.others] = True
+        return excluded
 
-    @property
-    def n_groups(self) -> int:
-        """Number of groups."""
-        return int(self.groups.max(initial=-1)) + 1
+    def is_across_splits(self, group: DuplicateGroup) -> bool:
+        """Return whether another image of a group is in another split than the one that is kept."""
+        return bool((self.manifest.splits[group.others] != self.manifest.splits[group.kept]).any())
+
+    def is_across_labels(self, group: DuplicateGroup) -> bool:
+        """Return whether another image of a group has another finest label than the one that is kept."""
+        labels = self._finest_labels(group.kept)
+        return any(self._finest_labels(row) != labels for row in group.others.tolist())
 
     def to_arrow(self) -> pa.Table:
-        """Return a table of the images of all groups: copy_group, id, split, levels, same_pixels, leave_out."""
-        rows = np.flatnonzero(self.groups >= 0)
-        rows = rows[np.argsort(self.groups[rows], kind="stable")]
-        images = self.manifest.take(rows).to_arrow()
-        exact = np.isin(rows, self.pairs[self.same_pixels])
-        columns = {name: images[name] for name in ("id", "split", *self.manifest.level_names)}
+        """Return a table of the images of all groups.
+
+        Its columns are relation, duplicate_group, id, split, the levels, same_pixels, kept and leave_out, which is
+        true of copies that are not kept.
+        """
+        rows: list[int] = []
+        columns: dict[str, list[object]] = {
+            name: [] for name in ("relation", "duplicate_group", "same_pixels", "kept")
+        }
+        for number, group in enumerate(self.groups):
+            rows += [group.kept, *group.others.tolist()]
+            n_images = 1 + len(group.others)
+            columns["relation"] += [group.relation] * n_images
+            columns["duplicate_group"] += [number] * n_images
+            columns["same_pixels"] += [bool(group.same_pixels.any()), *group.same_pixels.tolist()]
+            columns["kept"] += [True] + [False] * len(group.others)
+        images = self.manifest.take(np.array(rows, np.int64)).to_arrow()
+        leave_out = [
+            relation == COPY and not kept for relation, kept in zip(columns["relation"], columns["kept"], strict=True)
+        ]
         return pa.table(
-            {"copy_group": self.groups[rows], **columns, "same_pixels": exact, "leave_out": self.excluded[rows]}
+            {
+                "relation": pa.array(columns["relation"], pa.string()),
+                "duplicate_group": pa.array(columns["duplicate_group"], pa.int64()),
+                **{name: images[name] for name in ("id", "split", *self.manifest.level_names)},
+                "same_pixels": pa.array(columns["same_pixels"], pa.bool_()),
+                "kept": pa.array(columns["kept"], pa.bool_()),
+                "leave_out": pa.array(leave_out, pa.bool_()),
+            }
         )
+
+    def _finest_labels(self, row: int) -> frozenset[int]:
+        n_levels = len(self.manifest.level_names)
+        return frozenset(self.manifest.labels_of(row).reshape(-1, n_levels)[:, 0].tolist())
 
 
 def find_duplicates(
@@ -112,286 +135,226 @@ def find_duplicates(
     *,
     progress: Progress | None = None,
 ) -> Duplicates:
-    """Find copies among the images of a manifest.
+    """Find copies and near views among the images of a manifest.
+
+    An image takes 17 kB of memory.
 
     Args:
         manifest: N images.
         root: Folder that its paths are relative to.
-        embeddings: float, shape (N, d), of any model; their mean, which those of untrained networks share, is
-            subtracted. Default: the details of thumbnails, by which crops and mirror images are found less often.
+        embeddings: float, shape (N, d), of any model, for further candidates; their mean, which those of untrained
+            networks share, is subtracted. Default: candidates are found by thumbnails alone.
         config: Settings.
-        progress: Progress in images that are read.
+        progress: Progress in images that are read, then in images that are compared.
 
     Raises:
         InputError: The folder does not exist, lacks tar files, or no image of it can be read.
     """
-    config, encoded = config or DuplicatesConfig(), EncodedImages(manifest, root)
+    config, progress = config or DuplicatesConfig(), progress or NoProgress()
+    encoded = EncodedImages(manifest, root)
     thumbnails, digests, unreadable = read_thumbnails(encoded, progress)
-    readable = ~np.isin(manifest.ids, [*unreadable])
-    vectors, usable = searched_vectors(thumbnails, readable, embeddings)
-    _, neighbours = nearest_images(vectors, config.neighbours, only_itself, usable)
-    equal = _equal_pairs(digests)
-    pairs = np.unique(np.concatenate([_candidates(neighbours, readable), equal]), axis=0)
-    is_equal = np.isin(pairs @ [len(manifest), 1], equal @ [len(manifest), 1])
-    correlations = np.where(is_equal, np.float32(1), thumbnail_correlations(thumbnails, pairs))
-    cosines = np.full(len(pairs), np.nan, np.float32)
+    pairs = PairRelations(thumbnails, digests, config)
+    candidates = [pairs.equal_files()]
+    layouts = whole_layouts(thumbnails)
+    usable = pairs.is_first_file & (np.abs(layouts).max(axis=1) > 0)
+    for block in blocks_of(len(manifest), _BLOCK):
+        rows = np.arange(block.start, block.stop)
+        candidates.append(nearest_layouts(thumbnails, rows[usable[rows]], layouts, usable, config.neighbours))
     if embeddings is not None:
-        mean = mean_direction(embeddings)
-        for block in blocks_of(len(pairs), _PAIRS):
-            first, second = (centred(embeddings[torch.from_numpy(pairs[block, side])], mean) for side in range(2))
-            cosines[block] = (first * second).sum(1).numpy()
-    found = is_equal | config.are_copies(correlations, cosines)
-    pairs = pairs[found]
-    groups = _groups(pairs, len(manifest))
-    return Duplicates(
-        manifest=manifest,
-        pairs=pairs,
-        correlations=correlations[found],
-        cosines=cosines[found],
-        same_pixels=np.array([_same_pixels(encoded, pair) for pair in pairs.tolist()], np.bool_),
-        groups=groups,
-        excluded=_excluded(groups, manifest.splits == config.train_split),
-        thumbnails=thumbnails,
-        unreadable=unreadable,
-    )
-
-
-def thumbnail(image: Image.Image) -> NDArray[np.uint8]:
-    """Return a grey copy that is squashed to SIZE x SIZE pixels."""
-    return np.asarray(image.convert("L").resize((SIZE, SIZE), Image.Resampling.BOX))
-
-
-def read_thumbnails(
-    encoded: EncodedImages, progress: Progress | None = None
-) -> tuple[NDArray[np.uint8], list[bytes | None], dict[str, str]]:
-    """Read the thumbnails of N images and digests of the images.
-
-    Returns:
-        Thumbnails, uint8, shape (N, SIZE, SIZE), black for unreadable images; digests, which equal files share, and
-        images of one colour with equal pixels, None for unreadable images; and why images could not be read, by
-        their ids.
-
-    Raises:
-        InputError: No image can be read.
-    """
-    n_images, progress = len(encoded.manifest), progress or NoProgress()
-    thumbnails, unreadable = np.zeros((n_images, SIZE, SIZE), np.uint8), dict[str, str]()
-    digests: list[bytes | None] = [None] * n_images
-    progress.start(n_images)
-    for row in range(n_images):
-        try:
-            content = encoded.read(row)
-            thumbnails[row] = thumbnail(upright_rgb(open_image(content), SIZE))
-            digests[row] = _digest(content, thumbnails[row])
-        except UnreadableImageError as error:
-            unreadable[encoded.manifest.ids[row]] = error.description
-        progress.advance()
-    if len(unreadable) == n_images:
-        image, reason = next(iter(unreadable.items()))
-        raise InputError(f"{encoded.root}: no image can be read; {image}: {reason}")
-    return thumbnails, digests, unreadable
-
-
-def _digest(content: bytes, thumbnail: NDArray[np.uint8]) -> bytes:
-    """Return a digest of an image file: of its pixels if it has one colour, which has no details to correlate."""
-    if thumbnail.min() < thumbnail.max():
-        return hashlib.sha256(content).digest()
-    image = upright_rgb(open_image(content))
-    return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).digest()
-
-
-def _equal_pairs(digests: Sequence[bytes | None]) -> NDArray[np.int64]:
-    """Return the pairs of each image with the first image that has the same digest, int64, shape (n, 2)."""
-    first_rows: dict[bytes, int] = {}
-    pairs = []
-    for row, digest in enumerate(digests):
-        if digest is None:
-            continue
-        first = first_rows.setdefault(digest, row)
-        if first != row:
-            pairs.append((first, row))
-    return np.array(pairs, np.int64).reshape(-1, 2)
-
-
-def details(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return thumbnails minus a blurred version of each, float32, shape (n, SIZE, SIZE)."""
-    values = thumbnails.astype(np.float32)
-    return np.asarray(values - gaussian_filter(values, (0, _BLUR, _BLUR)), np.float32)
-
-
-def thumbnail_correlations(thumbnails: NDArray[np.uint8], pairs: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return the highest correlation of the details of two images over crops of one of them and mirror images.
-
-    It is float32, shape (n,), from -1 to 1, for pairs of rows of the thumbnails, shape (n, 2); 0 for pairs with an
-    image without details.
-    """
-    best = np.full(len(pairs), -1, np.float32)
-    for rows in blocks_of(len(pairs), _PAIRS):
-        # A single pair is taken twice, as it would differ in the last bits from what it is among others.
-        batch = np.resize(pairs[rows], (max(len(pairs[rows]), 2), 2))
-        first, second = (torch.from_numpy(details(thumbnails[batch[:, side]]))[:, None] for side in range(2))
-        correlations = [
-            _correlations(whole, part, side) for whole, part in ((first, second), (second, first)) for side in _SIDES
-        ]
-        best[rows] = torch.stack(correlations).amax(0).numpy()[: len(pairs[rows])]
-    return best
-
-
-def _correlations(wholes: torch.Tensor, parts: torch.Tensor, side: int) -> torch.Tensor:
-    """Return the highest correlation of each part, shrunk to a side and maybe mirrored, with a window of its whole.
-
-    A part has mean 0, so that its product with a window is their covariance; both are of shape (n, 1, SIZE, SIZE).
-    """
-    n = len(wholes)
-    shrunk = functional.interpolate(
-        torch.cat([parts, parts.flip(3)], 1), (side, side), mode="bilinear", antialias=True
-    )
-    shrunk = shrunk - shrunk.mean((2, 3), keepdim=True)
-    unit = functional.normalize(shrunk.flatten(2), dim=2, eps=_FLAT).view(2 * n, 1, side, side)
-    products: torch.Tensor = functional.conv2d(wholes.view(1, n, SIZE, SIZE), unit, groups=n)
-    # Rows, then columns: several times as fast as whole windows.
-    rows = (functional.avg_pool2d(values, (side, 1), 1) for values in (wholes, wholes.square()))
-    mean, square = (functional.avg_pool2d(values, (1, side), 1) for values in rows)
-    lengths = side * (square - mean.square()).clamp(min=0).sqrt()
-    return (products.view(n, 2, *lengths.shape[2:]) / lengths.clamp(min=_FLAT)).amax((1, 2, 3))
-
-
-def searched_vectors(
-    thumbnails: NDArray[np.uint8], readable: NDArray[np.bool_], embeddings: torch.Tensor | None
-) -> tuple[torch.Tensor, NDArray[np.bool_]]:
-    """Return the vectors that nearest images are found by: centred embeddings, or else the details of thumbnails.
-
-    Returns:
-        float32, shape (N, d); and the images that can be found, bool, shape (N,): readable ones with any details. The
-        vectors of others are ones, as zeros have no cosine.
-    """
-    if embeddings is None:
-        vectors = torch.from_numpy(details(thumbnails)).flatten(1)
-    else:
         vectors = centred(embeddings, mean_direction(embeddings))
-    usable = readable & (vectors.abs().amax(1) > 0).numpy()
-    return torch.where(torch.from_numpy(usable)[:, None], vectors, 1.0), usable
+        _, neighbours = nearest_images(vectors, config.neighbours, only_itself, usable)
+        candidates.append(as_pairs(np.flatnonzero(usable), neighbours[usable]))
+    related = pairs.among(np.unique(np.concatenate(candidates), axis=0), progress)
+    is_training = manifest.splits == config.train_split
+    copies = _groups_of_copies(related[COPY], pairs, is_training)
+    # The nearest images of an image may all be copies of it: search again without them.
+    for left_out in copies.values():
+        usable[left_out] = False
+    kept_rows = np.array([row for row in sorted(copies) if usable[row]], np.int64)
+    further = nearest_layouts(thumbnails, kept_rows, layouts, usable, config.neighbours)
+    related[NEAR_VIEW] += pairs.among(further)[NEAR_VIEW]
+    near_views = _groups_of_near_views(related[NEAR_VIEW], copies, pairs, is_training)
+    groups = []
+    for relation, members in ((COPY, copies), (NEAR_VIEW, near_views)):
+        for kept, others in sorted(members.items()):
+            agreements = [pairs.comparison(kept, row).agreement for row in others]
+            same = [relation == COPY and _same_pixels(encoded, kept, row) for row in others]
+            group = DuplicateGroup(
+                relation, kept, np.array(others), np.array(agreements, np.float32), np.array(same, np.bool_)
+            )
+            groups.append(group)
+    return Duplicates(manifest, groups, unreadable)
 
 
-def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
-    """Return the mean of the directions of vectors, float32, shape (d,)."""
-    blocks = blocks_of(len(vectors))
-    total = sum(functional.normalize(vectors[block].float(), dim=1).sum(0) for block in blocks)
-    return torch.as_tensor(total / len(vectors))
+def nearest_layouts(
+    thumbnails: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    layouts: NDArray[np.float32],
+    usable: NDArray[np.bool_],
+    k: int,
+) -> NDArray[np.int64]:
+    """Return pairs of images whose layouts are similar, for some of N images.
+
+    Args:
+        thumbnails: uint8, shape (N, SIZE, SIZE).
+        rows: int64, shape (n,), rows of the images whose layouts, also turned and of parts, are searched for.
+        layouts: float32, shape (N, d), of whole thumbnails.
+        usable: bool, shape (N,): images that may be found.
+        k: Number of images to find for each image.
+
+    Returns:
+        int64, shape (m, 2), lower row first, each pair once.
+    """
+    if not len(rows):
+        return np.zeros((0, 2), np.int64)
+    itself = RaggedIndices(np.arange(len(rows) + 1), rows)
+    # Layouts of only zeros, which have no cosines, are masked.
+    gallery = torch.from_numpy(np.where(usable[:, None], layouts, np.float32(1)))
+    all_scores, all_neighbours = [], []
+    for queries in searched_layouts(thumbnails[rows]):
+        scores, neighbours = nearest_neighbours(
+            torch.from_numpy(queries), gallery, k, excluded=itself, gallery_mask=usable
+        )
+        all_scores.append(np.nan_to_num(scores, nan=-np.inf))
+        all_neighbours.append(neighbours)
+    # The best score of each neighbour over all queries of an image counts.
+    scores, neighbours = np.concatenate(all_scores, axis=1), np.concatenate(all_neighbours, axis=1)
+    best_first = np.argsort(-scores, axis=1, kind="stable")
+    ordered = np.take_along_axis(neighbours, best_first, axis=1)
+    nearest = np.full((len(rows), k), -1)
+    for place, candidates in enumerate(ordered.tolist()):
+        distinct = [row for row in dict.fromkeys(candidates) if row >= 0][:k]
+        nearest[place, : len(distinct)] = distinct
+    return as_pairs(rows, nearest)
 
 
-def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """Return the directions of vectors without the mean of all, float32, shape (n, d), of length 1."""
-    return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
+def as_pairs(rows: NDArray[np.int64], neighbours: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the pairs of rows and their neighbours, shape (n, k), lower row first, each once; -1 is no neighbour."""
+    pairs = np.stack([np.repeat(rows, neighbours.shape[1]), neighbours.ravel()], axis=1)
+    return np.unique(np.sort(pairs[pairs[:, 1] >= 0], axis=1), axis=0)
 
 
-def _candidates(neighbours: NDArray[np.int64], readable: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the pairs of readable images of which one is near the other, lower row first, each once."""
-    rows = np.repeat(np.arange(len(neighbours)), neighbours.shape[1])
-    pairs = np.stack([rows, neighbours.ravel()], axis=1)
-    pairs = pairs[(pairs[:, 1] >= 0) & (pairs[:, 0] != pairs[:, 1])]
-    return np.unique(np.sort(pairs[readable[pairs].all(axis=1)], axis=1), axis=0)
+class PairRelations:
+    """Compares pairs of images, each pair once.
+
+    Args:
+        thumbnails: uint8, shape (N, SIZE, SIZE).
+        digests: Digests of the images, which equal files share; None for images that are not compared.
+    """
+
+    def __init__(
+        self, thumbnails: NDArray[np.uint8], digests: Sequence[bytes | None], config: DuplicatesConfig
+    ) -> None:
+        self._thumbnails, self._digests, self._config = thumbnails, digests, config
+        self._comparisons: dict[tuple[int, int], Comparison] = {}
+        first_rows: dict[bytes, int] = {}
+        self._first_files = np.full(len(digests), -1)
+        for row, digest in enumerate(digests):
+            if digest is not None:
+                self._first_files[row] = first_rows.setdefault(digest, row)
+
+    @property
+    def is_first_file(self) -> NDArray[np.bool_]:
+        """Whether each image is readable and the first with its digest, bool, shape (N,)."""
+        return np.asarray(self._first_files == np.arange(len(self._first_files)), np.bool_)
+
+    def equal_files(self) -> NDArray[np.int64]:
+        """Return the pairs of each image with the first image that has the same digest, int64, shape (n, 2)."""
+        rows = np.flatnonzero((self._first_files >= 0) & ~self.is_first_file)
+        return np.stack([self._first_files[rows], rows], axis=1)
+
+    def comparison(self, first: int, second: int) -> Comparison:
+        """Compare two images."""
+        first, second = sorted((int(self._first_files[first]), int(self._first_files[second])))
+        if first == second:
+            return Comparison(1.0, 1.0, True)
+        if (first, second) not in self._comparisons:
+            self._comparisons[first, second] = compare(self._thumbnails[first], self._thumbnails[second])
+        return self._comparisons[first, second]
+
+    def relation(self, first: int, second: int) -> str | None:
+        """Return how two images are related, None if they are not."""
+        return self._config.relation(self.comparison(first, second))
+
+    def among(self, pairs: NDArray[np.int64], progress: Progress | None = None) -> dict[str, list[tuple[int, int]]]:
+        """Return the pairs that are copies and the pairs that are near views, by relation."""
+        related: dict[str, list[tuple[int, int]]] = {COPY: [], NEAR_VIEW: []}
+        progress = progress or NoProgress()
+        progress.start(len(self._digests))
+        n_compared = 0
+        for first, second in pairs.tolist():
+            progress.advance(first - n_compared)
+            n_compared = first
+            relation = self.relation(first, second)
+            if relation is not None:
+                related[relation].append((first, second))
+            else:
+                self._comparisons.pop((first, second), None)
+        progress.advance(len(self._digests) - n_compared)
+        return related
 
 
-def _groups(pairs: NDArray[np.int64], n: int) -> NDArray[np.int64]:
-    """Number the connected components of pairs of n images in the order of their first images; -1 without a pair."""
-    graph = coo_array((np.ones(len(pairs), np.bool_), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    _, components = connected_components(graph, directed=False)
-    groups = np.full(n, -1)
-    rows = np.unique(pairs)
-    _, first, numbers = np.unique(components[rows], return_index=True, return_inverse=True)
-    groups[rows] = np.argsort(np.argsort(first))[numbers]
+def _groups_of_copies(
+    pairs: Sequence[tuple[int, int]], relations: PairRelations, is_training: NDArray[np.bool_]
+) -> dict[int, list[int]]:
+    """Return the rows of the copies of each image that is kept, by its row.
+
+    Images outside of the training split are kept first, then images with many copies. A kept image is compared with
+    all images that chains of copies lead to.
+    """
+    n_copies = np.bincount(np.array(pairs, np.int64).ravel(), minlength=len(is_training))
+    groups = {}
+    for rows in _components(pairs, len(is_training)):
+        remaining = sorted(rows, key=lambda row: (is_training[row], -n_copies[row], row))
+        while len(remaining) > 1:
+            kept, *others = remaining
+            copies = [row for row in others if relations.relation(kept, row) == COPY]
+            if copies:
+                groups[kept] = sorted(copies)
+            remaining = [row for row in others if row not in copies]
     return groups
 
 
-def _excluded(groups: NDArray[np.int64], is_training: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return which images to exclude, bool, shape (N,); see :class:`Duplicates`."""
-    rows = np.flatnonzero(groups >= 0)
-    rows = rows[np.lexsort((rows, is_training[rows]))]
-    _, kept = np.unique(groups[rows], return_index=True)
-    excluded = groups >= 0
-    excluded[rows[kept]] = False
-    return excluded
+def _groups_of_near_views(
+    pairs: Iterable[tuple[int, int]],
+    copies: dict[int, list[int]],
+    relations: PairRelations,
+    is_training: NDArray[np.bool_],
+) -> dict[int, list[int]]:
+    """Return the rows of the near views of each image that is kept, by its row; the kept image stands for its copies.
 
-
-def _same_pixels(encoded: EncodedImages, rows: list[int]) -> bool:
-    first, second = (np.asarray(upright_rgb(open_image(encoded.read(row)))) for row in rows)
-    return np.array_equal(first, second)
-
-
-#: Returns embeddings of pictures, float, shape (n, d).
-Embed = Callable[[Sequence[Image.Image]], Vectors]
-
-
-def _re_encoded(image: Image.Image) -> Image.Image:
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=40)
-    return Image.open(file).convert("RGB")
-
-
-def _resized(image: Image.Image) -> Image.Image:
-    return image.resize((max(image.width // 2, 1), max(image.height // 2, 1)))
-
-
-def _cropped(share: float) -> Callable[[Image.Image], Image.Image]:
-    """Return a function that keeps a share of both sides, off the centre by a third of what is cut away."""
-
-    def crop(image: Image.Image) -> Image.Image:
-        width, height = (max(round(share * side), 1) for side in image.size)
-        left, top = (image.width - width) // 3, (image.height - height) // 3
-        return image.crop((left, top, left + width, top + height))
-
-    return crop
-
-
-#: Alterations by their names in tables.
-ALTERATIONS: Mapping[str, Callable[[Image.Image], Image.Image]] = {
-    "re-encoded (JPEG, quality 40)": _re_encoded,
-    "half the size": _resized,
-    "cropped to 95 % of both sides": _cropped(0.95),
-    "cropped to 90 %": _cropped(0.9),
-    "cropped to 80 %": _cropped(0.8),
-    "mirrored": ImageOps.mirror,
-    "brighter": lambda image: ImageEnhance.Brightness(image).enhance(1.4),
-    "grey": lambda image: image.convert("L").convert("RGB"),
-}
-
-
-def measure_recall(
-    found: Duplicates,
-    root: Path,
-    embeddings: torch.Tensor | None = None,
-    embed: Embed | None = None,
-    config: DuplicatesConfig | None = None,
-    *,
-    n_images: int = 100,
-    seed: int = 0,
-) -> dict[str, float]:
-    """Return the share of altered copies of a sample that would be found, by alteration; see :data:`ALTERATIONS`.
-
-    A copy is found if its original is among its nearest images and the pair passes the thresholds. The images are
-    searched exactly, by the embeddings, shape (N, d), if there are any, which ``embed`` makes of the copies.
+    Images outside of the training split are kept first, then images with many near views.
     """
-    config, encoded = config or DuplicatesConfig(), EncodedImages(found.manifest, root)
-    readable = ~np.isin(found.manifest.ids, [*found.unreadable])
-    vectors, usable = searched_vectors(found.thumbnails, readable, embeddings)
-    mean = None if embeddings is None else mean_direction(embeddings)
-    rows = np.random.default_rng(seed).permutation(np.flatnonzero(usable))[:n_images]
-    originals = [upright_rgb(open_image(encoded.read(row))) for row in rows]
-    shares = {}
-    for name, alter in ALTERATIONS.items():
-        copies = [alter(image) for image in originals]
-        thumbnails = np.stack([thumbnail(image) for image in copies])
-        both = np.concatenate([found.thumbnails[rows], thumbnails])
-        pairs = np.stack([np.arange(len(rows)), len(rows) + np.arange(len(rows))], axis=1)
-        cosines = np.full(len(rows), np.nan, np.float32)
-        queries = torch.from_numpy(details(thumbnails)).flatten(1)
-        if mean is not None:
-            assert embed is not None
-            queries = centred(as_tensor(embed(copies)), mean)
-            cosines = (queries * vectors[torch.from_numpy(rows)]).sum(1).numpy()
-        _, nearest = nearest_neighbours(queries, vectors, config.neighbours, gallery_mask=usable)
-        is_near = (nearest == rows[:, None]).any(axis=1)
-        are_copies = config.are_copies(thumbnail_correlations(both, pairs), cosines)
-        shares[name] = float((is_near & are_copies).mean())
-    return shares
+    kept_image = {row: kept for kept, rows in copies.items() for row in rows}
+    neighbours: dict[int, set[int]] = {}
+    for pair in pairs:
+        first, second = (kept_image.get(row, row) for row in pair)
+        if first != second and relations.relation(first, second) == NEAR_VIEW:
+            neighbours.setdefault(first, set()).add(second)
+            neighbours.setdefault(second, set()).add(first)
+    groups = {}
+    grouped: set[int] = set()
+    for kept in sorted(neighbours, key=lambda row: (is_training[row], -len(neighbours[row]), row)):
+        near_views = sorted(neighbours[kept] - grouped)
+        if kept not in grouped and near_views:
+            groups[kept] = near_views
+            grouped.update([kept, *near_views])
+    return groups
+
+
+def _components(pairs: Sequence[tuple[int, int]], n: int) -> list[list[int]]:
+    """Return the rows of each connected component of pairs of n images."""
+    if not pairs:
+        return []
+    first, second = np.array(pairs).T
+    graph = coo_array((np.ones(len(pairs), np.bool_), (first, second)), shape=(n, n))
+    _, components = connected_components(graph, directed=False)
+    members: dict[int, list[int]] = {}
+    for row in np.unique([first, second]).tolist():
+        members.setdefault(int(components[row]), []).append(row)
+    return list(members.values())
+
+
+def _same_pixels(encoded: EncodedImages, first: int, second: int) -> bool:
+    first_pixels, second_pixels = (np.asarray(upright_rgb(open_image(encoded.read(row)))) for row in (first, second))
+    return np.array_equal(first_pixels, second_pixels)

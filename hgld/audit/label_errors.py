@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 
 from hgld import tables
 from hgld.arrays import Integers
-from hgld.audit.duplicates import centred, mean_direction
-from hgld.audit.nearest_images import nearest_images, only_itself
+from hgld.audit.nearest_images import centred, mean_direction, nearest_images, only_itself
 from hgld.audit.settings import LabelErrorsConfig
 from hgld.datasets.manifest import Manifest
 from hgld.errors import InputError

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.nn import functional
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.ragged import RaggedIndices
@@ -48,6 +49,19 @@ def nearest_images(
         cosines.append(block_cosines)
         neighbours.append(block_neighbours)
     return np.concatenate(cosines), np.concatenate(neighbours)
+
+
+def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
+    """Return the mean of the directions of vectors, float32, shape (d,)."""
+    total = torch.zeros(vectors.shape[1])
+    for start in range(0, len(vectors), BLOCK):
+        total += functional.normalize(vectors[start : start + BLOCK].float(), dim=1).sum(0)
+    return total / len(vectors)
+
+
+def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+    """Return the directions of vectors without the mean of all, float32, shape (n, d), of length 1."""
+    return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
 
 
 def only_itself(rows: NDArray[np.int64]) -> RaggedIndices:

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hgld.audit.duplicates import Duplicates, thumbnail_correlations
+from hgld.audit.duplicates import Duplicates
 from hgld.audit.label_errors import LevelErrors
+from hgld.audit.settings import COPY, NEAR_VIEW
 from hgld.datasets.manifest import Manifest
 from hgld.errors import counted
 from hgld.evaluation.retrieval_task import label_judgements
@@ -21,10 +22,11 @@ from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manif
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 
-_SPLITS, _LABELS, _OTHERS = "Across splits", "Across labels", "Within a label and a split"
+_SPLITS, _LABELS, _OTHERS = "across splits", "across labels", "within a label and a split"
 _COPIES = (
-    "The first image of each group is on the left, its copies are on the right, with the level that they share with "
-    "it and the correlation of their details. The split is named after the labels."
+    "Copies are versions of one photograph; near views show one scene at nearly the same time. The image on the left "
+    "is kept. Each image on the right was compared with it, and shows the level that they share and the share of the "
+    "details in which they agree. The split is named after the labels."
 )
 _CONTRADICTED = (
     "On the left is an image, with the share of the votes of its nearest images for its label, and the label that "
@@ -34,30 +36,34 @@ _CONTRADICTED = (
 
 
 def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: int = 100) -> None:
-    """Write a page of groups of copies: across splits, across labels, and others, the most alike first.
+    """Write a page of groups of copies and of near views: across splits, across labels, and others.
 
-    Sections have ``limit`` groups at most.
+    The groups that agree most are first. Sections have ``limit`` groups at most.
     """
-    manifest, n_groups = found.manifest, counted(found.n_groups, "group")
-    order = np.argsort(-found.correlations, kind="stable")
-    group_of_pair = found.groups[found.pairs[:, 0]]
-    across_splits = set(group_of_pair[found.across_splits].tolist())
-    across_labels = set(group_of_pair[found.across_labels].tolist())
-    sections: dict[str, list[PageQuery]] = {_SPLITS: [], _LABELS: [], _OTHERS: []}
-    for group in dict.fromkeys(group_of_pair[order].tolist()):
-        heading = _SPLITS if group in across_splits else _LABELS if group in across_labels else _OTHERS
-        if len(sections[heading]) < limit:
-            first, *copies = np.flatnonzero(found.groups == group).tolist()
-            pairs = np.array([[first, copy] for copy in copies])
-            scores = thumbnail_correlations(found.thumbnails, pairs)
-            sections[heading].append(_query(manifest, first, pairs[:, 1], scores))
-
+    manifest = found.manifest
+    sections: dict[str, list[PageQuery]] = {}
+    for relation, name in ((COPY, "Copies"), (NEAR_VIEW, "Near views")):
+        queries: dict[str, list[PageQuery]] = {_SPLITS: [], _LABELS: [], _OTHERS: []}
+        for group in sorted(found.of(relation), key=lambda group: -group.agreements.max()):
+            if found.is_across_splits(group):
+                heading = _SPLITS
+            elif found.is_across_labels(group):
+                heading = _LABELS
+            else:
+                heading = _OTHERS
+            if len(queries[heading]) < limit:
+                queries[heading].append(_query(manifest, group.kept, group.others, group.agreements))
+        for heading, groups in queries.items():
+            if groups:
+                sections[f"{name} {heading}"] = groups
+    n_copies, n_near_views = (len(found.of(relation)) for relation in (COPY, NEAR_VIEW))
     write_photo_page(
         out,
-        {heading: queries for heading, queries in sections.items() if queries} or {"": []},
+        sections or {"": []},
         _photos(manifest, root),
-        title="Copies",
-        about=f"{n_groups} among {len(manifest):,} images; at most {limit} of each kind are shown.",
+        title="Copies and near views",
+        about=f"{counted(n_copies, 'group')} of copies and {n_near_views:,} of near views among {len(manifest):,} "
+        f"images; at most {limit} of each kind are shown.",
         levels=level_styles(len(manifest.level_names), manifest.level_names),
         explanation=_COPIES,
     )

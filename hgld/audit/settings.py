@@ -9,39 +9,43 @@ from hgld.errors import require
 from hgld.hierarchy.settings import TEMPERATURE
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from hgld.audit.alignment import Comparison
+
+
+#: Relations of two images, as named in tables.
+COPY, NEAR_VIEW = "copy", "near view"
 
 
 @dataclass(frozen=True)
 class DuplicatesConfig:
-    """Settings of the search for copies.
+    """Settings of the search for copies and near views.
 
-    The thresholds were chosen on 4,104 photographs of landmarks in Washington, where no two photographs of different
-    landmarks reach them.
+    The thresholds were chosen on planted copies and on natural pairs, see ``docs/how-to/check_dataset.md``.
 
     Args:
-        neighbours: Number of nearest images that each image is compared with.
-        correlation: Correlation of details, up to 1, from which a pair counts as copies.
-        similarity: Mean of that correlation and the cosine of the embeddings, where there are any, from which a pair
-            counts as copies even if the correlation alone is too low.
-        train_split: Split whose images are left out in favour of copies in other splits.
+        neighbours: Number of nearest images that each image is compared with, by layouts and by embeddings.
+        copy_agreement: Share of the details that agree and are in place, up to 1, from which a pair counts as copies
+            if one image lies inside the other.
+        near_view_agreement: Share of the details that agree from which other pairs count as near views.
+        train_split: Split whose images are left out in favour of images in other splits.
 
     Raises:
         ConfigurationError: ``neighbours`` is less than 1.
     """
 
     neighbours: int = 5
-    correlation: float = 0.85
-    similarity: float = 0.76
+    copy_agreement: float = 0.94
+    near_view_agreement: float = 0.65
     train_split: str = "train"
 
     def __post_init__(self) -> None:
         require(self.neighbours >= 1, "at least 1", neighbours=self.neighbours)
 
-    def are_copies(self, correlations: NDArray[np.float32], cosines: NDArray[np.float32]) -> NDArray[np.bool_]:
-        """Return whether pairs are copies, by their correlations and cosines (NaN without embeddings)."""
-        return (correlations >= self.correlation) | ((correlations + cosines) / 2 >= self.similarity)
+    def relation(self, comparison: Comparison) -> str | None:
+        """Return how two images are related, None if they are not."""
+        if comparison.is_crop and comparison.agreement_in_place >= self.copy_agreement:
+            return COPY
+        return NEAR_VIEW if comparison.agreement >= self.near_view_agreement else None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hgld.progress import TerminalProgress
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from hgld.audit import Duplicates, LevelErrors
+    from hgld.audit import DuplicateGroup, Duplicates, LevelErrors
     from hgld.datasets.manifest import Manifest
 
 audit = App(no_args_is_help=True, rich_markup_mode="markdown")
@@ -46,10 +46,10 @@ def duplicates(
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     recall: bool = False,
 ) -> None:
-    """Find images that are copies of one another: the same, re-encoded, resized, cropped, mirrored or recoloured.
+    """Find copies of images, also altered ones, and near views, such as the frames of a burst.
 
-    All images but one of each group of copies are marked to be left out. Those of the training go first, so that
-    nothing of the test remains in it. Edit the table where you decide otherwise.
+    All images but one of each group of copies are marked to be left out, images of the training first, so that
+    nothing of the test remains in it. Near views are listed, too. Edit the table where you decide otherwise.
 
     Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o duplicates.csv --page copies.html
 
@@ -57,11 +57,11 @@ def duplicates(
         manifest: Manifest of the images.
         out: Table to write, for hgld manifest leave-out: .csv or .parquet.
         root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
-        embeddings: Embeddings of the images, of any model; crops are hardly found without. Default: thumbnails.
-        page: HTML page to write, with the copies side by side.
+        embeddings: Embeddings of the images, of any model, for more candidates. Default: thumbnails alone.
+        page: HTML page to write, with the images of each group side by side.
         recall: Measure how many altered copies of 100 images would be found, by the recorded model.
     """
-    from hgld.audit.duplicates import find_duplicates, measure_recall
+    from hgld.audit import find_duplicates, measure_recall
     from hgld.search.query_model import load_query_model
 
     images = _AuditedImages.read(manifest, root, embeddings)
@@ -72,7 +72,7 @@ def duplicates(
         found = find_duplicates(images.manifest, images.root, images.vectors, config, progress=progress)
     typer.echo(_format_duplicates(found))
     if recall:
-        typer.echo(_format_recall(measure_recall(found, images.root, images.vectors, embed, config)))
+        typer.echo(_format_recall(measure_recall(images.manifest, images.root, images.vectors, embed, config)))
     _write_duplicates(images, found, config, out, page)
 
 
@@ -157,7 +157,7 @@ def _write_duplicates(
     """Write the table and maybe the page of copies, and print their names."""
     from hgld.audit.pages import write_duplicates_page
 
-    _write_table(out, found.to_arrow(), "duplicates/1", "audit duplicates", images.digests, vars(config))
+    _write_table(out, found.to_arrow(), "duplicates/2", "audit duplicates", images.digests, vars(config))
     typer.echo(out)
     if page is not None:
         write_duplicates_page(found, page, images.root)
@@ -199,19 +199,29 @@ def _write_table(
 
 
 def _format_duplicates(found: Duplicates) -> str:
+    from hgld.audit.settings import COPY, NEAR_VIEW
     from hgld.io.columns import preview
 
-    n_images, n_excluded = int((found.groups >= 0).sum()), int(found.excluded.sum())
+    copies, near_views = found.of(COPY), found.of(NEAR_VIEW)
+    n_copies, n_near_views = int(found.excluded(COPY).sum()), int(found.excluded(NEAR_VIEW).sum())
+    n_same = sum(int(group.same_pixels.sum()) for group in copies)
     lines = [
-        f"{len(found.manifest):,} images, {n_images:,} of them in {counted(found.n_groups, 'group')} of copies",
-        f"{counted(len(found.pairs), 'pair')}: {found.same_pixels.sum():,} of the same pixels, "
-        f"{found.across_splits.sum():,} across splits, {found.across_labels.sum():,} across labels",
-        f"to leave out: {counted(n_excluded, 'image')}",
+        f"{len(found.manifest):,} images",
+        f"{counted(len(copies), 'group')} of copies: {n_copies:,} to leave out, {n_same:,} with the same pixels; "
+        f"{_format_across(found, copies)}",
+        f"{counted(len(near_views), 'group')} of near views: {n_near_views:,} besides the kept ones; "
+        f"{_format_across(found, near_views)}",
     ]
     n_unreadable = len(found.unreadable)
     if n_unreadable:
         lines.append(f"{counted(n_unreadable, 'image')} could not be read: {preview([*found.unreadable])}")
     return "\n".join(lines)
+
+
+def _format_across(found: Duplicates, groups: Sequence[DuplicateGroup]) -> str:
+    n_splits = sum(found.is_across_splits(group) for group in groups)
+    n_labels = sum(found.is_across_labels(group) for group in groups)
+    return f"{counted(n_splits, 'group')} across splits, {n_labels:,} across labels"
 
 
 def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:

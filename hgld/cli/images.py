@@ -458,6 +458,7 @@ def leave_out(
     path: Annotated[Path, typer.Argument(metavar="MANIFEST")],
     table: Path,
     out: Annotated[Path, out_file(".parquet")],
+    near_views: bool = False,
     force: Force = False,
 ) -> None:
     """Leave images out of a manifest: copies, or all that a table lists.
@@ -469,10 +470,13 @@ def leave_out(
         table: CSV or Parquet file of ids in a column id. If it has the column leave_out, as that of hgld audit
             duplicates, only the images marked there are left out.
         out: Manifest to write.
+        near_views: Also leave out the near views that hgld audit duplicates lists, except the image of each group
+            whose column kept is true.
     """
     from hgld.datasets.manifest_files import leave_out_images
 
-    print_summary(out, leave_out_images(path, table, out, force=force), format_manifest)
+    summary = leave_out_images(path, table, out, near_views=near_views, force=force)
+    print_summary(out, summary, format_manifest)
 
 
 app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")

@@ -8,6 +8,7 @@ from itertools import compress
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.datasets.image_folders import find_images_digest, is_tar
@@ -81,7 +82,9 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     )
 
 
-def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
+def leave_out_images(
+    path: Path, table: Path, out: Path, *, near_views: bool = False, force: bool = False
+) -> ManifestSummary | None:
     """Write a manifest without some of its images.
 
     ``hgld manifest leave-out`` describes the parameters.
@@ -90,28 +93,41 @@ def leave_out_images(path: Path, table: Path, out: Path, *, force: bool = False)
         Counts of the manifest; None if ``out`` was made from the same files.
 
     Raises:
-        InputError: A file is malformed, an id is not in the manifest, a value of ``leave_out`` is neither true nor
-            false, or no image would be left.
+        InputError: A file is malformed, an id is not in the manifest, a value of ``leave_out`` or ``kept`` is
+            neither true nor false, or no image would be left.
     """
 
     def compute() -> tuple[Sequence[Rows], ManifestSummary]:
         manifest = read_manifest(path)
-        marked = "leave_out" in column_names(table)
-        columns = read_text_columns(table, ["id", *(["leave_out"] if marked else [])])
+        names = [name for name in ("leave_out", "relation", "kept") if name in column_names(table)]
+        if near_views and len(names) < 3:
+            raise InputError(f"{table}: near views need the columns leave_out, relation and kept")
+        columns = read_text_columns(table, ["id", *names])
         if unknown := sorted({*columns["id"].to_pylist()}.difference(manifest.ids)):
             raise InputError(f"{table}: {len(unknown):,} ids are not in {path}: {preview(unknown)}")
-        if marked:
-            marks = pc.utf8_lower(columns["leave_out"])
-            if wrong := {*marks.to_pylist()} - {"true", "false"}:
-                raise InputError(f"{table}: leave_out is {min(wrong)}; expected true or false")
-            columns = columns.filter(pc.equal(marks, "true"))
+        if "leave_out" in names:
+            marked = _flags(table, columns, "leave_out")
+            if near_views:
+                is_near_view = pc.equal(columns["relation"], "near view")
+                marked = pc.or_(marked, pc.and_(is_near_view, pc.invert(_flags(table, columns, "kept"))))
+            columns = columns.filter(marked)
         left_out = {*columns["id"].to_pylist()}
         kept = np.flatnonzero([image not in left_out for image in manifest.ids])
         if not len(kept):
             raise InputError(f"{table}: leaves no image of {path}")
         return _with_summary(ReaderResult(manifest.take(kept), {f"named in {table.name}": len(left_out)}))
 
-    return LEAVE_OUT_STAGE.run({"out": out}, compute, inputs={"manifest": path, "leave_out": table}, force=force)
+    inputs = {"manifest": path, "leave_out": table}
+    parameters = {"near_views": near_views}
+    return LEAVE_OUT_STAGE.run({"out": out}, compute, inputs=inputs, parameters=parameters, force=force)
+
+
+def _flags(path: Path, columns: pa.Table, name: str) -> pa.ChunkedArray:
+    """Return a column of true and false as booleans."""
+    texts = pc.utf8_lower(columns[name])
+    if wrong := {*texts.to_pylist()} - {"true", "false"}:
+        raise InputError(f"{path}: {name} is {min(wrong)}; expected true or false")
+    return pc.equal(texts, "true")
 
 
 def _with_summary(result: ReaderResult) -> tuple[Sequence[Rows], ManifestSummary]:

@@ -1,4 +1,4 @@
-"""Copies of pictures of noise, correlations beside scikit-learn's one pair at a time, and wrong inputs."""
+"""Groups of copies and near views among pictures of noise, the commands around them, and wrong inputs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,31 +8,20 @@ import pandas as pd
 import pytest
 import torch
 from PIL import Image
-from scipy.ndimage import gaussian_filter, zoom
 
-from hgld.audit import (
-    ALTERATIONS,
-    Duplicates,
-    DuplicatesConfig,
-    find_duplicates,
-    measure_recall,
-    thumbnail_correlations,
-)
-from hgld.audit.duplicates import thumbnail
+from hgld.audit import ALTERATIONS, Duplicates, DuplicatesConfig, find_duplicates, measure_recall
 from hgld.audit.nearest_images import blocks_of
 from hgld.audit.pages import write_duplicates_page
 from hgld.datasets.manifest import read_manifest
 from hgld.errors import ConfigurationError, InputError
+from tests.audit.test_alignment import scene, with_person
 from tests.commands import run_hgld
 
 LABELS = ("oak,tree", "elm,tree", "rose,flower")
 
 
 def picture(seed: int) -> Image.Image:
-    """Smooth noise with details, as of photographs."""
-    rng = np.random.default_rng(seed)
-    coarse, fine = (zoom(rng.uniform(0, 255, (n, n, 3)), (96 / n, 120 / n, 1), order=1) for n in (3, 12))
-    return Image.fromarray(np.clip(0.4 * coarse + 0.6 * fine, 0, 255).astype(np.uint8))
+    return scene(seed, 160, 128)
 
 
 def embed(images: Sequence[Image.Image]) -> torch.Tensor:
@@ -62,85 +51,117 @@ def found_in(folder: Path, *, with_embeddings: bool = True) -> tuple[Duplicates,
     return find_duplicates(manifest, folder, embeddings if with_embeddings else None), embeddings
 
 
-def test_copies_are_found_across_splits_and_labels(folder: Path) -> None:
-    found, _ = found_in(folder)
+def groups_of(found: Duplicates, relation: str = "copy") -> list[list[str]]:
+    """The ids of each group, the kept image first."""
     ids = found.manifest.ids
-    assert [ids[pair].tolist() for pair in found.pairs] == [["04.png", "same.png"], ["07.png", "crop.png"]]
-    assert found.same_pixels.tolist() == found.across_splits.tolist() == [True, False]
-    assert found.across_labels.tolist() == [False, True]
+    return [[ids[group.kept], *ids[group.others].tolist()] for group in found.of(relation)]
+
+
+@pytest.mark.parametrize("with_embeddings", [True, False])
+def test_copies_are_found_across_splits_and_labels(folder: Path, with_embeddings: bool) -> None:
+    found, _ = found_in(folder, with_embeddings=with_embeddings)
+    assert groups_of(found) == [["07.png", "crop.png"], ["same.png", "04.png"]]
+    assert [group.same_pixels.tolist() for group in found.groups] == [[False], [True]]
+    assert [found.is_across_splits(group) for group in found.groups] == [False, True]
+    assert [found.is_across_labels(group) for group in found.groups] == [True, False]
     table = found.to_arrow().to_pandas()
-    assert table.columns.tolist() == ["copy_group", "id", "split", "kind", "group", "same_pixels", "leave_out"]
-    assert table[table["leave_out"]]["id"].tolist() == ["04.png", "crop.png"], "the training gives way to the test"
+    expected = ["relation", "duplicate_group", "id", "split", "kind", "group", "same_pixels", "kept", "leave_out"]
+    assert table.columns.tolist() == expected
+    assert table[table["leave_out"]]["id"].tolist() == ["crop.png", "04.png"], "the training gives way to the test"
+
+
+def add_images(folder: Path, images: dict[str, Image.Image], split: str = "train") -> None:
+    with (folder / "manifest.csv").open("a") as file:
+        for name, image in images.items():
+            image.save(folder / name)
+            file.write(f"\n{name},{split},{LABELS[0]}")
 
 
 def test_equal_images_of_one_colour_are_found(folder: Path) -> None:
-    """They have no details to correlate: the same file twice, and the same pixels in another format."""
-    for name, colour, size in (
-        ("grey.png", 90, 30),
-        ("again.png", 90, 30),
-        ("grey.bmp", 90, 30),
-        ("other.png", 91, 30),
-    ):
-        Image.new("RGB", (size, size), (colour, colour, colour)).save(folder / name)
-    Image.new("RGB", (31, 30), (90, 90, 90)).save(folder / "wider.png")
-    names = ["grey.png", "again.png", "grey.bmp", "other.png", "wider.png"]
-    with (folder / "manifest.csv").open("a") as file:
-        file.writelines(f"\n{name},{'train' if name == 'grey.png' else 'test'},{LABELS[0]}" for name in names)
+    """They have no details to compare: the same file twice, and the same pixels in another format."""
+    grey = Image.new("RGB", (30, 30), (90, 90, 90))
+    add_images(folder, {"grey.png": grey})
+    others = {"other.png": Image.new("RGB", (30, 30), (91, 91, 91)), "wider.png": grey.resize((31, 30))}
+    add_images(folder, {"again.png": grey, "grey.bmp": grey, **others}, split="test")
     for with_embeddings in (True, False):
         found, _ = found_in(folder, with_embeddings=with_embeddings)
-        ids = found.manifest.ids
-        pairs = [ids[pair].tolist() for pair in found.pairs if "grey.png" in ids[pair].tolist()]
-        assert pairs == [["grey.png", "again.png"], ["grey.png", "grey.bmp"]]
-        assert not {"other.png", "wider.png"} & set(ids[found.pairs.ravel()].tolist())
-        assert found.same_pixels[-2:].all()
-        assert (found.correlations[-2:] == 1).all()
+        assert groups_of(found)[-1] == ["again.png", "grey.png", "grey.bmp"]
+        assert found.groups[-1].same_pixels.all()
+        assert not {"other.png", "wider.png"} & set(found.to_arrow()["id"].to_pylist())
+    blank = "\n".join(f"{name},train,{LABELS[0]}" for name in ("grey.png", "again.png", "wider.png"))
+    (folder / "manifest.csv").write_text(f"path,split,kind,group\n{blank}")
+    assert groups_of(find_duplicates(read_manifest(folder / "manifest.csv"), folder)) == [["grey.png", "again.png"]]
 
 
-def test_thumbnails_find_all_but_crops(folder: Path) -> None:
-    found, _ = found_in(folder, with_embeddings=False)
-    assert found.manifest.ids[found.pairs[0]].tolist() == ["04.png", "same.png"]
-    assert np.isnan(found.cosines).all()
+def test_chains_of_copies_are_not_one_group(folder: Path) -> None:
+    """The middle of three parts of a scene is a crop of neither of the others, which do not show the same."""
+    whole = scene(50, 300, 200)
+    parts = {"a.png": whole.crop((0, 0, 240, 200)), "b.png": whole, "c.png": whole.crop((60, 0, 300, 200))}
+    add_images(folder, {name: parts[name] for name in ("a.png", "c.png")})
+    apart, _ = found_in(folder)
+    assert not {"a.png", "c.png"} & {name for group in groups_of(apart) for name in group}
+    add_images(folder, {"b.png": parts["b.png"]})
+    found, _ = found_in(folder)
+    assert groups_of(found)[-1] == ["b.png", "a.png", "c.png"], "both are crops of the image that is kept"
+    add_images(
+        folder, {"d.png": parts["a.png"].crop((0, 0, 200, 200)), "e.png": parts["a.png"].crop((40, 0, 240, 200))}
+    )
+    found, _ = found_in(folder)
+    for group in found.of("copy"):
+        kept = group.kept
+        for row in group.others.tolist():
+            assert np.isin(found.manifest.ids[[kept, row]], apart.manifest.ids).all() or group.agreements.min() > 0.9
+
+
+def test_a_burst_is_not_a_group_of_copies(folder: Path) -> None:
+    """Each frame is shifted from the one before it, so that neighbours hardly differ and the ends do."""
+    whole = scene(51, 400, 200)
+    frames = {f"frame{number}.png": whole.crop((25 * number, 0, 25 * number + 200, 200)) for number in range(8)}
+    add_images(folder, frames)
+    found, _ = found_in(folder)
+    assert not {name for group in groups_of(found) for name in group} & frames.keys()
+    near_views = groups_of(found, "near view")
+    assert near_views
+    assert max(map(len, near_views)) < len(frames)
+    assert not found.excluded("copy")[-len(frames) :].any()
+
+
+def test_near_views_of_copies_are_near_views_of_the_kept_image(folder: Path) -> None:
+    frames = {"still.png": with_person(scene(52), 20), "moved.png": with_person(scene(52), 120)}
+    add_images(folder, frames)
+    add_images(folder, {"still.jpg": frames["still.png"]}, split="test")
+    found, _ = found_in(folder)
+    assert groups_of(found)[-1] == ["still.jpg", "still.png"]
+    assert groups_of(found, "near view") == [["still.jpg", "moved.png"]]
+    table = found.to_arrow().to_pandas()
+    assert not table[table["relation"] == "near view"]["leave_out"].any()
+
+
+def test_a_pair_does_not_depend_on_other_images(folder: Path) -> None:
+    """Beside many copies of both, two images are what they are alone."""
+    pair = {"still.png": with_person(scene(52), 20), "moved.png": with_person(scene(52), 120)}
+    add_images(folder, pair)
+    alone, _ = found_in(folder)
+    copies = {}
+    for quality in range(30, 60, 5):
+        for name, image in pair.items():
+            copies[f"{quality}-{name}"] = image.resize((quality * 4, quality * 3))
+    add_images(folder, copies)
+    found, _ = found_in(folder)
+    groups = [group for group in groups_of(found) if any("moved" in name or "still" in name for name in group)]
+    assert sorted(len(group) for group in groups) == [7, 7]
+    for group in groups:
+        assert len({name.rpartition("-")[2] for name in group}) == 1
+    assert groups_of(alone, "near view") == [["still.png", "moved.png"]]
+    assert [len(group) for group in groups_of(found, "near view")] == [2]
 
 
 def test_altered_copies_are_found(folder: Path) -> None:
     found, embeddings = found_in(folder)
-    shares = measure_recall(found, folder, embeddings, embed, n_images=10)
-    assert shares.keys() == ALTERATIONS.keys()
-    assert min(shares.values()) >= 0.9, shares
-    alone = measure_recall(found, folder, n_images=10)
-    assert alone["half the size"] == 1 > alone["mirrored"]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_correlations_are_those_of_every_crop_one_by_one(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    thumbnails = rng.integers(0, 256, (2, 32, 32), dtype=np.uint8)
-    thumbnails[1] = np.asarray(Image.fromarray(thumbnails[0, 2:30, 4:32]).resize((32, 32)))[:, ::-1]
-    first, second = (values - gaussian_filter(values, 2.0) for values in thumbnails.astype(np.float32))
-    best = -1.0
-    for whole, part in ((first, second), (second, first)):
-        for flipped in (part, part[:, ::-1].copy()):
-            for side in (32, 30, 28, 26):
-                small = torch.nn.functional.interpolate(
-                    torch.from_numpy(flipped)[None, None], (side, side), mode="bilinear", antialias=True
-                )
-                for top in range(33 - side):
-                    for left in range(33 - side):
-                        window = whole[top : top + side, left : left + side]
-                        best = max(best, np.corrcoef(window.ravel(), small.numpy().ravel())[0, 1])
-    pairs = np.array([[0, 1], [1, 0], [0, 0]])
-    assert thumbnail_correlations(thumbnails, pairs) == pytest.approx([best, best, 1.0], abs=1e-5)
-    assert best > 0.5
-    blank = np.zeros((2, 32, 32), np.uint8)
-    assert thumbnail_correlations(blank, np.array([[0, 1]])).tolist() == [0]
-
-
-def test_correlation_does_not_depend_on_other_pairs() -> None:
-    thumbnails = np.stack([thumbnail(picture(seed)) for seed in range(6)])
-    pairs = np.array([[first, second] for first in range(6) for second in range(first)])
-    alone = [thumbnail_correlations(thumbnails, pair[None])[0] for pair in pairs]
-    assert thumbnail_correlations(thumbnails, pairs).tolist() == alone
-    assert thumbnail_correlations(thumbnails, pairs[:0]).tolist() == []
+    for options in ((embeddings, embed), ()):
+        shares = measure_recall(found.manifest, folder, *options, n_images=10)
+        assert shares.keys() == ALTERATIONS.keys()
+        assert min(shares.values()) == 1, shares
 
 
 @pytest.mark.parametrize("with_embeddings", [True, False])
@@ -151,25 +172,26 @@ def test_a_search_in_blocks_finds_the_same(
     whole, _ = found_in(folder, with_embeddings=with_embeddings)
     (folder / "crop.png").write_bytes(b"no picture")
     monkeypatch.setattr("hgld.audit.nearest_images.blocks_of", lambda n: blocks_of(n, 8))
+    monkeypatch.setattr("hgld.audit.duplicates._BLOCK", 8)
     manifest = read_manifest(folder / "manifest.csv")
     embeddings = embed([picture(number) for number in (*range(20), 4, 7)]) if with_embeddings else None
     found = find_duplicates(manifest, folder, embeddings)
-    assert [found.manifest.ids[pair].tolist() for pair in found.pairs] == [["04.png", "same.png"]]
-    assert found.correlations.tolist() == whole.correlations[:1].tolist()
+    assert groups_of(found) == [["same.png", "04.png"]]
+    assert found.groups[0].agreements.tolist() == whole.groups[1].agreements.tolist()
     assert [*found.unreadable] == ["crop.png"]
 
 
 def test_the_most_alike_copies_are_first_on_the_page(folder: Path) -> None:
-    """Within each kind of copies, wherever they are in the manifest."""
-    picture(3).save(folder / "03-again.jpg", quality=20)
-    picture(6).save(folder / "06-again.png")
-    with (folder / "manifest.csv").open("a") as file:
-        file.write(f"\n03-again.jpg,train,{LABELS[0]}\n06-again.png,train,{LABELS[0]}")
+    """Within each kind of copies, wherever they are in the manifest, and before near views."""
+    with_logo = picture(3)
+    with_logo.paste(scene(98, 18, 14), (60, 60))
+    add_images(folder, {"03-again.png": with_logo, "06-again.png": picture(6)})
+    frames = {"still.png": with_person(scene(52), 20), "moved.png": with_person(scene(52), 120)}
+    add_images(folder, frames)
     found, _ = found_in(folder)
-    assert found.manifest.ids[found.pairs[:, 0]].tolist() == ["03.png", "04.png", "06.png", "07.png"]
     write_duplicates_page(found, folder / "page.html", folder)
     html = (folder / "page.html").read_text()
-    places = [html.index(name) for name in ("04.png", "07.png", "06.png", "03.png")]
+    places = [html.index(name) for name in ("04.png", "07.png", "06.png", "03.png", "Near views", "still.png")]
     assert places == sorted(places)
     write_duplicates_page(found, folder / "page.html", folder, limit=1)
     html = (folder / "page.html").read_text()
@@ -190,11 +212,13 @@ def test_commands_from_copies_to_a_clean_manifest(folder: Path) -> None:
     (folder / "clean.csv").write_text("".join((folder / "manifest.csv").read_text().rpartition("\n")[:1]))
     options = ("--root", folder, "--page", folder / "page.html", "--embeddings", folder / "all.npy", "--recall")
     shown = run("audit", "duplicates", folder / "clean.csv", "-o", folder / "copies.csv", *options)
-    assert "22 images, 4 of them in 2 groups of copies" in shown
-    assert "2 pairs: 1 of the same pixels, 1 across splits, 1 across labels" in shown
+    assert (
+        "2 groups of copies: 2 to leave out, 1 with the same pixels; 1 group across splits, 1 across labels" in shown
+    )
+    assert "0 groups of near views: 0 besides the kept ones" in shown
     assert "mirrored" in shown
     html = (folder / "page.html").read_text()
-    assert html.index("Across splits") < html.index("04.png") < html.index("Across labels") < html.index("crop.png")
+    assert html.index("across splits") < html.index("04.png") < html.index("across labels") < html.index("crop.png")
     shown = run("manifest", "leave-out", folder / "clean.csv", folder / "copies.csv", "-o", folder / "clean.parquet")
     assert "20 images (1 test, 19 train)" in shown
     assert "excluded: 2 images named in copies.csv" in shown
@@ -202,7 +226,29 @@ def test_commands_from_copies_to_a_clean_manifest(folder: Path) -> None:
     assert {"04.png", "crop.png"}.isdisjoint(kept)
     shown = run("audit", "duplicates", folder / "manifest.csv", "-o", folder / "copies.parquet")
     assert "1 image could not be read: broken.png" in shown
-    assert pd.read_parquet(folder / "copies.parquet")["id"].tolist()[:2] == ["04.png", "same.png"]
+    assert pd.read_parquet(folder / "copies.parquet")["id"].tolist() == ["07.png", "crop.png", "same.png", "04.png"]
+
+
+def test_near_views_are_left_out_on_request(folder: Path) -> None:
+    frames = {"still.png": with_person(scene(52), 20), "moved.png": with_person(scene(52), 120)}
+    add_images(folder, frames)
+    run("audit", "duplicates", folder / "manifest.csv", "-o", folder / "copies.csv")
+    leave_out = (
+        "manifest",
+        "leave-out",
+        folder / "manifest.csv",
+        folder / "copies.csv",
+        "-o",
+        folder / "kept.parquet",
+    )
+    assert "excluded: 2 images" in run(*leave_out)
+    assert {*frames} < {*read_manifest(folder / "kept.parquet").ids}
+    assert "excluded: 3 images" in run(*leave_out, "--near-views")
+    assert "still.png" in read_manifest(folder / "kept.parquet").ids
+    assert "moved.png" not in read_manifest(folder / "kept.parquet").ids
+    (folder / "ids.csv").write_text("id,leave_out\n04.png,true")
+    shown = run_hgld(*leave_out[:3], folder / "ids.csv", "-o", folder / "x.parquet", "--near-views", code=1).stderr
+    assert "ids.csv: near views need the columns leave_out, relation and kept" in shown
 
 
 def test_wrong_inputs_are_explained(folder: Path) -> None:

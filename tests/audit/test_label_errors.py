@@ -12,9 +12,8 @@ import torch
 from PIL import Image
 
 from hgld.audit import LabelErrorsConfig, LevelErrors, find_label_errors, label_errors_table
-from hgld.audit.duplicates import centred, mean_direction
 from hgld.audit.label_errors import MIN_RANDOM
-from hgld.audit.nearest_images import blocks_of
+from hgld.audit.nearest_images import blocks_of, centred, mean_direction
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import write_embeddings

@@ -1,0 +1,207 @@
+"""Grey thumbnails of images without their borders, and vectors by which similar thumbnails are found.
+
+The vector of a thumbnail, its layout, holds the coefficients of the cosine transform at low frequencies. Mirroring,
+flipping and quarter turns only change signs of coefficients and their order, so that one search of the layouts also
+finds images that were turned.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from hgld.datasets.image_dataset import EncodedImages
+from hgld.errors import InputError
+from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.progress import NoProgress, Progress
+
+#: Side of thumbnails in pixels.
+SIZE = 128
+#: Number of frequencies on each axis of a layout.
+N_FREQUENCIES = 8
+#: Largest share of a side that is removed as a border. A longer area of one colour is a sky or a background.
+_LARGEST_BORDER = 0.2
+#: Mean differences from the colour of a border, in grey levels, up to which its first line and the lines after it
+#: belong to it. Compression changes the lines next to the picture.
+_FIRST_LINE, _NEXT_LINES = 3, 8
+#: Mean difference from the colour of a border that the picture begins with. Skies end more smoothly.
+_EDGE = 20
+#: Start and size of windows on one axis, as shares of the side.
+WINDOWS = (
+    (0.0, 1.0),
+    (0.0, 0.9),
+    (0.05, 0.9),
+    (0.1, 0.9),
+    (0.0, 0.8),
+    (0.05, 0.8),
+    (0.1, 0.8),
+    (0.15, 0.8),
+    (0.2, 0.8),
+)
+#: Number of ways to mirror, flip and turn an image by quarters.
+N_ORIENTATIONS = 8
+
+
+def read_thumbnails(
+    encoded: EncodedImages, progress: Progress | None = None
+) -> tuple[NDArray[np.uint8], list[bytes | None], dict[str, str]]:
+    """Read the thumbnails of N images and digests of the images.
+
+    Returns:
+        Thumbnails, uint8, shape (N, SIZE, SIZE), black for unreadable images; digests, which equal files share, and
+        images of one colour with equal pixels, None for unreadable images; and why images could not be read, by
+        their ids.
+
+    Raises:
+        InputError: No image can be read.
+    """
+    n_images, progress = len(encoded.manifest), progress or NoProgress()
+    thumbnails, unreadable = np.zeros((n_images, SIZE, SIZE), np.uint8), dict[str, str]()
+    digests: list[bytes | None] = [None] * n_images
+    progress.start(n_images)
+    for row in range(n_images):
+        try:
+            content = encoded.read(row)
+            thumbnails[row] = grey_thumbnail(upright_rgb(open_image(content), SIZE))
+            digests[row] = _digest(content, thumbnails[row])
+        except UnreadableImageError as error:
+            unreadable[encoded.manifest.ids[row]] = error.description
+        progress.advance()
+    if len(unreadable) == n_images:
+        image, reason = next(iter(unreadable.items()))
+        raise InputError(f"{encoded.root}: no image can be read; {image}: {reason}")
+    return thumbnails, digests, unreadable
+
+
+def _digest(content: bytes, thumbnail: NDArray[np.uint8]) -> bytes:
+    """Return a digest of an image file: of its pixels if it has one colour, which has no details to compare."""
+    if thumbnail.min() < thumbnail.max():
+        return hashlib.sha256(content).digest()
+    image = upright_rgb(open_image(content))
+    return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).digest()
+
+
+def grey_thumbnail(image: Image.Image) -> NDArray[np.uint8]:
+    """Return a grey copy without borders of one colour, squashed to SIZE x SIZE pixels."""
+    grey = image.convert("L")
+    inner = grey.crop(inner_box(np.asarray(grey)))
+    return np.asarray(inner.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
+
+
+def inner_box(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of a grey picture without its borders.
+
+    >>> pixels = np.tile(np.arange(40, dtype=np.uint8) * 6, (40, 1))
+    >>> inner_box(pixels)
+    (0, 0, 40, 40)
+    >>> pixels[:3] = 255
+    >>> inner_box(pixels)
+    (0, 4, 40, 40)
+    """
+    height, width = pixels.shape
+    top = _border_width(pixels)
+    bottom = height - _border_width(pixels[::-1])
+    columns = pixels[top:bottom].T
+    return _border_width(columns), top, width - _border_width(columns[::-1]), bottom
+
+
+def _border_width(lines: NDArray[np.uint8]) -> int:
+    """Return how many of the first lines are a border, with one more line, into which a border is blurred."""
+    colour = np.median(lines[0])
+    most_lines = int(_LARGEST_BORDER * len(lines))
+    differences = np.abs(lines[: most_lines + 2].astype(np.float32) - colour).mean(axis=1)
+    n_lines = int(np.argmax(differences > _NEXT_LINES))  # 0 if all lines are of that colour
+    if differences[0] > _FIRST_LINE or not 0 < n_lines <= most_lines or differences[n_lines + 1] < _EDGE:
+        return 0
+    return n_lines + 1
+
+
+def turned(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+    """Return a picture in one of eight orientations; 0 changes nothing.
+
+    The orientation is transposed from 4 on, then flipped if its second bit is set, and mirrored if its first bit is.
+    """
+    if orientation & 4:
+        pixels = pixels.T
+    if orientation & 2:
+        pixels = pixels[::-1]
+    if orientation & 1:
+        pixels = pixels[:, ::-1]
+    return np.ascontiguousarray(pixels)
+
+
+def turned_layouts(layouts: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """Return the layouts of pictures in all eight orientations, each like ``layouts``, shape (..., d)."""
+    shape = layouts.shape
+    coefficients = layouts.reshape(*shape[:-1], N_FREQUENCIES, N_FREQUENCIES)
+    orientations = []
+    for orientation in range(N_ORIENTATIONS):
+        changed = coefficients.swapaxes(-1, -2) if orientation & 4 else coefficients
+        if orientation & 2:
+            changed = changed * _SIGNS[:, None]
+        if orientation & 1:
+            changed = changed * _SIGNS
+        orientations.append(changed.reshape(shape))
+    return orientations
+
+
+def layouts_of_windows(thumbnail: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return the layouts of all windows of a thumbnail, float32, shape (len(WINDOWS), len(WINDOWS), d), rows first.
+
+    The first window is the whole thumbnail. Layouts have length 1, or 0 without any details.
+    """
+    values = thumbnail - thumbnail.mean(dtype=np.float32)
+    coefficients = _TRANSFORM @ values @ _TRANSFORM.T
+    n_windows = len(WINDOWS)
+    coefficients = coefficients.reshape(n_windows, N_FREQUENCIES, n_windows, N_FREQUENCIES).swapaxes(1, 2)
+    layouts = (coefficients * _WEIGHTS).reshape(n_windows, n_windows, N_FREQUENCIES**2)
+    lengths = np.linalg.norm(layouts, axis=2, keepdims=True)
+    return np.asarray(np.where(lengths > _NO_DETAILS, layouts / np.maximum(lengths, _NO_DETAILS), np.float32(0)))
+
+
+def searched_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return layouts that find copies of n images among the layouts of whole thumbnails, float32, shape (q, n, d).
+
+    They are the layouts of each whole thumbnail, first as it is, then turned and mirrored, and of windows of it.
+    """
+    windows = np.stack([layouts_of_windows(thumbnail) for thumbnail in thumbnails])
+    whole = turned_layouts(windows[:, 0, 0])
+    parts = [windows[:, row, column] for row, column in _SEARCHED[1:]]
+    return np.stack([*whole, *parts])
+
+
+def whole_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Return the layouts of whole thumbnails, float32, shape (n, d)."""
+    layouts = np.zeros((len(thumbnails), N_FREQUENCIES**2), np.float32)
+    for row, thumbnail in enumerate(thumbnails):
+        layouts[row] = layouts_of_windows(thumbnail)[0, 0]
+    return layouts
+
+
+def _cosine_transform(start: float, size: float) -> NDArray[np.float32]:
+    """Return the cosine transform of a window of one axis, float32, shape (N_FREQUENCIES, SIZE)."""
+    places = ((np.arange(SIZE) + 0.5) / SIZE - start) / size
+    inside = (places > 0) & (places < 1)
+    frequencies = np.arange(N_FREQUENCIES)[:, None]
+    return np.asarray(np.cos(np.pi * frequencies * places) * inside / (size * SIZE), np.float32)
+
+
+def _frequency_weights() -> NDArray[np.float32]:
+    """Return weights that raise high frequencies, which are weak in photographs, and remove the mean."""
+    frequencies = np.arange(N_FREQUENCIES)
+    weights = np.hypot(frequencies[:, None], frequencies) ** 0.5
+    amplitudes = np.where(frequencies > 0, np.sqrt(2), 1)
+    return np.asarray(weights * amplitudes[:, None] * amplitudes, np.float32)
+
+
+#: Places in WINDOWS of the windows that images are searched by, for rows and columns: all that are square.
+_SEARCHED = [(0, 0), *product((1, 2, 3), repeat=2), *product((4, 6, 8), repeat=2)]
+_TRANSFORM = np.concatenate([_cosine_transform(start, size) for start, size in WINDOWS])
+_WEIGHTS = _frequency_weights()
+_SIGNS = np.asarray((-1.0) ** np.arange(N_FREQUENCIES), np.float32)
+#: Length of coefficients below which they are noise of the computation.
+_NO_DETAILS = 1e-3
