@@ -349,6 +349,7 @@ def test_card_states_counts_and_provenance(released: Path, built: Path) -> None:
     assert "| church | human-made | 1 | 1 | 1 | church building |" in card
     assert "6 labels were decided on 2026-03-01 (4 group, 1 drop, 1 unsure)." in card
     assert sha256_of(built.parent / "decisions.csv") in card
+    assert 'split="train")' in card, "the first split is the example"
     for name in contents(released).keys() - {"README.md", "checksums.sha256"}:
         assert f"| `{name}` |" in card
     for name in ("README.md", "datasheet.md", "LICENSE"):
