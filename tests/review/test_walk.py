@@ -24,8 +24,8 @@ from hgld.review.decision_files import export_decisions
 from hgld.review.label_lists import LabelLists, View
 from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.page.serve import log_table_changes
-from hgld.review.page.views import cluster_views, review_progress
-from hgld.review.session import InvalidActionError, LabelAction, ReviewSession
+from hgld.review.page.views import SeenLabel, cluster_views, review_progress
+from hgld.review.session import InvalidActionError, LabelAction, ReviewSession, candidates_digest
 from hgld.review.state import FieldKind
 from hgld.review.store import open_store, read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
@@ -163,7 +163,10 @@ class PageDriver(SessionDriver):
             assert answer.json()["last"] == self.session.state.last_event
 
     def decide(self, versions: Mapping[str, int], action: LabelAction) -> None:
-        labels = [f"{version}:{label_id}" for label_id, version in versions.items()]
+        labels, groups = [], self.session.groups()
+        for label_id, version in versions.items():
+            candidates = self.session.candidates(self.session.labels[label_id], groups)
+            labels.append(SeenLabel(version, candidates_digest(candidates)).field(label_id))
         choose = action.kind
         if action.kind == "take":
             choose = f"take:{action.candidate}" + (f"@{labels[0]}" if len(labels) == 1 else "")
