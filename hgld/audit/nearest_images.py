@@ -54,8 +54,8 @@ def nearest_images(
 def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
     """Return the mean of the directions of vectors, float32, shape (d,)."""
     total = torch.zeros(vectors.shape[1])
-    for start in range(0, len(vectors), BLOCK):
-        total += functional.normalize(vectors[start : start + BLOCK].float(), dim=1).sum(0)
+    for block in blocks_of(len(vectors)):
+        total += functional.normalize(vectors[block].float(), dim=1).sum(0)
     return total / len(vectors)
 
 

@@ -27,9 +27,9 @@ from hgld.compute.parts import PartsConfig
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 from hgld.datasets.settings import RepackConfig
 from hgld.errors import ConfigurationError, counted
-from hgld.gldv2.settings import HOST_URL, FetchConfig, PhotographsConfig
+from hgld.gldv2.settings import FetchConfig, PhotographsConfig
 from hgld.progress import TerminalProgress, byte_size
-from hgld.wikimedia.settings import COMMONS_URL, ClientConfig
+from hgld.wikimedia.settings import ClientConfig
 
 if TYPE_CHECKING:
     from hgld.datasets.manifest_files import ManifestSummary
@@ -61,8 +61,8 @@ def fetch(
     shards: Annotated[
         tuple[int, ...] | None, field_option(FetchConfig, "shards", parser=_shards, metavar="FIRST:LAST")
     ] = None,
-    workers: Annotated[int, field_option(FetchConfig, "workers")] = 4,
-    base_url: Annotated[str, field_option(FetchConfig, "base_url", envvar="HGLD_GLDV2_URL")] = HOST_URL,
+    workers: Annotated[int, field_option(FetchConfig, "workers")] = FetchConfig.workers,
+    base_url: Annotated[str, field_option(FetchConfig, "base_url", envvar="HGLD_GLDV2_URL")] = FetchConfig.base_url,
     verify: Annotated[bool, field_option(FetchConfig, "verify")] = False,
     force: bool = False,
     ids: Annotated[str | None, typer.Option(show_default=False, metavar="FILE", rich_help_panel=_BY_ID)] = None,
@@ -70,16 +70,16 @@ def fetch(
         str, typer.Option("--from", metavar="commons|shards|FOLDER", rich_help_panel=_BY_ID)
     ] = "commons",
     urls: Annotated[Path | None, typer.Option(rich_help_panel=_BY_ID)] = None,
-    width: Annotated[int, field_option(PhotographsConfig, "width", rich_help_panel=_BY_ID)] = 500,
+    width: Annotated[int, field_option(PhotographsConfig, "width", rich_help_panel=_BY_ID)] = PhotographsConfig.width,
     commons_url: Annotated[
         str, field_option(ClientConfig, "commons_url", envvar="HGLD_COMMONS_URL", rich_help_panel=_BY_ID)
-    ] = COMMONS_URL,
+    ] = ClientConfig.commons_url,
     contact: Annotated[
         str | None, field_option(ClientConfig, "contact", envvar="HGLD_CONTACT", rich_help_panel=_BY_ID)
     ] = None,
     rate_per_minute: Annotated[
         float, field_option(ClientConfig, "rate_per_minute", "--rate", rich_help_panel=_BY_ID)
-    ] = 150,
+    ] = ClientConfig.rate_per_minute,
     plan: Annotated[bool, typer.Option(rich_help_panel=_BY_ID)] = False,
 ) -> None:
     """Download the dataset's files, verified by MD5, or single photographs by their ids.

@@ -99,8 +99,9 @@ def leave_out_images(
 
     def compute() -> tuple[Sequence[Rows], ManifestSummary]:
         manifest = read_manifest(path)
-        names = [name for name in ("leave_out", "relation", "kept") if name in column_names(table)]
-        if near_views and len(names) < 3:
+        wanted = ("leave_out", "relation", "kept") if near_views else ("leave_out",)
+        names = [name for name in wanted if name in column_names(table)]
+        if near_views and len(names) < len(wanted):
             raise InputError(f"{table}: near views need the columns leave_out, relation and kept")
         columns = read_text_columns(table, ["id", *names])
         if unknown := sorted({*columns["id"].to_pylist()}.difference(manifest.ids)):

@@ -265,7 +265,7 @@ def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: np
 def _select_first(keys: npt.NDArray[Any], n_first: int) -> None:
     """Move the smallest keys of each row to its first ``n_first`` places, in any order; the other places are invalid.
 
-    On processors of AMD, the AVX-512 instructions of NumPy's partition are slow.
+    NumPy's partition with AVX-512 is slow on AMD's Zen 4 (https://github.com/numpy/x86-simd-sort/issues/6).
     """
     n_keys = keys.shape[1]
     for row in keys:
