@@ -25,7 +25,7 @@ from PIL import Image
 
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
-from hgld.io.restricted_pickle import as_array, read_pickle
+from hgld.io.restricted_pickle import read_pickle
 
 #: The largest batch, that of CIFAR-100's training images, has 155 million bytes.
 _MAX_BYTES = 400_000_000
@@ -108,8 +108,12 @@ def _read_cifar(
             path = folder / batch
             content = _dictionary(path, ["data", *(key for key, _ in levels.values())])
             try:
-                pixels = as_array(content["data"])
-                if pixels is None or pixels.dtype != np.uint8 or pixels.shape[1:] != (3 * _SIDE**2,):
+                pixels = content["data"]
+                if (
+                    not isinstance(pixels, np.ndarray)
+                    or pixels.dtype != np.uint8
+                    or pixels.shape[1:] != (3 * _SIDE**2,)
+                ):
                     raise ValueError("data is no uint8 array of 3,072 columns")
                 labels = {
                     level: _names(content[key], names[name_key], len(pixels))

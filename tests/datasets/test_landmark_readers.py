@@ -18,12 +18,10 @@ from hgld.datasets.readers.landmarks import SETTINGS, Gldv2, read_ground_truth
 from hgld.datasets.splits import open_set_split
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images
-from hgld.io.restricted_pickle import read_pickle
 from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.datasets.pictures import assert_readable, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
-from tests.io.test_restricted_pickle import called
 
 IDS = [f"{n:016x}" for n in range(0xABC000, 0xABC00C)]
 #: Landmark 10 has six images, 20 four, 30 two.
@@ -250,14 +248,3 @@ def test_malformed_ground_truth_is_refused(tmp_path: Path, contents: Any, messag
     with pytest.raises(InputError, match=message) as caught:
         read_ground_truth(path)
     assert str(path) in str(caught.value)
-
-
-def test_array_without_values_is_refused(tmp_path: Path) -> None:
-    data = called("numpy.core.multiarray", "_reconstruct", "ndarray", (0,), b"b")
-    pickled = pickle.dumps(ground_truth() | {"gnd": [0, 0]}, 2)
-    assert read_pickle(write_bytes(tmp_path, data)) is not None
-    empty = pickle.dumps({"hard": [], "junk": [], "bbx": BOX}, 2)[2:-1] + b"X\x04\x00\x00\x00easy" + data[2:-1] + b"s"
-    bad = pickled.replace(b"K\x00K\x00e", empty + empty + b"e")
-    assert bad != pickled
-    with pytest.raises(InputError, match="query all_souls_1: an array without values"):
-        read_ground_truth(write_bytes(tmp_path, bad))

@@ -26,7 +26,7 @@ from hgld.errors import ConfigurationError, InputError, indented_list, require_a
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.io.columns import parse_whole_number, read_rows
-from hgld.io.restricted_pickle import as_array, read_pickle
+from hgld.io.restricted_pickle import read_pickle
 from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables import IMAGES, read_table
@@ -293,8 +293,7 @@ class Sfm120k:
 
 
 def _as_list(values: Any) -> list[Any]:
-    array = as_array(values)
-    return list(values) if array is None else list(array.tolist())
+    return values.tolist() if isinstance(values, np.ndarray) else list(values)
 
 
 @dataclass(frozen=True)
@@ -409,11 +408,12 @@ def _positions(kind: str, value: object, n_gallery: int) -> Integers:
 
 
 def _array(key: str, value: object) -> npt.NDArray[Any]:
-    array = as_array(value)
-    if array is None:
-        if not isinstance(value, (list, tuple)) or not all(isinstance(x, (int, float, np.number)) for x in value):
-            raise ValueError(f"{key} is a {type(value).__name__}; expected a list or an array of numbers")
+    if isinstance(value, np.ndarray):
+        array = value
+    elif isinstance(value, list | tuple) and all(isinstance(x, int | float | np.number) for x in value):
         array = np.array(value)
+    else:
+        raise ValueError(f"{key} is a {type(value).__name__}; expected a list or an array of numbers")
     if array.dtype.kind not in "iuf":
         raise ValueError(f"{key} holds {array.dtype}; expected numbers")
     return array
