@@ -1,6 +1,6 @@
 """Measure how many planted copies hgld audit duplicates finds, by kind, and what it takes labelled natural pairs for.
 
-Usage: python benchmarks/planted_copies.py MANIFEST --root DIR [--embeddings FILE] [--pairs DATASET] [--seeds 5]
+Usage: python benchmarks/planted_copies.py MANIFEST --images DIR [--embeddings FILE] [--pairs DATASET] [--seeds 5]
 
 Each seed alters 40 images in each way, with random strength, places and colours, and saves the copies as JPEG. A copy
 is found if the search pairs it with its original and the comparison takes the two for copies. The natural pairs of
@@ -157,19 +157,19 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("manifest", type=Path)
-    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--embeddings", type=Path)
     parser.add_argument("--pairs", choices=("washington", "grocery"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--first-seed", type=int, default=0)
     arguments = parser.parse_args()
-    manifest = read_manifest(arguments.manifest, arguments.root)
+    manifest = read_manifest(arguments.manifest, arguments.images)
     if arguments.pairs is not None:
-        counts = natural_pairs(manifest, arguments.root, arguments.pairs)
+        counts = natural_pairs(manifest, arguments.images, arguments.pairs)
         labels = ("copy", "near view", "other")
         table = [[label, *(f"{counts[label, taken]:,}" for taken in labels)] for label in labels]
         print(markdown_table(["labelled", "taken for copies", "for near views", "for neither"], table, n_numeric=3))
-    found = found_copies(manifest, arguments.root, arguments.embeddings, arguments.seeds, arguments.first_seed)
+    found = found_copies(manifest, arguments.images, arguments.embeddings, arguments.seeds, arguments.first_seed)
     table = [[name, f"{min(counts)}", f"{np.mean(counts):.1f}"] for name, counts in found.items()]
     print(markdown_table(["copies", f"found of {N_IMAGES}, fewest", "mean"], table, n_numeric=2))
 

@@ -188,7 +188,7 @@ def photographs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_evaluate_photographs_with_built_hierarchy(folders: dict[str, Path], photographs: Path, shared: Path) -> None:
     embeddings, hierarchy = photographs / "embeddings.npy", folders["api"] / "hierarchy.parquet"
     train, per_query, page = shared / "wa_gldv2" / "train.csv", photographs / "q.parquet", photographs / "worst.html"
-    files = ["--embeddings", embeddings, "--labels", train, "--hierarchy", hierarchy]
+    files = ["--embeddings", embeddings, "--manifest", train, "--hierarchy", hierarchy]
     report = json.loads(hgld("evaluate", *files, "--json", "--per-query", per_query, "--worst", 5, "--page", page))
     (result,) = report["results"]
     values = pd.read_parquet(per_query)
@@ -215,7 +215,7 @@ def test_evaluate_photographs_with_built_hierarchy(folders: dict[str, Path], pho
 
 
 def test_evaluation_tables(folders: dict[str, Path], photographs: Path, shared: Path) -> None:
-    files = ["--embeddings", photographs / "embeddings.npy", "--labels", shared / "wa_gldv2" / "train.csv"]
+    files = ["--embeddings", photographs / "embeddings.npy", "--manifest", shared / "wa_gldv2" / "train.csv"]
     files += ["--hierarchy", folders["api"] / "hierarchy.parquet"]
     table = hgld("evaluate", *files)
     assert "mAP@100  mAP@R    R@1   H-AP   NDCG    ASI  AP_l3  AP_l2  AP_l1" in table
@@ -250,7 +250,7 @@ def test_evaluation_tables(folders: dict[str, Path], photographs: Path, shared: 
 def test_invalid_evaluation_is_reported_in_one_line(
     photographs: Path, shared: Path, options: list[str], message: str
 ) -> None:
-    files = ["--embeddings", photographs / "embeddings.npy", "--labels", shared / "wa_gldv2" / "train.csv"]
+    files = ["--embeddings", photographs / "embeddings.npy", "--manifest", shared / "wa_gldv2" / "train.csv"]
     result = run_hgld("evaluate", *files, *options, code=1)
     assert message in result.stderr
     assert result.stdout == ""

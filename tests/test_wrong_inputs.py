@@ -40,7 +40,7 @@ TABLE = "manifest table {} --images images --levels class,kind -o out.parquet"
 FOLDER = "manifest folder images -o out.parquet"
 TRAIN = "train settings.yaml -o out"
 EMBED = "embed-images --workers 0 --images images --model run -o out.parquet"
-EVALUATE = "evaluate --embeddings run.parquet --labels labels.csv"
+EVALUATE = "evaluate --embeddings run.parquet --manifest labels.csv"
 SEARCH = "search {} --embeddings run.parquet --page out.html"
 FETCH = "fetch gldv2 -o out --ids"
 GLDV2_ID = "1272ef793ebba7a2"
@@ -252,6 +252,16 @@ CASES = {
         half_written_run,
     ),
     # embeddings
+    "manifest as folder of images": Case(
+        EMBED.replace("images --model", "labels.csv --model"),
+        "labels.csv: expected a folder of images, or the table of hgld index-images; give a manifest as --manifest",
+    ),
+    "neither manifest nor images": Case(
+        EMBED.replace("--images images", ""), "no images to embed; give their --manifest, or their folder as --images"
+    ),
+    "option of an earlier version": Case(
+        f"{EMBED} --root images", "the option --root of hgld embed-images is called --images now"
+    ),
     "folder without images": Case(
         EMBED.replace("images --model", "other --model"),
         "no images in this folder .*; found 1 .txt",
@@ -261,7 +271,7 @@ CASES = {
         EMBED.replace("images --model", "broken --model"), "none of the 4 images can be read", no_images
     ),
     "no such split": Case(
-        f"{EMBED.replace('images --model', 'labels.csv --root images --model')} --split val", 'no split "val"'
+        f"{EMBED.replace('--images', '--manifest labels.csv --images')} --split val", 'no split "val"'
     ),
     "folder without a checkpoint": Case(
         EMBED.replace("--model run", "--model images"),
@@ -378,9 +388,9 @@ def test_byte_order_marks_are_no_mistakes(workspace: Path, tmp_path: Path, monke
     for command in (
         TABLE.format("bom.csv"),
         "train settings.yaml -o out --plan --manifest bom.csv --images images",
-        "embed-images --workers 0 --images bom.csv --root images --model run -o all.parquet",
-        "search images/c0/0.jpg --embeddings run.parquet --labels bom.csv",
-        "evaluate --embeddings run.parquet --labels bom.csv",
+        "embed-images --workers 0 --manifest bom.csv --images images --model run -o all.parquet",
+        "search images/c0/0.jpg --embeddings run.parquet --manifest bom.csv",
+        "evaluate --embeddings run.parquet --manifest bom.csv",
     ):
         result = CliRunner().invoke(HGLD, shlex.split(command))
         assert result.exit_code == 0, f"{command}\n{result.output}"

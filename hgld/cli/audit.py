@@ -40,7 +40,7 @@ def duplicates(
     *,
     manifest: Path,
     out: Annotated[Path, out_file(".csv", ".parquet")],
-    root: Path | None = None,
+    images: Path | None = None,
     embeddings: Path | None = None,
     config: DuplicatesConfig,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
@@ -56,7 +56,7 @@ def duplicates(
     Args:
         manifest: Manifest of the images.
         out: Table to write, for hgld manifest leave-out: .csv or .parquet.
-        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
         embeddings: Embeddings of the images, of any model, for more candidates. Default: thumbnails alone.
         page: HTML page to write, with the images of each group side by side.
         recall: Measure how many altered copies of 100 images would be found, by the recorded model.
@@ -64,16 +64,16 @@ def duplicates(
     from hgld.audit import find_duplicates, measure_recall
     from hgld.search.query_model import load_query_model
 
-    images = _AuditedImages.read(manifest, root, embeddings)
+    audited = _AuditedImages.read(manifest, images, embeddings)
     embed = None
     if embeddings is not None and recall:
-        embed = load_query_model(embeddings, images.vectors.shape[1]).embed
+        embed = load_query_model(embeddings, audited.vectors.shape[1]).embed
     with TerminalProgress("audit", "images") as progress:
-        found = find_duplicates(images.manifest, images.root, images.vectors, config, progress=progress)
+        found = find_duplicates(audited.manifest, audited.root, audited.vectors, config, progress=progress)
     typer.echo(_format_duplicates(found))
     if recall:
-        typer.echo(_format_recall(measure_recall(images.manifest, images.root, images.vectors, embed, config)))
-    _write_duplicates(images, found, config, out, page)
+        typer.echo(_format_recall(measure_recall(audited.manifest, audited.root, audited.vectors, embed, config)))
+    _write_duplicates(audited, found, config, out, page)
 
 
 @audit.command()
@@ -82,7 +82,7 @@ def labels(
     manifest: Path,
     embeddings: Annotated[Path, typer.Option()],
     out: Annotated[Path, out_file(".csv", ".parquet")],
-    root: Path | None = None,
+    images: Path | None = None,
     split: str | None = None,
     config: LabelErrorsConfig,
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
@@ -99,7 +99,7 @@ def labels(
         manifest: Manifest of the images.
         embeddings: Embeddings of the images, of a model that has not learnt these labels.
         out: Table to write: .csv or .parquet.
-        root: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
+        images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
         split: Split whose labels are judged, by the votes of its own images. Default: all images.
         page: HTML page to write, with photographs.
         queue: Folder to write, for hgld review: landmarks and labels to decide on again; needs --hierarchy.
@@ -109,12 +109,12 @@ def labels(
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
-    images = _AuditedImages.read(manifest, root, embeddings, split)
-    found = find_label_errors(images.manifest, images.vectors, config)
-    typer.echo(_format_label_errors(found, images.manifest.level_names))
-    _write_label_errors(images, found, vars(config) | {"split": split}, out, page)
+    audited = _AuditedImages.read(manifest, images, embeddings, split)
+    found = find_label_errors(audited.manifest, audited.vectors, config)
+    typer.echo(_format_label_errors(found, audited.manifest.level_names))
+    _write_label_errors(audited, found, vars(config) | {"split": split}, out, page)
     if queue is not None and hierarchy is not None:
-        typer.echo(f"{_write_queue(images, found, config, hierarchy, queue)}\n{queue}")
+        typer.echo(f"{_write_queue(audited, found, config, hierarchy, queue)}\n{queue}")
 
 
 class _AuditedImages(NamedTuple):

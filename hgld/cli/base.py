@@ -37,6 +37,20 @@ S = TypeVar("S")
 #: The options and arguments of the running command as they are typed, by the name of the parameter.
 _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # noqa: B039
 
+#: Options of earlier versions that have another name now, by command and old name.
+_RENAMED_OPTIONS = {
+    ("embed-images", "--root"): "--images",
+    ("evaluate", "--labels"): "--manifest",
+    ("evaluate", "--query-labels"): "--query-manifest",
+    ("diagnose", "--labels"): "--manifest",
+    ("search", "--labels"): "--manifest",
+    ("search", "--root"): "--images",
+    ("duplicates", "--root"): "--images",
+    ("labels", "--root"): "--images",
+    ("stats", "--images"): "--image-landmarks",
+    ("complete", "--images"): "--image-landmarks",
+}
+
 log = logging.getLogger("hgld")
 
 
@@ -68,6 +82,8 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the command line, and refuse repeated options of a single value: the last one alone would count."""
         _options.set({str(parameter.name): _typed_name(parameter) for parameter in self.params})
+        with friendly_errors():
+            self._refuse_renamed_options(args)
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         with friendly_errors():
             for option, count in Counter(given).items():
@@ -76,6 +92,13 @@ class Command(TyperCommand):
                         f"{_typed_name(option)} is given {count} times, but takes one value; give it once"
                     )
             return super().parse_args(ctx, args)
+
+    def _refuse_renamed_options(self, args: Sequence[str]) -> None:
+        for argument in args:
+            option = argument.partition("=")[0]
+            new_name = _RENAMED_OPTIONS.get((str(self.name), option))
+            if new_name is not None:
+                raise ConfigurationError(f"the option {option} of hgld {self.name} is called {new_name} now")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

@@ -61,6 +61,7 @@ _EXCLUDED_QUERIES = (
     level_weights=typer.Option(parser=parse_numbers("level_weights", "0.2,0.3,0.5"), metavar="<str>"),
 )
 @field_options(RerankSettings, panel="Ranking")
+@field_options(EvaluationFiles, labels="--manifest", query_labels="--query-manifest")
 def evaluate(
     *,
     files: EvaluationFiles,
@@ -86,7 +87,7 @@ def evaluate(
     Several processes share the queries: torchrun --nproc-per-node 2 -m hgld evaluate ..., or srun --ntasks 2 hgld
     evaluate ...
 
-    Example: hgld evaluate --embeddings embeddings.parquet --labels train.csv --hierarchy hierarchy.parquet
+    Example: hgld evaluate --embeddings embeddings.parquet --manifest train.csv --hierarchy hierarchy.parquet
 
     Args:
         protocol: Evaluation protocol. Default: leave-one-out; retrieval with a gallery; gldv2-retrieval with
@@ -105,8 +106,8 @@ def evaluate(
             gldv2-recognition, in the form of --predictions.
         worst: Number of queries with the lowest H-AP to show on a page.
         page: HTML file to write with --worst.
-        images: Images for --worst: their folder, of image files or tar files, or a manifest or the table from hgld
-            index-images in it.
+        images: Folder of the images for --worst, which are files in it or in tar files; or the table from hgld
+            index-images in that folder.
     """
     from hgld.compute.processes import joined_processes, local_device
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
@@ -265,7 +266,7 @@ def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
 def diagnose(
     *,
     embeddings: Annotated[Path, typer.Option()],
-    labels: Annotated[Path | None, field_option(EvaluationFiles, "labels")] = None,
+    labels: Annotated[Path | None, field_option(EvaluationFiles, "labels", "--manifest")] = None,
     hierarchy: Annotated[Path | None, field_option(EvaluationFiles, "hierarchy")] = None,
     split: Annotated[str | None, field_option(EvaluationFiles, "split")] = None,
     baseline: Path | None = None,
@@ -274,7 +275,7 @@ def diagnose(
 ) -> None:
     """Diagnose embeddings in batches: decomposability gap and its bounds, errors and gradients of rank surrogates.
 
-    Example: hgld diagnose --embeddings roadmap.parquet --baseline sup_ap.parquet --labels manifest.parquet
+    Example: hgld diagnose --embeddings roadmap.parquet --baseline sup_ap.parquet --manifest manifest.parquet
 
     Args:
         embeddings: Embeddings of all images: .npy, .safetensors or .parquet.

@@ -194,24 +194,24 @@ def compare(
 @app.command(rich_help_panel="Hierarchy")
 def stats(
     *,
-    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    image_landmarks: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
     hierarchy: str,
     picture: Annotated[Path | None, OUT_FIGURE] = None,
     json: Json = False,
 ) -> None:
     """Count landmarks and images by root and group, and measure the imbalance of groups.
 
-    Example: hgld stats hierarchy.parquet --images train.csv -o stats.png
+    Example: hgld stats hierarchy.parquet --image-landmarks train.csv -o stats.png
 
     Args:
-        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv; may be
-            repeated.
+        image_landmarks: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv;
+            may be repeated.
         hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
         picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
     from hgld.hierarchy.stats import stats_file
 
-    counts = stats_file(hierarchy, images=images or (), picture=picture)
+    counts = stats_file(hierarchy, image_landmarks=image_landmarks or (), picture=picture)
     typer.echo(counts.to_json() if json else format_stats(counts))
 
 
@@ -222,7 +222,7 @@ def complete(
     hierarchy: Path,
     out: Annotated[Path, out_file(".parquet")],
     embeddings: Annotated[list[Path], typer.Option()],
-    images: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    image_landmarks: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
     config: CompleteConfig,
     removed: Path | None = None,
     clean: Path | None = None,
@@ -236,14 +236,14 @@ def complete(
     with the most votes. The score is the probability that it is right. A proposal is never treated as a decision:
     hgld build --completed takes those above a score, and marks them.
 
-    Example: hgld complete hierarchy.parquet --embeddings embeddings.parquet --images train.csv -o completed.parquet
+    Example: hgld complete hierarchy.parquet --embeddings photos.npy --image-landmarks train.csv -o completed.parquet
 
     Args:
         hierarchy: Hierarchy from hgld build.
         out: Table of proposals to write.
         embeddings: Embeddings of photographs, such as from hgld embed-images; may be repeated.
-        images: Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be repeated.
-            Default: the landmark ids in EMBEDDINGS.
+        image_landmarks: Landmark of each photograph: GLDv2's train.csv or index_image_to_landmark.csv; may be
+            repeated. Default: the landmark ids in EMBEDDINGS.
         removed: Landmarks that hgld clean removed. Default: removed.parquet beside HIERARCHY.
         clean: Table from hgld clean, for --reason excluded. Default: clean.parquet beside HIERARCHY.
         evaluate: Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled
@@ -252,7 +252,9 @@ def complete(
     from hgld.completion.complete import complete_file, evaluate_completion
     from hgld.completion.inputs import find_completion_files
 
-    files = find_completion_files(hierarchy, embeddings, images or (), config.reasons, removed=removed, clean=clean)
+    files = find_completion_files(
+        hierarchy, embeddings, image_landmarks or (), config.reasons, removed=removed, clean=clean
+    )
     with figure_formats(formats), TerminalProgress("complete", "photographs") as progress:
         if evaluate:
             picture = out.with_suffix(".coverage.png")

@@ -260,11 +260,11 @@ def _check_embeddings(path: Path) -> None:
 )
 def embed_images(
     *,
-    images: Annotated[Path, typer.Option()],
+    manifest: Path | None = None,
+    images: Path | None = None,
     out: Annotated[Path, typer.Option("--out", "-o", callback=writable(_check_embeddings))],
     model: Annotated[str, typer.Option()],
     pretrained: Pretrained = None,
-    root: Path | None = None,
     size: int | None = None,
     resize: int | None = None,
     fit: Fit | None = None,
@@ -280,16 +280,18 @@ def embed_images(
     An interrupted run resumes where it stopped. Images that cannot be read are listed in OUT.skipped.csv. Jobs of a
     cluster share the images by --part 1/16, --part 2/16 and so on, which the same command without --part joins.
 
-    Example: hgld embed-images --model runs/x --images images.parquet -o embeddings.parquet
+    Example: hgld embed-images --model runs/x --manifest manifest.parquet --images photographs -o embeddings.parquet
 
     Args:
-        images: Images to embed: a manifest, the table from hgld index-images, or a folder of images or tar files.
+        manifest: Manifest of the images to embed, or the table from hgld index-images. Default: all images in the
+            folder are embedded.
+        images: Folder of the images, which are files in it or in tar files; or the table from hgld index-images in
+            that folder. Default: the folder of the manifest.
         out: Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is a
             part, which other commands read as they are.
         model: Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub;
             untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or a function,
             python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
-        root: Folder that the paths in IMAGES are relative to. Default: the folder of IMAGES.
         size: Input size in pixels. Default: that of the model; for a preset 224.
         resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
             padded ones, in pixels. Default: that of the model; for a preset 256.
@@ -306,6 +308,7 @@ def embed_images(
     from hgld.models import image_embedding
     from hgld.models.model_loading import load_model
 
+    listed, folder = _images_to_embed(manifest, images)
     part = division.part
     load = partial(
         load_model,
@@ -322,7 +325,7 @@ def embed_images(
     if force and (part is not None or division.ray is not None):
         raise ConfigurationError("`force` would discard what other parts have written; remove the output instead")
     if division.ray is not None:
-        work = partial(_load_and_embed_part, load, images, out, config, root)
+        work = partial(_load_and_embed_part, load, listed, out, config, folder)
         with TerminalProgress("embed", "parts") as progress:
             division.run_on_ray(work, progress, device=config.device)
         if in_folder:
@@ -337,11 +340,11 @@ def embed_images(
     with TerminalProgress("embed", "images") as progress:
         if part is None:
             summary = image_embedding.embed_images(
-                images, out, embedder, config, root=root, force=force, progress=progress
+                listed, out, embedder, config, root=folder, force=force, progress=progress
             )
         else:
             summary = image_embedding.embed_part(
-                images, out, embedder, config, part=part, root=root, progress=progress
+                listed, out, embedder, config, part=part, root=folder, progress=progress
             )
     if isinstance(summary, image_embedding.EmbedPartSummary):
         typer.echo(_format_embed_part(summary))
@@ -349,6 +352,25 @@ def embed_images(
         print_summary(image_embedding.part_file(out, part), summary, format_embed_images)
     else:
         print_summary(out, summary, format_embed_images)
+
+
+def _images_to_embed(manifest: Path | None, images: Path | None) -> tuple[Path, Path | None]:
+    """Return a list or a folder of images, and the folder that paths in a manifest are relative to, if it is given.
+
+    Raises:
+        ConfigurationError: Neither is given, or a manifest is given as images.
+    """
+    from hgld.io.columns import column_names
+
+    if manifest is not None:
+        return manifest, images
+    if images is None:
+        raise ConfigurationError("no images to embed; give their `manifest`, or their folder as `images`")
+    if images.suffix in (".csv", ".parquet") and "shard" not in column_names(images):
+        raise ConfigurationError(
+            f"{images}: expected a folder of images, or the table of hgld index-images; give a manifest as `manifest`"
+        )
+    return images, None
 
 
 def _load_and_embed_part(

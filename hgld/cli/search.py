@@ -33,7 +33,7 @@ def search(
     text: list[str] | None = None,
     model: str | None = None,
     pretrained: Pretrained = None,
-    labels: Path | None = None,
+    manifest: Path | None = None,
     hierarchy: Path | None = None,
     split: str | None = None,
     k: Annotated[int, typer.Option("--top", min=1)] = 10,
@@ -41,7 +41,6 @@ def search(
     page: Annotated[Path | None, typer.Option(callback=writable_file(".html"))] = None,
     json: Json = False,
     images: Path | None = None,
-    root: Path | None = None,
     device: str = "cpu",
     distance: ComparedBy = None,
     reranking: RerankSettings,
@@ -63,21 +62,21 @@ def search(
         text: Text to search with instead of an image, if open_clip:MODEL/TAG embedded the gallery; may be repeated.
         model: Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model. Default:
             the one recorded by hgld embed-images.
-        labels: Labels of the images, as for hgld evaluate. Default: those of the manifest that was embedded, or
-            landmark_id of the embeddings.
+        manifest: Manifest of the gallery, or another table of labels as for hgld evaluate. Default: the manifest that
+            was embedded, or landmark_id of the embeddings.
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
-        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of --labels, of which other
-            images are not used.
+        split: Split of the landmark ids, if the hierarchy has several; or of the manifest, of which other images are
+            not used.
         k: Number of nearest images, all of which vote on the labels.
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
-        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
-            images that were embedded; without them, there are no photographs.
-        root: Folder that the paths in --images are relative to. Default: the folder of --images, or the recorded one.
+        images: Folder of the photographs of the gallery, or the table from hgld index-images in it. Default: the
+            folder of the images that were embedded; if it is not there, no photographs are shown.
         device: Device: cpu, cuda or cuda:N.
         serve: Serve a local page where pictures are dropped or pasted, until Ctrl-C.
     """
     from hgld.evaluation.ranking import RankingConfig
+    from hgld.inspection.photos import find_images
     from hgld.models.embedding_files import recorded_distance
     from hgld.pages.server import ServerConfig
     from hgld.search.answer_files import answers_to_json, write_answer_page, write_answers
@@ -91,7 +90,7 @@ def search(
         given = {"a `query`": query is not None, "`text`": bool(text), "--serve": serve}
         found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
         raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
-    gallery = read_gallery(embeddings, labels, hierarchy, split)
+    gallery = read_gallery(embeddings, manifest, hierarchy, split)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
     compared_by = distance or recorded_distance(embeddings)
     config = RankingConfig(device=device, distance=compared_by, reranking=reranking)
@@ -99,7 +98,7 @@ def search(
     if serve:
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
-            find_image = gallery_photographs(embeddings, images, root)
+            find_image = gallery_photographs(embeddings, images)
             serve_search(searcher, query_model, find_image, embeddings, address, top=k, on_address=on_address)
         return
     if query is None:
@@ -115,12 +114,12 @@ def search(
         method = reranking.describe()
         if method:
             parameters["rerank"] = method
-        inputs = input_digests(embeddings=embeddings, labels=labels, hierarchy=hierarchy)
+        inputs = input_digests(embeddings=embeddings, labels=manifest, hierarchy=hierarchy)
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
-        asked = (lambda _: None) if query is None else gallery_photographs(query, query)
-        write_answer_page(answers, page, asked, gallery_photographs(embeddings, images, root))
+        asked = (lambda _: None) if query is None else find_images(query)
+        write_answer_page(answers, page, asked, gallery_photographs(embeddings, images))
         typer.echo(page, err=json)
 
 

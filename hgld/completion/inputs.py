@@ -34,7 +34,7 @@ class CompletionFiles:
 
     hierarchy: Path
     embeddings: Sequence[Path]
-    images: Sequence[Path | tuple[str, Path]]
+    image_landmarks: Sequence[Path | tuple[str, Path]]
     removed: Path | None
     clean: Path | None
 
@@ -44,7 +44,7 @@ class CompletionFiles:
             "hierarchy": self.hierarchy,
             "embeddings": self.embeddings,
             "embedding_ids": [ids for path in self.embeddings if (ids := find_ids_file(path)) is not None],
-            "images": [item[1] if isinstance(item, tuple) else item for item in self.images],
+            "images": [item[1] if isinstance(item, tuple) else item for item in self.image_landmarks],
             "removed": self.removed,
             "clean": self.clean,
             "checkpoint": encoder_checkpoint,
@@ -52,14 +52,14 @@ class CompletionFiles:
 
     def image_splits(self) -> list[str | None]:
         """Return the split of each file of images by what is given or by its name; None if neither tells."""
-        names = (item[0] if isinstance(item, tuple) else item.name for item in self.images)
+        names = (item[0] if isinstance(item, tuple) else item.name for item in self.image_landmarks)
         return [next((split for split in tables.SPLITS if name.startswith(split)), None) for name in names]
 
 
 def find_completion_files(
     hierarchy: Path,
     embeddings: Sequence[Path],
-    images: Sequence[Path | tuple[str, Path]],
+    image_landmarks: Sequence[Path | tuple[str, Path]],
     reasons: Sequence[str],
     *,
     removed: Path | None = None,
@@ -71,7 +71,7 @@ def find_completion_files(
     return CompletionFiles(
         hierarchy=hierarchy,
         embeddings=embeddings,
-        images=images,
+        image_landmarks=image_landmarks,
         removed=(removed or hierarchy.with_name("removed.parquet")) if {*reasons} - {"excluded"} else None,
         clean=(clean or hierarchy.with_name("clean.parquet")) if "excluded" in reasons else None,
     )
@@ -182,18 +182,18 @@ def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> Co
         roots=roots,
         groups=pc.index_in(hierarchy[group], value_set=pa.array(names)).to_numpy().astype(np.int64),
         labels=hierarchy["supercategory"].to_pylist(),
-        photographs=read_photographs(files.embeddings, files.images, landmarks),
+        photographs=read_photographs(files.embeddings, files.image_landmarks, landmarks),
     )
 
 
 def read_photographs(
-    embeddings: Sequence[Path], images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table
+    embeddings: Sequence[Path], image_landmarks: Sequence[Path | tuple[str, Path]], landmarks: pa.Table
 ) -> Vectors:
     """Read the photographs of some landmarks; those of others are ignored.
 
     Args:
-        images: Files with the landmark of each image, such as ``train.csv``, each with its split unless its name
-            begins with one; if there are none, the embeddings must have landmark ids.
+        image_landmarks: Files with the landmark of each image, such as ``train.csv``, each with its split unless its
+            name begins with one; if there are none, the embeddings must have landmark ids.
         landmarks: Columns split and landmark_id; the number of a landmark is its row.
 
     Raises:
@@ -206,7 +206,7 @@ def read_photographs(
     if len({file.dim for file in files}) > 1:
         dims = ", ".join(f"{file.path}: {file.dim}" for file in files)
         raise InputError(f"embeddings differ in dimension ({dims}); embed all images with the same model")
-    landmark_of_image = _read_images(images, landmarks, splits) if images else None
+    landmark_of_image = _read_images(image_landmarks, landmarks, splits) if image_landmarks else None
     numbers = [
         _numbers_by_image(file, *landmark_of_image) if landmark_of_image else _numbers_by_id(file, landmarks, splits)
         for file in files
@@ -223,14 +223,15 @@ def read_photographs(
 
 
 def _read_images(
-    images: Sequence[Path | tuple[str, Path]], landmarks: pa.Table, splits: Sequence[str]
+    image_landmarks: Sequence[Path | tuple[str, Path]], landmarks: pa.Table, splits: Sequence[str]
 ) -> tuple[pa.Array, Integers]:
     """Return the ids of images of the landmarks, and the numbers of these landmarks."""
-    image_ids, numbers = images_of_landmarks((split_and_path(item, splits) for item in images), landmarks)
+    image_ids, numbers = images_of_landmarks((split_and_path(item, splits) for item in image_landmarks), landmarks)
     if repeated := _repeated(image_ids):
+        files = ", ".join(str(item[1] if isinstance(item, tuple) else item) for item in image_landmarks)
         raise InputError(
-            f"{', '.join(str(item[1] if isinstance(item, tuple) else item) for item in images)}: {len(repeated):,} "
-            f"images are listed more than once: {preview(repeated)}; leave one landmark for each"
+            f"{files}: {len(repeated):,} images are listed more than once: {preview(repeated)}; leave one landmark "
+            "for each"
         )
     return image_ids, numbers
 
@@ -239,7 +240,7 @@ def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers) 
     """Return the number of the landmark of each embedding by the id of its image, -1 for none of the landmarks."""
     if file.ids is None:
         raise InputError(
-            f"{file.path}: has no ids, by which `images` names the landmark of each image; write them to "
+            f"{file.path}: has no ids, by which `image_landmarks` names the landmark of each image; write them to "
             f"{file.path.stem}.ids.txt beside it, one per line"
         )
     position = pc.fill_null(pc.index_in(file.ids.to_arrow(), value_set=image_ids), -1).to_numpy()
@@ -249,11 +250,11 @@ def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers) 
 def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> Integers:
     """Return the number of the landmark of each embedding by its landmark id, -1 for none of the landmarks."""
     if file.landmark_ids is None:
-        raise InputError(f"{file.path}: has no landmark ids; name the landmark of each image in `images`")
+        raise InputError(f"{file.path}: has no landmark ids; name the landmark of each image in `image_landmarks`")
     if len(splits) > 1:
         raise ConfigurationError(
             f"{file.path}: landmark ids without a split, but there are landmarks of {' and '.join(splits)}; name the "
-            "landmark of each image in `images`"
+            "landmark of each image in `image_landmarks`"
         )
     return landmark_numbers(landmarks, splits[0], file.landmark_ids)
 
@@ -263,7 +264,7 @@ def _check(files: Sequence[Embeddings], rows: Sequence[Integers], photographs: V
     paths = ", ".join(str(file.path) for file in files)
     if not len(photographs):
         raise InputError(
-            f"{paths}: none of these images is of a landmark of the tables; check `images` and its split"
+            f"{paths}: none of these images is of a landmark of the tables; check `image_landmarks` and its split"
         )
     ids = [None if file.ids is None else file.ids[part] for file, part in zip(files, rows, strict=True)]
     known = [part for part in ids if part is not None]

@@ -43,9 +43,9 @@ class EvaluationFiles:
             gldv2-recognition: with id and landmarks, a landmark and its score separated by a space.
         distractor_embeddings: Embeddings of images to add to the gallery that are relevant to no query, such as those
             of R1M; a file, or a folder of parts. For retrieval, roxford and rparis.
-        labels: Labels of the images: .csv or .parquet with id and landmark_id (GLDv2's own files) or with id and a
-            column per level, finest first, such as a manifest, of lists for several labels per image; or .npy, row by
-            row. Default: landmark_id of the embeddings.
+        labels: Manifest of the images, or another table of their labels: .csv or .parquet with id and landmark_id
+            (GLDv2's own files) or with id and a column per level, finest first, of lists where images have several
+            labels; or .npy, row by row. Default: landmark_id of the embeddings.
         query_labels: Labels of the queries, in the same formats. Default: the labels of the images.
         label_separator: Separator between the labels of an image in these files, such as a semicolon.
             Default: one label.

@@ -58,22 +58,22 @@ class HierarchyStats:
 def stats_file(
     hierarchy: str | Path,
     *,
-    images: Sequence[Path | tuple[str, Path]] = (),
+    image_landmarks: Sequence[Path | tuple[str, Path]] = (),
     picture: Path | None = None,
 ) -> HierarchyStats:
     """Count the landmarks and images of a hierarchy from a file, and draw the counts.
 
     Args:
         hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
-        images: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv; see
-            :func:`count_images`. The split of a file must be given unless its name begins with a split or the
+        image_landmarks: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv;
+            see :func:`count_images`. The split of a file must be given unless its name begins with a split or the
             hierarchy has only one.
         picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
     loaded = load_hierarchy(hierarchy)
     counts = {}
     existing = loaded.split_names
-    for item in images:
+    for item in image_landmarks:
         split, path = split_and_path(item, existing)
         if split in counts:
             raise ConfigurationError(f"{path}: images of the split {split} were given already")

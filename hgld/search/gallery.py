@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_
 from hgld.errors import ConfigurationError, HgldError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
-from hgld.inspection.photos import FindImage, images_of_manifest, label_name
+from hgld.inspection.photos import FindImage, find_images, images_of_manifest, label_name
 from hgld.io.text_array import TextArray
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record
 from hgld.tables.embeddings import Embeddings, read_embeddings
@@ -191,25 +192,21 @@ def _embedded_manifest(record: EmbeddingRecord | None) -> Path | None:
         return None
 
 
-def gallery_photographs(embeddings: Path, images: Path | None = None, root: Path | None = None) -> FindImage:
+def gallery_photographs(embeddings: Path, images: Path | None = None) -> FindImage:
     """Return a function that finds the photograph of an image of a gallery by its id.
 
     Args:
         embeddings: File of the embeddings of the gallery.
-        images: Photographs of the gallery: a manifest, the table from hgld index-images, or a folder. Default: the
-            images that were embedded; without them, there are no photographs.
-        root: Folder that the paths in ``images`` are relative to. Default: the folder of ``images``, or the recorded
-            one.
+        images: Folder of the photographs, or the table from hgld index-images in it. Default: the folder of the
+            images that were embedded; if it is not there, no photograph is found.
 
     Raises:
         InputError: ``images`` is none of these.
     """
-    if images is not None:
-        return images_of_manifest(read_images(images), root or (images if images.is_dir() else images.parent))
+    if images is not None and images.is_file():
+        return find_images(images)
     record = read_embedding_record(embeddings)
-    try:
-        if record is not None:
-            return images_of_manifest(read_images(record.sources.images), root or record.sources.root)
-    except HgldError:  # the images are no longer there
-        pass
-    return lambda _: None
+    if record is not None:
+        with suppress(HgldError):  # the list of the images is no longer there
+            return images_of_manifest(read_images(record.sources.images), images or record.sources.root)
+    return (lambda _: None) if images is None else find_images(images)

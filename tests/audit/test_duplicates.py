@@ -208,9 +208,9 @@ def test_commands_from_copies_to_a_clean_manifest(folder: Path) -> None:
     with (folder / "manifest.csv").open("a") as file:
         file.write("\nbroken.png,train,oak,tree")
     model = ("--model", "test_resnet", "--pretrained", "none", "--size", 32, "--workers", 0)
-    run("embed-images", *model, "--images", folder / "manifest.csv", "-o", folder / "all.npy")
+    run("embed-images", *model, "--manifest", folder / "manifest.csv", "-o", folder / "all.npy")
     (folder / "clean.csv").write_text("".join((folder / "manifest.csv").read_text().rpartition("\n")[:1]))
-    options = ("--root", folder, "--page", folder / "page.html", "--embeddings", folder / "all.npy", "--recall")
+    options = ("--images", folder, "--page", folder / "page.html", "--embeddings", folder / "all.npy", "--recall")
     shown = run("audit", "duplicates", folder / "clean.csv", "-o", folder / "copies.csv", *options)
     assert (
         "2 groups of copies: 2 to leave out, 1 with the same pixels; 1 group across splits, 1 across labels" in shown

@@ -117,7 +117,7 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
     files = settings["embeddings"]["cross_entropy"]["files"]
     for name, images in settings["unknown"].items():
         if not Path(files[name]).exists():
-            root = f" --root {images['root']}" if "root" in images else ""
+            root = f" --images {images['root']}" if "root" in images else ""
             model = f"--model runs/cifar{n}/cross_entropy --with-std"
             run(f"embed-images {model} --images {images['manifest']}{root} -o {files[name]}")
     small = dict(settings)

@@ -65,10 +65,10 @@ def compared(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_numbers_are_those_of_the_commands_one_by_one(folder: Path, compared: Path, tmp_path: Path) -> None:
     manifest, embeddings = folder / "manifest.parquet", tmp_path / "a.parquet"
     model = ("--model", "test_resnet", "--pretrained", "none", "--size", 32, "--workers", 0)
-    hgld("embed-images", *model, "--images", manifest, "-o", embeddings)
+    hgld("embed-images", *model, "--manifest", manifest, "-o", embeddings)
     names = ("H-AP", "mAP@R", "R@1", "AP_l1", "NDCG")
     metrics = [word for name in names for word in ("--metric", name)]
-    files = ("--embeddings", embeddings, "--labels", manifest, "--split", "test")
+    files = ("--embeddings", embeddings, "--manifest", manifest, "--split", "test")
     means = json.loads(hgld("evaluate", *files, *metrics, "--json"))["results"][0]["means"]
     table = pd.read_csv(compared / "results.csv")
     ours = pd.read_parquet(compared / "results.parquet").query("name == 'a'").set_index("metric")["mean"]
@@ -164,7 +164,7 @@ def test_reranked_models_stand_beside_the_others(folder: Path, compared: Path, t
     assert not (out / "differences.html").exists(), "it shows two models"
     means = pd.read_csv(out / "results.csv").query("metric == 'H-AP'").set_index("name")["mean"]
     assert means.index.tolist() == ["a", "a + dba", "a + pca-8", "a + pca-8 + dba"]
-    files = ("--embeddings", out / "embeddings" / "a.parquet", "--labels", folder / "manifest.parquet")
+    files = ("--embeddings", out / "embeddings" / "a.parquet", "--manifest", folder / "manifest.parquet")
     shown = hgld("evaluate", *files, "--split", "test", "--rerank", "dba", "--rerank-neighbours", 3, "--json")
     assert json.loads(shown)["results"][0]["means"]["H-AP"] == means["a + dba"] != means["a"]
 

@@ -77,7 +77,7 @@ def write_landmarks(folder: Path, landmarks: Sequence[Landmark], *, name: str = 
     return CompletionFiles(
         hierarchy=paths["hierarchy"],
         embeddings=[folder / name],
-        images=[folder / f"{split}.csv" for split in images],
+        image_landmarks=[folder / f"{split}.csv" for split in images],
         removed=paths["removed"],
         clean=None,
     )

@@ -97,22 +97,22 @@ def test_every_landmark_without_a_group_has_a_row(files: CompletionFiles, tmp_pa
 
 def test_changed_ids_and_splits_are_changed_inputs(files: CompletionFiles, tmp_path: Path) -> None:
     out = tmp_path / "completed.parquet"
-    train = replace(files, images=[tmp_path / "train.csv"])
+    train = replace(files, image_landmarks=[tmp_path / "train.csv"])
     complete_file(train, out)
-    assert complete_file(replace(files, images=[("train", tmp_path / "train.csv")]), out) is None
+    assert complete_file(replace(files, image_landmarks=[("train", tmp_path / "train.csv")]), out) is None
     ids = files.embeddings[0].with_suffix(".ids.txt")
     ids.write_text(ids.read_text().replace("train-102-0", "unlisted"))
     assert complete(train, out)[1]["train", 102]["photographs"] == 0
     # Labelled landmarks 0 to 44 are of train; with the other split there are none with photographs.
     with pytest.raises(InputError, match="0 labelled landmarks have photographs"):
-        complete_file(replace(files, images=[("index", tmp_path / "train.csv")]), out)
+        complete_file(replace(files, image_landmarks=[("index", tmp_path / "train.csv")]), out)
 
 
 def test_other_reasons_are_read_on_request(files: CompletionFiles, tmp_path: Path) -> None:
     config = CompleteConfig(reasons=["excluded", "multiple"])
-    only_excluded = find_completion_files(files.hierarchy, files.embeddings, files.images, ["excluded"])
+    only_excluded = find_completion_files(files.hierarchy, files.embeddings, files.image_landmarks, ["excluded"])
     assert only_excluded.removed is None, "no table is read that no reason needs"
-    more = find_completion_files(files.hierarchy, files.embeddings, files.images[:1], config.reasons)
+    more = find_completion_files(files.hierarchy, files.embeddings, files.image_landmarks[:1], config.reasons)
     _, rows = complete(more, tmp_path / "completed.parquet", config)
     assert {key: row["reason"] for key, row in rows.items()} == {
         ("train", 103): "multiple",
@@ -166,7 +166,7 @@ def test_landmark_ids_in_the_embeddings_suffice_for_one_split(tmp_path: Path) ->
     numbers = np.array([int(name.split("-")[1]) for name in whole.ids.tolist()])
     path = tmp_path / "with_ids.parquet"
     write_embeddings(path, whole.vectors, whole.ids, numbers)
-    assert complete(replace(files, embeddings=[path], images=[]), tmp_path / "direct.parquet")[1] == expected
+    assert complete(replace(files, embeddings=[path], image_landmarks=[]), tmp_path / "direct.parquet")[1] == expected
 
 
 def test_landmark_ids_in_the_embeddings_need_one_split(files: CompletionFiles, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_landmark_ids_in_the_embeddings_need_one_split(files: CompletionFiles, t
     write_embeddings(path, whole.vectors, whole.ids, numbers)
     message = "landmark ids without a split, but there are landmarks of train and index; name the landmark of each"
     with pytest.raises(ConfigurationError, match=message):
-        complete_file(replace(files, embeddings=[path], images=[]), tmp_path / "completed.parquet")
+        complete_file(replace(files, embeddings=[path], image_landmarks=[]), tmp_path / "completed.parquet")
     assert not (tmp_path / "completed.parquet").exists()
 
 
@@ -207,13 +207,13 @@ def test_problems_of_the_inputs_are_named(files: CompletionFiles, tmp_path: Path
     out = tmp_path / "completed.parquet"
     no_index = write_landmarks(tmp_path, [*labelled_landmarks(20), UNLABELLED[0]], name="train.npy")
     with pytest.raises(ConfigurationError, match="images of the split index, but there are landmarks of train only"):
-        complete_file(replace(no_index, images=[("index", tmp_path / "train.csv")]), out)
+        complete_file(replace(no_index, image_landmarks=[("index", tmp_path / "train.csv")]), out)
     files = write_landmarks(tmp_path, [*labelled_landmarks(20), *UNLABELLED])
-    with pytest.raises(InputError, match="has no landmark ids; name the landmark of each image in `images`"):
-        complete_file(replace(files, images=[]), out)
+    with pytest.raises(InputError, match="has no landmark ids; name the landmark of each image in `image_landmarks`"):
+        complete_file(replace(files, image_landmarks=[]), out)
     (tmp_path / "other.csv").write_text("id,landmark_id\nx,1\n")
     with pytest.raises(InputError, match="none of these images is of a landmark"):
-        complete_file(replace(files, images=[("train", tmp_path / "other.csv")]), out)
+        complete_file(replace(files, image_landmarks=[("train", tmp_path / "other.csv")]), out)
     with (tmp_path / "index.csv").open("a") as stream:
         stream.write("train-0-0,100\n")
     with pytest.raises(InputError, match="1 images are listed more than once: train-0-0"):
@@ -326,7 +326,7 @@ def test_calibration_error_of_small_examples(score: list[float], right: list[boo
 
 def test_the_command_proposes_and_evaluates(files: CompletionFiles, tmp_path: Path) -> None:
     def run(*options: object) -> str:
-        images = [item for path in files.images for item in ("--images", path)]
+        images = [item for path in files.image_landmarks for item in ("--image-landmarks", path)]
         command = ["complete", files.hierarchy, "--embeddings", files.embeddings[0], *images, *options]
         return run_hgld(*command).stdout
 

@@ -248,7 +248,7 @@ def test_trademarks_from_the_command_line(tmp_path: Path) -> None:
     embeddings.with_suffix(".ids.txt").write_text("\n".join(name for name, _ in logos))
 
     arguments = ["evaluate", "--embeddings", embeddings, "--json", "--precision", "float64"]
-    (result,) = json.loads(run_hgld(*arguments, "--labels", manifest).stdout)["results"]
+    (result,) = json.loads(run_hgld(*arguments, "--manifest", manifest).stdout)["results"]
     labels = [[[int(code.replace(".", "")[: n * 2]) for n in (3, 2, 1)] for code in codes] for _, codes in logos]
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     expected = []
@@ -262,9 +262,9 @@ def test_trademarks_from_the_command_line(tmp_path: Path) -> None:
 
     rows = [f"{name},{';'.join(codes)},{';'.join(code[:2] for code in codes)}\n" for name, codes in logos]
     (tmp_path / "two.csv").write_text("id,section,category\n" + "".join(rows))
-    separated = ("--labels", tmp_path / "two.csv", "--label-separator", ";", "--metric", "R@1")
+    separated = ("--manifest", tmp_path / "two.csv", "--label-separator", ";", "--metric", "R@1")
     (other,) = json.loads(run_hgld(*arguments, *separated).stdout)["results"]
     assert other["means"]["R@1"] == result["means"]["R@1"]
-    error = run_hgld(*arguments, "--labels", manifest, "--alpha", "2", code=1).stderr
+    error = run_hgld(*arguments, "--manifest", manifest, "--alpha", "2", code=1).stderr
     assert "--alpha belongs to Eq. 20" in error
     assert "--several-labels" in error

@@ -153,7 +153,7 @@ def files(tmp_path: Path) -> list[object]:
             path, torch.from_numpy(rng.normal(size=(count, 8))).half(), [f"{n} {i}" for i in range(count)]
         )
     options = ["--query-embeddings", tmp_path / "q.npy", "--gallery-embeddings", tmp_path / "g.npy"]
-    return ["evaluate", *options, "--labels", tmp_path / "labels.csv", "--distractor-embeddings", tmp_path / "r1m"]
+    return ["evaluate", *options, "--manifest", tmp_path / "labels.csv", "--distractor-embeddings", tmp_path / "r1m"]
 
 
 def test_distractors_in_a_folder_are_counted_in_the_gallery(files: list[object]) -> None:

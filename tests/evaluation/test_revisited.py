@@ -90,7 +90,7 @@ def test_commands_give_the_numbers_of_the_published_protocol(roxford: Path) -> N
     options = ["--model=test_resnet", "--pretrained=none", "--workers=0", f"--scales={','.join(map(str, scales))}"]
     options += ["--fit=longest", "--size=64", "--interpolation=lanczos"]
     for split in ("query", "gallery"):
-        sources = ["--images", roxford / "m.parquet", "--root", folder, "--split", split]
+        sources = ["--manifest", roxford / "m.parquet", "--images", folder, "--split", split]
         run_hgld("embed-images", *sources, *options, "-o", roxford / f"{split}.npy")
     run_hgld("embed-images", "--images", roxford / "r1m", *options, "-o", roxford / "r1m.npy")
     files = ["--query-embeddings", roxford / "query.npy", "--gallery-embeddings", roxford / "gallery.npy"]

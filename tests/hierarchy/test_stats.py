@@ -37,13 +37,13 @@ def write(path: Path, text: str) -> Path:
 def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path, tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "id,url,landmark_id\na,u,1\nb,u,1\nc,u,2\nd,u,9\n")
     index = write(tmp_path / "index_image_to_landmark.csv", "id,landmark_id\ne,1\n")
-    result = stats_file(official, images=[train, index])
+    result = stats_file(official, image_landmarks=[train, index])
     assert result.landmarks == {"train": {"human-made": 1, "natural": 1}, "index": {"human-made": 2, "natural": 0}}
     assert result.images == {"train": {"human-made": 1, "natural": 2}, "index": {"human-made": 1, "natural": 0}}
     assert result.images_elsewhere == 1
     assert result.groups == (GroupCount("church", "human-made", 3, 2), GroupCount("lake", "natural", 1, 2))
     assert json.loads(result.to_json())["groups"][1]["images"] == 2
-    options = ("--images", train, "--images", f"index={index}")
+    options = ("--image-landmarks", train, "--image-landmarks", f"index={index}")
     assert run_hgld("stats", official, *options, "--json").stdout.strip() == result.to_json()
     assert format_stats(result).splitlines()[:8] == [
         "           split  natural  human-made  all",
@@ -75,14 +75,16 @@ def test_image_counts_are_none_without_images(official: Path) -> None:
 def test_split_of_images_is_inferred_or_required(official: Path, tmp_path: Path) -> None:
     images = write(tmp_path / "pictures.csv", "id,landmark_id\na,1\n")
     with pytest.raises(ConfigurationError, match="the split of these images is unknown"):
-        stats_file(official, images=[images])
-    assert stats_file(official, images=[("index", images)]).images == {"index": {"human-made": 1, "natural": 0}}
+        stats_file(official, image_landmarks=[images])
+    assert stats_file(official, image_landmarks=[("index", images)]).images == {
+        "index": {"human-made": 1, "natural": 0}
+    }
     only_index = official / "index_label_to_hierarchical.csv"
-    assert stats_file(only_index, images=[images]).images == {"index": {"human-made": 1}}
+    assert stats_file(only_index, image_landmarks=[images]).images == {"index": {"human-made": 1}}
     with pytest.raises(ConfigurationError, match="landmarks of index only"):
-        stats_file(only_index, images=[("train", images)])
+        stats_file(only_index, image_landmarks=[("train", images)])
     with pytest.raises(ConfigurationError, match="were given already"):
-        stats_file(official, images=[("index", images), ("index", images)])
+        stats_file(official, image_landmarks=[("index", images), ("index", images)])
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,9 @@ def test_stats_command(official: Path, tmp_path: Path) -> None:
 
 
 def test_stats_of_released_labels(shared: Path) -> None:
-    result = stats_file(shared / "released", images=[shared / "released" / "index_image_to_landmark_part.csv"])
+    result = stats_file(
+        shared / "released", image_landmarks=[shared / "released" / "index_image_to_landmark_part.csv"]
+    )
     assert result.landmarks == {"index": {"human-made": 42199, "natural": 13330}}
     assert len(result.groups) == 78
     assert result.groups[0] == GroupCount("church", "human-made", 12871, 9753)

@@ -213,7 +213,7 @@ def test_files_are_diagnosed_like_arrays(files: Path) -> None:
 
 
 def test_the_command_prints_tables_and_json(files: Path) -> None:
-    command = ["diagnose", "--embeddings", str(files / "model.parquet"), "--labels", str(files / "labels.npy")]
+    command = ["diagnose", "--embeddings", str(files / "model.parquet"), "--manifest", str(files / "labels.npy")]
     command += ["--baseline", str(files / "baseline.parquet"), "--batch-size", "16", "--per-class", "2"]
     text = run_hgld(*command)
     document = json.loads(run_hgld(*command, "--tau", "0.02", "--json").stdout)

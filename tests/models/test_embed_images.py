@@ -135,7 +135,13 @@ def test_command_writes_deviations_of_real_photographs(shared: Path, tmp_path: P
     )
     write_manifest(tmp_path / "manifest.parquet", manifest, Provenance("test"))
     out = tmp_path / "e.safetensors"
-    arguments = ["embed-images", "--images", str(tmp_path / "manifest.parquet"), "--root", str(shared / "wa_gldv2")]
+    arguments = [
+        "embed-images",
+        "--manifest",
+        str(tmp_path / "manifest.parquet"),
+        "--images",
+        str(shared / "wa_gldv2"),
+    ]
     options = ["--model", "test_resnet", "--pretrained", "none", "--size", "96", "--workers", "0", "--with-std"]
     run_hgld(*arguments, *options, "-o", out)
     deviations = read_deviations(out)

@@ -90,7 +90,7 @@ def groceries(shared: Path, tmp_path: Path) -> RetrievalPipeline:
         },
         "models": {"tiny": TINY_MODEL},
         "evaluations": {
-            "groceries/tiny": "--embeddings out/groceries/tiny.parquet --labels out/groceries/manifest.parquet"
+            "groceries/tiny": "--embeddings out/groceries/tiny.parquet --manifest out/groceries/manifest.parquet"
         },
     }
     return RetrievalPipeline(tmp_path, settings)

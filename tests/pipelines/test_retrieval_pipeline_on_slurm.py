@@ -62,7 +62,7 @@ def test_killed_and_requeued_parts_end_with_the_bytes_of_the_commands(
     run_commands(
         tmp_path,
         pipeline.process_environment,
-        f"embed-images --images out/washington/manifest.parquet --root {shared / 'wa_gldv2' / 'train'}"
+        f"embed-images --manifest out/washington/manifest.parquet --images {shared / 'wa_gldv2' / 'train'}"
         f" {pipeline.settings['models']['tiny']} --workers 0 -o expected/tiny.parquet",
     )
     for name in ("tiny.parquet", "tiny.skipped.csv"):

@@ -37,7 +37,7 @@ def test_embeddings_carry_the_distance_of_their_model(
     (tmp_path / "model").mkdir()
     write_model(ImageEmbedder(build_model(settings(distance)).eval(), images), tmp_path / "model")
     file, pictures = tmp_path / "all.npy", gallery_folder / "pictures"
-    images_of_gallery = ("--images", gallery_folder / "manifest.csv", "--root", pictures)
+    images_of_gallery = ("--manifest", gallery_folder / "manifest.csv", "--images", pictures)
     run_hgld("embed-images", *images_of_gallery, "-o", file, "--model", tmp_path / "model", "--workers", 0)
     assert recorded_distance(file) == distance
     vectors = read_embeddings(file).vectors
@@ -45,7 +45,7 @@ def test_embeddings_carry_the_distance_of_their_model(
     assert lengths.unique().numel() == len(vectors)
     assert (lengths < 1).all() == (distance == "poincare") or distance == "euclidean"
 
-    labels = ("--embeddings", file, "--labels", gallery_folder / "manifest.csv", "--no-intervals", "--json")
+    labels = ("--embeddings", file, "--manifest", gallery_folder / "manifest.csv", "--no-intervals", "--json")
     results = [
         json.loads(run_hgld("evaluate", *labels, *options).stdout)["results"][0]
         for options in ((), ("--distance", "cosine"))

@@ -132,7 +132,7 @@ def test_wrong_inputs_end_in_one_line(gallery_folder: Path, tmp_path: Path) -> N
         (tmp_path / "none.jpg",): "none.jpg: no such file",
         (text,): f"{text}: none of the 1 images can be read",
         (query, "--out", tmp_path / "answers.txt"): 'answers.txt: the suffix is ".txt"; choose .csv or ',
-        (query, "--labels", tmp_path / "none.csv"): "none.csv: no such file; expected the labels of images",
+        (query, "--manifest", tmp_path / "none.csv"): "none.csv: no such file; expected the labels of images",
         (query, "--model", "test_vit", "--pretrained", "none"): "--model has 64 dimensions, but",
         (query, "--model", "no_such_model"): "no_such_model",
         (query, "--embeddings", moved): f"made by {tmp_path / 'gone.pt'}, which cannot be loaded: ",

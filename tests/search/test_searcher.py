@@ -155,7 +155,7 @@ def both(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_parts_are_evaluated_and_searched_as_one_file(both: tuple[Path, Path], tmp_path: Path) -> None:
-    labels, found = ["--labels", tmp_path / "labels.csv"], []
+    labels, found = ["--manifest", tmp_path / "labels.csv"], []
     for embeddings in both:
         out = tmp_path / "out" / embeddings.name
         run_hgld("evaluate", "--embeddings", embeddings, *labels, "--per-query", out.with_suffix(".queries.parquet"))

@@ -274,9 +274,9 @@ def test_untrained_models_are_published_the_same_way(tmp_path: Path) -> None:
 def test_evaluations_of_the_command_are_on_the_card(run: Path, tmp_path: Path) -> None:
     """`hgld evaluate --json` writes what `--evaluation` reads."""
     embedded, labels = tmp_path / "e.parquet", run.parent / "images" / "manifest.parquet"
-    command = ["embed-images", "--model", str(run), "--images", str(labels), "-o", str(embedded), "--workers", "0"]
+    command = ["embed-images", "--model", str(run), "--manifest", str(labels), "-o", str(embedded), "--workers", "0"]
     run_hgld(*command)
-    evaluated = run_hgld("evaluate", "--embeddings", embedded, "--labels", labels, "--json", "--no-intervals")
+    evaluated = run_hgld("evaluate", "--embeddings", embedded, "--manifest", labels, "--json", "--no-intervals")
     (tmp_path / "noise.json").write_text(evaluated.stdout)
     push_model(run, out=tmp_path / "model", config=PushConfig(evaluations=[tmp_path / "noise.json"]))
     means = json.loads(evaluated.stdout)["results"][0]["means"]

@@ -57,12 +57,20 @@ def test_trademarks_from_table_to_metrics(logos: Path, tmp_path: Path) -> None:
     trained = json.loads((tmp_path / "run" / "history.jsonl").read_text().splitlines()[-1])
     embeddings = tmp_path / "e.parquet"
     run_hgld(
-        *("embed-images", "--model", tmp_path / "run", "--images", logos / "m.parquet", "--root", logos / "images"),
+        *(
+            "embed-images",
+            "--model",
+            tmp_path / "run",
+            "--manifest",
+            logos / "m.parquet",
+            "--images",
+            logos / "images",
+        ),
         *("--split", "test", "-o", embeddings, "--workers", "0"),
     )
     page = tmp_path / "worst.html"
     evaluated = run_hgld(
-        *("evaluate", "--embeddings", embeddings, "--labels", logos / "m.parquet", "--json"),
+        *("evaluate", "--embeddings", embeddings, "--manifest", logos / "m.parquet", "--json"),
         *("--worst", "3", "--page", page, "--images", logos / "images"),
     )
     (result,) = json.loads(evaluated.stdout)["results"]
