@@ -12,6 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+import pyarrow as pa
+
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.tar_images import index_shard
 from hgld.io.columns import preview
@@ -49,11 +51,14 @@ class FoundImages:
     def __len__(self) -> int:
         return len(self.names)
 
-    def places(self, rows: Sequence[int] | None = None) -> dict[str, list[str | int | None]]:
-        """Return the columns path, offset and size of a manifest, for the images of some rows, by default of all."""
-        rows = range(len(self)) if rows is None else rows
-        columns = {"path": self.files, "offset": self.offsets, "size": self.sizes}
-        return {name: [values[row] for row in rows] for name, values in columns.items()}
+    def places(self, rows: Sequence[int | None]) -> dict[str, pa.Array]:
+        """Return the columns path, offset and size of a manifest for the images of some rows, nulls for no row."""
+        taken = pa.array(rows, pa.int64())
+        return {
+            "path": pa.array(self.files, pa.string()).take(taken),
+            "offset": pa.array(self.offsets, pa.int64()).take(taken),
+            "size": pa.array(self.sizes, pa.int64()).take(taken),
+        }
 
 
 def find_images(root: Path) -> FoundImages:

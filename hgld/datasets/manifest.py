@@ -383,10 +383,9 @@ def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
     are_files = root is None or columns["offset"].null_count < len(texts) or (root / str(texts["path"][0])).is_file()
     if root is not None and not are_files and root.is_dir():
         found = find_in_tars(root)
-        rows = pa.array(match_paths(texts["path"].to_pylist(), found.names), pa.int64())
-        for name, values in found.places().items():
-            taken = pa.array(values, MANIFEST.schema.field(name).type).take(rows)
-            columns[name] = pc.coalesce(pa.chunked_array([taken]), columns[name])
+        rows = match_paths(texts["path"].to_pylist(), found.names)
+        for name, values in found.places(rows).items():
+            columns[name] = pc.coalesce(pa.chunked_array([values]), columns[name])
     return pa.table(columns | {name: texts[name] for name in levels})
 
 

@@ -130,7 +130,7 @@ def test_in_shop(tmp_path: Path, folder: str, caplog: pytest.LogCaptureFixture) 
 
 def test_in_shop_images_need_a_category_and_a_known_split(tmp_path: Path) -> None:
     write(tmp_path, {"list_eval_partition.txt": "1\nimage_name item_id evaluation_status\na.jpg id_1 test\n"})
-    expect_error(InShop(), tmp_path, "the image_name is a.jpg; expected one such as .*\n.*evaluation_status is test")
+    expect_error(InShop(), tmp_path, "test; expected one such as train, query or gallery")
 
 
 def inat(root: Path, *, categories: object = None) -> None:
@@ -182,7 +182,7 @@ def test_inaturalist_taxonomy_must_be_complete(tmp_path: Path) -> None:
     (tmp_path / "train2018.json").unlink()
     expect_error(INaturalist("full"), tmp_path, 'train2018.json: no such file; .*`levels` "base" does without it')
     write(tmp_path, {"Inat_dataset_splits/Inaturalist_test_set1.txt": "Aves/x.jpg\n"})
-    expect_error(INaturalist(), tmp_path, "line 1: the path is Aves/x.jpg; expected one such as train_val2018/Aves/")
+    expect_error(INaturalist(), tmp_path, "Aves/x.jpg; expected one such as train_val2018/Aves/")
 
 
 def test_names_with_several_parents_get_the_parent_appended() -> None:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,67 +52,27 @@ class Reader(Protocol):
         """Read the images of a dataset; readers of published layouts do not check whether the image files exist."""
 
 
-@dataclass(frozen=True)
-class TextLayout:
-    """Layout of text files with an image per line.
+def read_text_lists(files: Mapping[str, Path], columns: Sequence[str], header_lines: int = 0) -> dict[str, list[str]]:
+    """Read the columns of text files with an image per line, whose values are separated by blanks.
 
     Args:
-        lists: File of each split, or of each role; names in braces are settings of the reader.
-        columns: Names of the values of a line, which are separated by blanks.
-        levels: Column of the labels at each level, finest first.
-        path: Path of an image from the columns, whose names are in braces.
-        patterns: By column, a regular expression whose named groups are further columns, and a value that matches.
-        header_lines: Number of lines before the first row.
-        subfolder: Folder in which the files may be instead.
+        files: File of each split.
+        columns: Names of the values of a line.
+        header_lines: Number of lines before the first row of a file.
+
+    Returns:
+        The columns of all files, and the column ``split``.
     """
-
-    lists: Mapping[str, str]
-    columns: Sequence[str]
-    levels: Mapping[str, str] = field(default_factory=dict)
-    path: str = "{path}"
-    patterns: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    header_lines: int = 0
-    subfolder: str = "."
+    rows: dict[str, list[str]] = {"split": []}
+    for split, path in files.items():
+        for name, values in read_text_list(path, columns, header_lines).items():
+            rows.setdefault(name, []).extend(values)
+        rows["split"] += [split] * (len(rows[columns[0]]) - len(rows["split"]))
+    return rows
 
 
-class TextListReader:
-    """Base of readers of text files with an image per line, of which a subclass states the layout."""
-
-    layout: ClassVar[TextLayout]
-
-    def files(self, root: Path) -> Mapping[str, Path]:
-        """Return the lists."""
-        lists = {role: name.format_map(vars(self)) for role, name in self.layout.lists.items()}
-        return {role: self.find(root, name) for role, name in lists.items()}
-
-    def read(self, root: Path) -> ReaderResult:
-        """Read the lists."""
-        rows, path = self.rows(root), self.layout.path
-        images = zip(*rows.values(), strict=True)
-        columns = {"path": [path.format_map(dict(zip(rows, image, strict=True))) for image in images]}
-        levels = {level: rows[column] for level, column in self.layout.levels.items()}
-        return ReaderResult(build_manifest(root, {**columns, "split": rows["split"]}, levels))
-
-    def find(self, root: Path, name: str) -> Path:
-        """Return the path of a file in the folder or in the subfolder."""
-        return root / name if (root / name).is_file() else root / self.layout.subfolder / name
-
-    def rows(self, root: Path) -> dict[str, list[str]]:
-        """Return the columns of all lists, and the column ``split``."""
-        layout, rows = self.layout, dict[str, list[str]]()
-        for split, path in self.files(root).items():
-            if split in layout.lists:
-                columns = read_text_list(path, layout.columns, layout.header_lines, layout.patterns)
-                columns["split"] = [split] * len(columns[layout.columns[0]])
-                for name, values in columns.items():
-                    rows.setdefault(name, []).extend(values)
-        return rows
-
-
-def read_text_list(
-    path: Path, columns: Sequence[str], header_lines: int = 0, patterns: Mapping[str, tuple[str, str]] | None = None
-) -> dict[str, list[str]]:
-    """Read the columns of a text file, see :class:`TextLayout`."""
+def read_text_list(path: Path, columns: Sequence[str], header_lines: int = 0) -> dict[str, list[str]]:
+    """Read the columns of a text file, see :func:`read_text_lists`."""
     expected = " ".join(columns)
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected lines with {expected}; is this the folder of the dataset?")
@@ -120,25 +80,37 @@ def read_text_list(
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8 (byte {error.start:,}); expected a text file") from error
-    compiled = [(columns.index(name), re.compile(regex), text) for name, (regex, text) in (patterns or {}).items()]
     rows, problems = [], []
     for number, line in enumerate(lines[header_lines:], header_lines + 1):
-        values = tuple(line.split())
-        if values and len(values) != len(columns):
-            problems.append(f"line {number}: {len(values)} values, expected {len(columns)} ({expected})")
-        elif values:
-            for n, pattern, text in compiled:
-                if match := pattern.fullmatch(values[n]):
-                    values += match.groups()
-                else:
-                    problems.append(f"line {number}: the {columns[n]} is {values[n]}; expected one such as {text}")
+        values = line.split()
+        if len(values) == len(columns):
             rows.append(values)
+        elif values:
+            problems.append(f"line {number}: {len(values)} values, expected {len(columns)} ({expected})")
     if problems:
         raise InputError(f"{path}: {bad_rows(problems)}")
     if not rows:
         raise InputError(f"{path}: no rows; expected lines with {expected}")
-    names = [*columns, *(name for _, pattern, _ in compiled for name in pattern.groupindex)]
-    return {name: list(values) for name, values in zip(names, zip(*rows, strict=True), strict=True)}
+    return {name: list(values) for name, values in zip(columns, zip(*rows, strict=True), strict=True)}
+
+
+def match_texts(source: Path, texts: Sequence[str], pattern: str, example: str) -> list[re.Match[str]]:
+    """Match each text of a column, such as paths whose folders are labels.
+
+    Args:
+        source: File or folder of the texts, for messages.
+        example: Text that matches the pattern, for messages.
+    """
+    matches, problems = [], []
+    for text in texts:
+        match = re.fullmatch(pattern, text)
+        if match is None:
+            problems.append(f"{text}; expected one such as {example}")
+        else:
+            matches.append(match)
+    if problems:
+        raise InputError(f"{source}: {bad_rows(problems)}")
+    return matches
 
 
 def build_manifest(

@@ -16,11 +16,11 @@ import numpy as np
 from hgld.arrays import Integers
 from hgld.datasets.readers.base import (
     ReaderResult,
-    TextLayout,
-    TextListReader,
     build_manifest,
     disambiguate,
+    match_texts,
     read_text_list,
+    read_text_lists,
 )
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import parse_whole_number, read_rows
@@ -115,22 +115,24 @@ CAR_TYPE = _by_class(_CARS)
 
 
 @dataclass(frozen=True)
-class StanfordOnlineProducts(TextListReader):
+class StanfordOnlineProducts:
     """Reader of Stanford Online Products (Song et al., CVPR 2016): ``Ebay_train.txt`` and ``Ebay_test.txt``.
 
     The levels are the 22,634 products and 12 categories.
     """
 
-    layout = TextLayout(
-        lists={"train": "Ebay_train.txt", "test": "Ebay_test.txt"},
-        columns=("image_id", "class_id", "super_class_id", "path"),
-        levels={"product": "class_id", "category": "super_class_id"},
-        header_lines=1,
-    )
+    def files(self, root: Path) -> Mapping[str, Path]:
+        return {"train": root / "Ebay_train.txt", "test": root / "Ebay_test.txt"}
+
+    def read(self, root: Path) -> ReaderResult:
+        columns = ("image_id", "class_id", "super_class_id", "path")
+        rows = read_text_lists(self.files(root), columns, header_lines=1)
+        levels = {"product": rows["class_id"], "category": rows["super_class_id"]}
+        return ReaderResult(build_manifest(root, rows, levels))
 
 
 @dataclass(frozen=True)
-class VehicleId(TextListReader):
+class VehicleId:
     """Reader of PKU VehicleID (Liu et al., CVPR 2016): ``train_test_split/train_list.txt``, and a test list.
 
     Vehicles are the only level. Test lists have 800, 1,600 or 2,400 vehicles (small, medium and large), or more.
@@ -141,16 +143,18 @@ class VehicleId(TextListReader):
 
     test_list: int = 800
 
-    layout = TextLayout(
-        lists={"train": "train_test_split/train_list.txt", "test": "train_test_split/test_list_{test_list}.txt"},
-        columns=("image", "vehicle"),
-        levels={"vehicle": "vehicle"},
-        path="image/{image}.jpg",
-    )
+    def files(self, root: Path) -> Mapping[str, Path]:
+        folder = root / "train_test_split"
+        return {"train": folder / "train_list.txt", "test": folder / f"test_list_{self.test_list}.txt"}
+
+    def read(self, root: Path) -> ReaderResult:
+        rows = read_text_lists(self.files(root), ("image", "vehicle"))
+        rows["path"] = [f"image/{image}.jpg" for image in rows["image"]]
+        return ReaderResult(build_manifest(root, rows, {"vehicle": rows["vehicle"]}))
 
 
 @dataclass(frozen=True)
-class InShop(TextListReader):
+class InShop:
     """Reader of In-Shop Clothes Retrieval (Liu et al., DeepFashion, CVPR 2016): ``list_eval_partition.txt``.
 
     The file is in the folder or in ``Eval``, and begins with the number of images and a header. The levels are item,
@@ -158,30 +162,25 @@ class InShop(TextListReader):
     the first one listed.
     """
 
-    layout = TextLayout(
-        lists={"partition": "list_eval_partition.txt"},
-        columns=("image_name", "item_id", "evaluation_status"),
-        patterns={
-            "image_name": (
-                "[^/]+/(?P<gender>[^/]+)/(?P<category>[^/]+)/.+",
-                "img/WOMEN/Dresses/id_00000002/02_1_front.jpg",
-            ),
-            "evaluation_status": ("train|query|gallery", "train, query or gallery"),
-        },
-        header_lines=2,
-        subfolder="Eval",
-    )
+    def files(self, root: Path) -> Mapping[str, Path]:
+        path = root / "list_eval_partition.txt"
+        return {"partition": path if path.is_file() else root / "Eval" / path.name}
 
     def read(self, root: Path) -> ReaderResult:
-        rows = self.rows(root)
-        items, groups = rows["item_id"], list(zip(rows["category"], rows["gender"], strict=True))
+        path = self.files(root)["partition"]
+        rows = read_text_list(path, ("image_name", "item_id", "evaluation_status"), header_lines=2)
+        match_texts(path, rows["evaluation_status"], "train|query|gallery", "train, query or gallery")
+        pattern = "[^/]+/(?P<gender>[^/]+)/(?P<category>[^/]+)/.+"
+        images = match_texts(path, rows["image_name"], pattern, "img/WOMEN/Dresses/id_00000002/02_1_front.jpg")
+        items = rows["item_id"]
+        groups = [(image["category"], image["gender"]) for image in images]
         first: dict[str, tuple[str, str]] = {}
         for item, group in zip(items, groups, strict=True):
             first.setdefault(item, group)
         if ambiguous := {item for item, group in zip(items, groups, strict=True) if first[item] != group}:
             log.warning(
                 "%s: %d items are in several categories and belong to the first, such as %s",
-                self.files(root)["partition"],
+                path,
                 len(ambiguous),
                 min(ambiguous),
             )
@@ -192,7 +191,7 @@ class InShop(TextListReader):
 
 
 @dataclass(frozen=True)
-class INaturalist(TextListReader):
+class INaturalist:
     """Reader of iNaturalist-2018 (Van Horn et al., CVPR 2018) with the splits of Smooth-AP (Brown et al., ECCV 2020).
 
     The lists, ``Inat_dataset_splits/Inaturalist_{train,test}_set1.txt``, have paths with the super-category and the
@@ -205,29 +204,27 @@ class INaturalist(TextListReader):
 
     levels: Literal["base", "full"] = "base"
 
-    layout = TextLayout(
-        lists={split: f"Inat_dataset_splits/Inaturalist_{split}_set1.txt" for split in ("train", "test")},
-        columns=("path",),
-        patterns={
-            "path": (
-                "(?:[^/]+/)*(?P<super_category>[^/]+)/(?P<species>[0-9]+)/[^/]+",
-                "train_val2018/Aves/2761/0a1b.jpg",
-            )
-        },
-    )
-
     def files(self, root: Path) -> Mapping[str, Path]:
-        return {**super().files(root), **({"categories": root / "train2018.json"} if self.levels == "full" else {})}
+        files = self._lists(root)
+        if self.levels == "full":
+            files["categories"] = root / "train2018.json"
+        return files
 
     def read(self, root: Path) -> ReaderResult:
-        rows = self.rows(root)
-        levels = {name: rows[name] for name in ("species", "super_category")}
+        rows = read_text_lists(self._lists(root), ("path",))
+        pattern = "(?:[^/]+/)*(?P<super_category>[^/]+)/(?P<species>[0-9]+)/[^/]+"
+        images = match_texts(root, rows["path"], pattern, "train_val2018/Aves/2761/0a1b.jpg")
+        species = [image["species"] for image in images]
         if self.levels == "full":
-            species = rows["species"]
             ranks = _read_ranks(root / "train2018.json", species)
             above = {name: [ranks[number][column] for number in species] for column, name in enumerate(_RANKS)}
             levels = disambiguate({"species": species, **above})
+        else:
+            levels = {"species": species, "super_category": [image["super_category"] for image in images]}
         return ReaderResult(build_manifest(root, rows, levels))
+
+    def _lists(self, root: Path) -> dict[str, Path]:
+        return {split: root / f"Inat_dataset_splits/Inaturalist_{split}_set1.txt" for split in ("train", "test")}
 
 
 def _read_ranks(path: Path, species: Sequence[str]) -> dict[str, list[str]]:
@@ -259,11 +256,12 @@ class Cub:
         return {name: root / f"{name}.txt" for name in ("images", "image_class_labels")}
 
     def read(self, root: Path) -> ReaderResult:
-        files, patterns = self.files(root), {"image_name": (r"(?P<number>[0-9]{3})\.[^/]+/[^/]+", "001.Tern/1.jpg")}
-        rows = read_text_list(files["images"], ("image_id", "image_name"), patterns=patterns)
+        files = self.files(root)
+        rows = read_text_list(files["images"], ("image_id", "image_name"))
         labels = read_text_list(files["image_class_labels"], ("image_id", "class_id"))
         class_of = dict(zip(labels["image_id"], labels["class_id"], strict=True))
-        numbers = list(map(int, rows["number"]))
+        names = match_texts(files["images"], rows["image_name"], r"([0-9]{3})\.[^/]+/[^/]+", "001.Tern/1.jpg")
+        numbers = [int(name[1]) for name in names]
         images = zip(rows["image_id"], rows["image_name"], numbers, strict=True)
         problems = [
             f"image {image}: {path}, class {class_of.get(image)}"

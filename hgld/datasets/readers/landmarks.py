@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from hgld.arrays import Integers
 from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.label_columns import label_columns
-from hgld.datasets.manifest import LANDMARK_LEVEL
+from hgld.datasets.manifest import LANDMARK_LEVEL, prefix_input_errors
 from hgld.datasets.readers.base import ReaderResult, build_manifest
 from hgld.datasets.splits import check_test_share, first_labels, open_set_split
 from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
@@ -337,83 +336,25 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
     ``bbx`` (the box of the query in its image: left, top, right, bottom).
 
     Raises:
-        InputError: The file is no such pickle; or names repeat, positions are beyond the gallery or of two kinds at
-            once, or there is another number of entries than of queries.
+        InputError: The file is no such pickle, or positions are beyond the gallery or of two kinds at once.
     """
     content = read_pickle(path)
-    if not isinstance(content, dict) or not {"imlist", "qimlist", "gnd"} <= content.keys():
-        raise InputError(f"{path}: expected a pickle of a dict with imlist, qimlist and gnd; is it another file?")
-    gallery, queries = _names(path, "imlist", content["imlist"]), _names(path, "qimlist", content["qimlist"])
-    entries = content["gnd"]
-    if not isinstance(entries, list) or len(entries) != len(queries):
-        n_entries = len(entries) if isinstance(entries, list) else f"a {type(entries).__name__} of"
-        raise InputError(f"{path}: gnd has {n_entries} entries for {len(queries):,} queries; expected one for each")
-    positions: dict[str, list[Integers]] = {kind: [] for kind in _KINDS}
-    boxes, problems = [], []
-    for name, entry in zip(queries, entries, strict=True):
+    with prefix_input_errors(path):
         try:
-            by_kind, box = _parse_entry(entry, len(gallery))
-        except ValueError as problem:
-            problems.append(f"query {name}: {problem}")
-            continue
-        boxes.append(box)
-        for kind in _KINDS:
-            positions[kind].append(np.sort(by_kind[kind]))
-    if problems:
-        raise InputError(f"{path}: {len(problems):,} bad entries of gnd:\n{indented_list(problems)}")
-    return RevisitedGroundTruth(
-        gallery, queries, np.stack(boxes), *(RaggedIndices.from_lists(positions[kind]) for kind in _KINDS)
-    )
-
-
-def _names(path: Path, key: str, value: object) -> tuple[str, ...]:
-    if not isinstance(value, list) or not value or not all(isinstance(name, str) and name for name in value):
-        raise InputError(f"{path}: {key} is not a list of names")
-    if len(set(value)) < len(value):
-        raise InputError(f"{path}: {key} has {len(value) - len(set(value)):,} repeated names")
-    return tuple(map(str, value))
-
-
-def _parse_entry(entry: object, n_gallery: int) -> tuple[dict[str, Integers], npt.NDArray[np.float64]]:
-    """Return the positions by kind and the box of an entry of gnd."""
-    if not isinstance(entry, dict):
-        raise ValueError(f"a {type(entry).__name__}; expected a dict")
-    missing = [key for key in (*_KINDS, "bbx") if key not in entry]
-    if missing:
-        raise ValueError(f"no {' and no '.join(missing)}")
-    by_kind = {kind: _positions(kind, entry[kind], n_gallery) for kind in _KINDS}
-    numbers, counts = np.unique(np.concatenate(list(by_kind.values())), return_counts=True)
-    if (counts > 1).any():
-        raise ValueError(f"position {numbers[counts > 1][0]} is repeated in {', '.join(_KINDS)}")
-    box = _array("bbx", entry["bbx"])
-    if box.shape != (4,) or not np.isfinite(box).all():
-        raise ValueError(f"bbx has the shape {box.shape}; expected 4 finite numbers")
-    left, top, right, bottom = box.tolist()
-    if left >= right or top >= bottom:
-        raise ValueError(f"bbx is {box.tolist()}; expected left, top, right, bottom")
-    return by_kind, box.astype(np.float64)
-
-
-def _positions(kind: str, value: object, n_gallery: int) -> Integers:
-    array = _array(kind, value)
-    if array.ndim != 1:
-        raise ValueError(f"{kind} has the shape {array.shape}; expected one row of positions")
-    # An empty list is an array of floats.
-    if array.size and array.dtype.kind not in "iu":
-        raise ValueError(f"{kind} holds {array.dtype}; expected whole numbers")
-    outside = array[(array < 0) | (array >= n_gallery)]
-    if outside.size:
-        raise ValueError(f"{kind} has position {outside[0]}; the gallery has {n_gallery:,} images, from 0 on")
-    return array.astype(np.int64)
-
-
-def _array(key: str, value: object) -> npt.NDArray[Any]:
-    if isinstance(value, np.ndarray):
-        array = value
-    elif isinstance(value, list | tuple) and all(isinstance(x, int | float | np.number) for x in value):
-        array = np.array(value)
-    else:
-        raise ValueError(f"{key} is a {type(value).__name__}; expected a list or an array of numbers")
-    if array.dtype.kind not in "iuf":
-        raise ValueError(f"{key} holds {array.dtype}; expected numbers")
-    return array
+            gallery, queries, entries = tuple(content["imlist"]), tuple(content["qimlist"]), content["gnd"]
+            boxes = np.array([entry["bbx"] for entry in entries], np.float64).reshape(len(queries), 4)
+            positions = {kind: [np.sort(entry[kind]) for entry in entries] for kind in _KINDS}
+        except (LookupError, TypeError, ValueError) as error:
+            raise InputError(
+                "expected a pickle of a dict with imlist, qimlist and gnd, which has easy, hard, junk and bbx of "
+                f"each query ({type(error).__name__}: {error})"
+            ) from error
+        easy, hard, junk = (RaggedIndices.from_lists(positions[kind]) for kind in _KINDS)
+        for kind, images in zip(_KINDS, (easy, hard, junk), strict=True):
+            images.check(len(queries), len(gallery), kind)
+        listed = easy | hard | junk
+        n_listed = easy.counts() + hard.counts() + junk.counts()
+        repeated = np.flatnonzero(listed.counts() < n_listed)
+        if len(repeated):
+            raise InputError(f"positions of the query {queries[repeated[0]]} are repeated in {', '.join(_KINDS)}")
+    return RevisitedGroundTruth(gallery, queries, boxes, easy, hard, junk)

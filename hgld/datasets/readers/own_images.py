@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from hgld.datasets.image_folders import FoundImages, find_images, format_broken_links, image_id, match_paths
 from hgld.datasets.label_columns import label_columns, split_codes, split_labels
@@ -192,10 +192,9 @@ class NestedFolders:
             name: [parts[above] for parts in folders]
             for name, above in zip(self._level_names(), reversed(range(self.depth)), strict=True)
         }
-        columns: dict[str, LabelColumn] = {"id": [image_id(name) for name in found.names], "split": splits}
-        columns |= found.places()
-        labels = disambiguate(levels)
-        return _finish(self, root, columns, labels, self.split_folders, {}, found)
+        ids = [image_id(name) for name in found.names]
+        columns = {"id": ids, "split": splits, **found.places(range(len(found)))}
+        return _finish(self, root, columns, disambiguate(levels), self.split_folders, {}, found)
 
     def _level_names(self) -> list[str]:
         if self.levels is not None:
@@ -238,29 +237,24 @@ def _join_hierarchy(
 ) -> tuple[dict[str, LabelColumn], dict[str, LabelColumn], int]:
     """Return columns and levels of the images that a hierarchy has, with its levels and splits; count the others."""
     hierarchy = load_hierarchy(path)
-    ((finest, column),) = levels.items()
-    ids = column.to_pylist() if isinstance(column, pa.Array | pa.ChunkedArray) else list(column)
+    (finest,) = levels
+    images = pa.table({**columns, **levels})
     known = [stored_id(str(number)) for number in hierarchy.landmark_ids.tolist()]
-    rows = np.array(list(map({name: row for row, name in enumerate(known)}.get, ids)), np.float64)
-    found = np.flatnonzero(~np.isnan(rows))
+    rows = pc.index_in(images[finest], value_set=pa.array(known))
+    found = images.filter(rows.is_valid())
     if not len(found):
         raise InputError(
-            f'{path}: has none of the ids of the images, such as "{ids[0]}"; is it that of other images?'
+            f'{path}: has none of the ids of the images, such as "{images[finest][0]}"; is it that of other images?'
         )
     n_splits = Counter(known)
-    if twice := sorted({name for name in ids if n_splits[name] > 1}):
-        raise InputError(f"{path}: has {len(twice):,} ids of the images in several splits, such as {twice[0]}")
-    of_image = rows[found].astype(np.int64)
+    if twice := [name for name in pc.unique(found[finest]).to_pylist() if n_splits[name] > 1]:
+        raise InputError(f"{path}: has {len(twice):,} ids of the images in several splits, such as {min(twice)}")
+    of_image = rows.drop_null().to_numpy()
     above = label_columns(hierarchy.labels[of_image, 1:], hierarchy.level_names[1:], hierarchy.nodes)
-    kept: dict[str, LabelColumn] = {
-        name: values.take(pa.array(found))
-        if isinstance(values, pa.Array | pa.ChunkedArray)
-        else [values[row] for row in found.tolist()]
-        for name, values in columns.items()
-    }
+    kept: dict[str, LabelColumn] = {name: found[name] for name in columns}
     if not own_splits:
         kept["split"] = hierarchy.splits[of_image].tolist()
-    return kept, {finest: [ids[row] for row in found.tolist()], **above}, len(ids) - len(found)
+    return kept, {finest: found[finest], **above}, len(images) - len(found)
 
 
 def _hierarchy_files(hierarchy: Path | None) -> Mapping[str, Path]:
