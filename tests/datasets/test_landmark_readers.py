@@ -234,6 +234,7 @@ def entry(**changes: Any) -> dict[str, Any]:
         (entry(easy=[3]), "positions of the query all_souls_2 are repeated in easy, hard, junk"),
         (entry(junk=[0, 0]), "positions of the query all_souls_2 are repeated"),
         (entry(bbx=[1.0, 2.0, 3.0]), "expected a pickle of a dict .*ValueError"),
+        (entry(bbx=[1.0, 2.0, 3.0, float("nan")]), "query all_souls_2: bbx is .*nan.*; expected left, top"),
     ],
 )  # fmt: skip
 def test_malformed_ground_truth_is_refused(tmp_path: Path, contents: Any, message: str) -> None:

@@ -396,7 +396,9 @@ def test_revisited(tmp_path: Path) -> None:
 def test_empty_boxes_and_missing_ground_truth_are_refused(tmp_path: Path) -> None:
     expect_error(Revisited(), tmp_path, "gnd_roxford5k.pkl: no such file")
     revisited(tmp_path, box=(12, 1, 2, 10))
-    expect_error(Revisited(), tmp_path, r"query ashmolean_000003: bbx is \[12, 1, 2, 10\]; expected left, top, right")
+    expect_error(
+        Revisited(), tmp_path, r"query ashmolean_000003: bbx is \[12.0, 1.0, 2.0, 10.0\]; expected left, top"
+    )
 
 
 GLDV1 = "\n".join(['"id","url","landmark_id"', *(f'"{n:04x}","http://a/{n}","{n // 3}"' for n in range(9)), ""])

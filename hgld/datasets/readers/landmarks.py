@@ -349,6 +349,10 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
                 "expected a pickle of a dict with imlist, qimlist and gnd, which has easy, hard, junk and bbx of "
                 f"each query ({type(error).__name__}: {error})"
             ) from error
+        empty = np.flatnonzero(~((boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])))
+        if len(empty):
+            box = boxes[empty[0]].tolist()
+            raise InputError(f"query {queries[empty[0]]}: bbx is {box}; expected left, top, right, bottom")
         easy, hard, junk = (RaggedIndices.from_lists(positions[kind]) for kind in _KINDS)
         for kind, images in zip(_KINDS, (easy, hard, junk), strict=True):
             images.check(len(queries), len(gallery), kind)
