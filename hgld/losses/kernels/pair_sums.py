@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,95 +58,46 @@ def pair_sums(ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
 class _PairSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, scores: Tensor, ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
-        order, starts = ranking.by_level
-        items = (scores, ranking.levels, order, starts, weights)
-        ctx.save_for_backward(*items)
-        ctx.step, ctx.by_loop = step, is_compiled(scores.device) and has_loop(scores, step)
+        ctx.ranking, ctx.weights, ctx.step = ranking, weights, step
+        ctx.save_for_backward(scores)
+        ctx.by_loop = is_compiled(scores.device) and has_loop(scores, step)
         if ctx.by_loop:
-            return loop_sums(scores, order, starts, weights, step)  # type: ignore[arg-type]  # has_loop
+            return loop_sums(scores, ranking, weights, step)  # type: ignore[arg-type]  # has_loop
         sums = torch.zeros_like(scores)
-        at_0 = step.value(scores.new_zeros(()))
-        for block in _blocks(*items):
-            values = block_sums(scores.take(block.k), scores.take(block.j), block.weights, step)
-            sums.view(-1).index_add_(0, block.k.view(-1), ((values - block.own * at_0) * block.is_k).view(-1))
+        for queries, items, pair_weights in _blocks(ranking.levels, weights):
+            differences = scores[queries] - scores[queries, items].unsqueeze(1)
+            sums[queries, items] = (step.value(differences) * pair_weights).sum(1)
         return sums
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        scores, _, order, starts, weights = ctx.saved_tensors
+        (scores,) = ctx.saved_tensors
         if ctx.by_loop:
-            return loop_sums(scores, order, starts, weights, ctx.step, upstream), None, None, None
+            return loop_sums(scores, ctx.ranking, ctx.weights, ctx.step, upstream), None, None, None
         grad_scores = torch.zeros_like(scores)
-        for block in _blocks(*ctx.saved_tensors):
-            upstream_k = upstream.take(block.k) * block.is_k
-            slopes_k, slopes_j = block_slopes(
-                scores.take(block.k), scores.take(block.j), block.weights, upstream_k, ctx.step
-            )
-            grad_scores.view(-1).index_add_(0, block.k.view(-1), -(slopes_k * upstream_k).view(-1))
-            grad_scores.view(-1).index_add_(0, block.j.view(-1), (slopes_j * block.weights).view(-1))
+        for queries, items, pair_weights in _blocks(ctx.ranking.levels, ctx.weights):
+            differences = scores[queries] - scores[queries, items].unsqueeze(1)
+            slopes = ctx.step.slope(differences) * pair_weights * upstream[queries, items].unsqueeze(1)
+            grad_scores.index_add_(0, queries, slopes)
+            grad_scores[queries, items] -= slopes.sum(1)
         return grad_scores, None, None, None
 
 
-class _Block(NamedTuple):
-    """Items k of one level, and the items j that have a weight for them; a row per query, padded."""
+def _blocks(levels: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield positive items k in blocks: queries and places, int64 of shape (n,), and weights of their pairs.
 
-    k: Tensor  #: int64, shape (n, P): indices into the flattened scores
-    is_k: Tensor  #: Boolean, shape (n, P): False for padding
-    j: Tensor  #: int64, shape (n, M)
-    weights: Tensor  #: shape (n, M): weights of the items j, 0 for padding
-    own: Tensor  #: shape (n, 1): weight of a pair of two items k
-
-
-def block_sums(k_scores: Tensor, j_scores: Tensor, weights: Tensor, step: Step) -> Tensor:
-    """Return the weighted sums over j of a step of s_j - s_k, shape (rows, k).
-
-    This function and :func:`block_slopes` have no control flow that depends on data, so ``torch.compile`` can trace
-    them as a whole.
+    The weights have shape (n, n_items); the pair of an item with itself and pairs with excluded items have weight 0.
     """
-    return step.value(j_scores.unsqueeze(1) - k_scores.unsqueeze(2)).mul_(weights.unsqueeze(1)).sum(2)
-
-
-def block_slopes(
-    k_scores: Tensor, j_scores: Tensor, weights: Tensor, upstream: Tensor, step: Step
-) -> tuple[Tensor, Tensor]:
-    """Return the sums of slopes over j with their weights, and over k with upstream gradients of shape (rows, k)."""
-    slopes = step.slope(j_scores.unsqueeze(1) - k_scores.unsqueeze(2))
-    over_k = (upstream.unsqueeze(1) @ slopes).squeeze(1)
-    return slopes.mul_(weights.unsqueeze(1)).sum(2), over_k
-
-
-def _blocks(scores: Tensor, levels: Tensor, order: Tensor, starts: Tensor, weights: Tensor) -> Iterator[_Block]:
-    """Yield all pairs that have a weight; blocks have queries with similar numbers of items, hence little padding."""
-    n_query, n_items = scores.shape
-    max_pairs = BLOCK_PAIRS[scores.device.type]
-    has_weight, weights = (weights != 0).any(0), weights.expand(n_query, -1, -1)
-    for level in range(1, weights.shape[1]):
-        j_levels = has_weight[level].nonzero().view(-1).tolist()
-        if not j_levels:
-            continue
-        first_k, n_k = starts[:, level], starts[:, level + 1] - starts[:, level]
-        first_j, n_j = starts[:, j_levels[0]], starts[:, j_levels[-1] + 1] - starts[:, j_levels[0]]
-        queries = (n_j * (n_items + 1) + n_k).argsort(descending=True)
-        queries = queries[(n_j * n_k)[queries] > 0]
-        while len(queries):
-            most_j = int(n_j[queries[0]])
-            n_rows = max(1, max_pairs // (most_j * int(n_k[queries].max())))
-            rows, queries = queries[:n_rows], queries[n_rows:]
-            k, is_k = _padded(order[rows], first_k[rows], n_k[rows])
-            j, is_j = _padded(order[rows], first_j[rows], n_j[rows])
-            j_weights = weights[rows, level].gather(1, levels[rows].gather(1, j).clamp_(min=0)) * is_j
-            begin, own = rows.unsqueeze(1) * n_items, weights[rows, level, level].unsqueeze(1)
-            width = max(1, max_pairs // (len(rows) * most_j))
-            for some_k, some_is_k in zip(torch.split(k, width, 1), torch.split(is_k, width, 1), strict=True):
-                yield _Block(some_k + begin, some_is_k, j + begin, j_weights, own)
-
-
-def _padded(order: Tensor, starts: Tensor, sizes: Tensor) -> tuple[Tensor, Tensor]:
-    """Return ``sizes`` items from ``starts`` on for each query, padded, and the mask of real items."""
-    offsets = torch.arange(int(sizes.max()), device=order.device)
-    positions = (starts.unsqueeze(1) + offsets).clamp_(max=order.shape[1] - 1)
-    return order.gather(1, positions), offsets < sizes.unsqueeze(1)
+    n_queries, n_items = levels.shape
+    n_levels = weights.shape[1] - 1
+    weights = torch.nn.functional.pad(weights, (0, 1)).expand(n_queries, -1, -1)
+    columns = torch.where(levels < 0, n_levels + 1, levels)
+    size = max(1, BLOCK_PAIRS[levels.device.type] // n_items)
+    for block in torch.split((levels > 0).nonzero(), size):
+        queries, items = block.unbind(1)
+        pair_weights = weights[queries, levels[queries, items]].gather(1, columns[queries])
+        yield queries, items, pair_weights.scatter_(1, items.unsqueeze(1), 0)
 
 
 def has_loop(scores: Tensor, step: Step) -> bool:
@@ -159,8 +110,7 @@ def has_loop(scores: Tensor, step: Step) -> bool:
 
 def loop_sums(
     scores: Tensor,
-    order: Tensor,
-    starts: Tensor,
+    ranking: Ranking,
     weights: Tensor,
     step: Sigmoid | SupRankStep,
     upstream: Tensor | None = None,
@@ -168,9 +118,7 @@ def loop_sums(
     """Return the sums over pairs, or their gradient by the scores.
 
     Args:
-        scores: float32 or float64 tensor of shape (n_query, n_items).
-        order: int64 tensor of the same shape, the items of each query by level.
-        starts: int64 tensor of shape (n_query, L + 2): place of the first item of each level, and the number of all.
+        scores: float32 or float64 tensor of shape (n_query, n_items), those of the ranking.
         weights: Weights by level, shape (n_query or 1, L + 1, L + 1).
         upstream: Gradient of the sums, for the gradient by the scores.
     """
@@ -180,6 +128,7 @@ def loop_sums(
     constants, quotients = scores.new_tensor(numbers), scores.new_empty(ITEMS_AT_ONCE)
     result = torch.zeros_like(scores, memory_format=torch.contiguous_format)
     gradient = scores[:0] if upstream is None else upstream
+    order, starts = ranking.by_level
     arrays = (scores, order, starts, weights, gradient, constants, quotients, result)
     _sum_pairs(line.tau, middle, *(array.contiguous().numpy() for array in arrays))
     return result if upstream is None else result.div_(line.tau)

@@ -1,10 +1,8 @@
-"""Sums over pairs: compiled, in blocks as torch.compile sees them, and on a GPU."""
+"""Sums over pairs: compiled, in blocks, and on a GPU."""
 
 import math
 import subprocess
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 
 from hgld.compute.compiled import SWITCH, is_compiled
 from hgld.losses.kernels import pair_sums as loops
-from hgld.losses.kernels.pair_sums import block_slopes, block_sums, has_loop, pair_sums
+from hgld.losses.kernels.pair_sums import has_loop, pair_sums
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Heaviside, LeakyStep, Sigmoid, Step, SupRankStep, suprank_step
 from tests.losses.kernels.test_step_sums import STEPS, random_queries
@@ -130,37 +128,6 @@ def test_nan_scores_give_nan_sums() -> None:
     sums = pair_sums(Ranking(scores, torch.tensor([[1, 0, 0]]), 1), torch.ones(1, 2, 2), Sigmoid())
     assert sums[0, 0].isnan()
     assert sums[0, 1:].tolist() == [0.0, 0.0]
-
-
-def random_block(device: str = "cpu") -> list[torch.Tensor]:
-    """Return scores of 5 items k and 7 items j, weights of the j and upstream gradients of the k, for 2 queries."""
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(2, n, generator=generator).mul(0.1).to(device) for n in (5, 7, 7, 5)]
-
-
-def check_compiled(compile_: Callable[[Any], Any], step: Step, device: str = "cpu") -> None:
-    """Check that compiled functions of a block return the same as the functions themselves."""
-    k, j, weights, upstream = random_block(device)
-    sums = compile_(block_sums)(k, j, weights, step)
-    torch.testing.assert_close(sums, block_sums(k, j, weights, step))
-    slopes = compile_(block_slopes)(k, j, weights, upstream, step)
-    torch.testing.assert_close(slopes, block_slopes(k, j, weights, upstream, step))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("step", STEPS, ids=str)
-def test_blocks_are_traced_as_a_whole(step: Step) -> None:
-    """There is no break in the graph: no control flow that depends on data, and no value read by Python."""
-    torch.compiler.reset()
-    check_compiled(lambda function: torch.compile(function, fullgraph=True, backend="eager"), step)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="Triton compiles for a GPU, and there is none")
-@pytest.mark.parametrize("step", STEPS, ids=str)
-def test_blocks_are_compiled_by_triton(step: Step) -> None:
-    torch.compiler.reset()
-    check_compiled(lambda function: torch.compile(function, fullgraph=True), step, "cuda")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
