@@ -311,21 +311,24 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     if task.query_ids is not None and len(task.query_ids) != n_queries:
         raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
-    (_, own_metrics), *further = _tasks_with_metrics(task, metrics, config)
-    columns, settings = _measure(task, own_metrics, config)
-    for graded_task, graded in further:
-        values, _ = _measure(graded_task, graded, config)
-        columns |= {metric.name: values[metric.name] for metric in graded}
-        settings = settings | _GRADED_SETTINGS
+    graded = _graded_metrics(task, metrics, config)
+    columns, settings = _measure(task, [metric for metric in metrics if metric not in graded], config)
     if task.graded_judgements is not None:
-        settings = settings | {"level": _BEST_LEVEL}
+        settings |= {"level": _BEST_LEVEL}
+        if graded:
+            values, _ = _measure(replace(task, judgements=task.graded_judgements), graded, config)
+            columns |= {metric.name: values[metric.name] for metric in graded}
+            settings |= _GRADED_SETTINGS
     names = [metric.name for metric in metrics]
     ids = np.arange(n_queries) if task.query_ids is None else np.asarray(task.query_ids)
     per_query = pd.DataFrame(
         {name: columns[name] for name in [*names, *positives_columns(n_levels)]}, index=pd.Index(ids, name="query")
     )
     if task.query_labels is not None:
-        per_query["class"] = _finest_classes(task.query_labels, task.label_names)
+        classes = main_labels(task.query_labels)[:, 0].tolist()
+        if task.label_names:
+            classes = [task.label_names[0][code] for code in classes]
+        per_query["class"] = classes
     if not config.processes.rank:  # where levels have relevances of their own, some may have no items
         n_needed = n_levels if judgements.relevance is None else 1
         warn_without_positives(task.name, per_query, range(1, n_needed + 1))
@@ -350,27 +353,18 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     return [result.part(name, queries) for name, queries in task.query_groups.items()]
 
 
-def _tasks_with_metrics(
-    task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
-) -> list[tuple[RetrievalTask, list[Metric]]]:
-    """Return the task with its metrics, and where there is one, the task with other judgements for graded metrics."""
+def _graded_metrics(task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig) -> list[Metric]:
+    """Return the metrics that take the graded judgements of the task."""
+    has_relevance = config.relevance is not None or config.gain is not None
+    if task.graded_judgements is None or config.several_labels == "best" or has_relevance:
+        return []
     graded = [metric for metric in metrics if metric.is_graded]
-    if (
-        task.graded_judgements is None
-        or config.several_labels == "best"
-        or config.relevance is not None
-        or config.gain is not None
-        or not graded
-    ):
-        return [(task, list(metrics))]
-    if config.relevance_alpha != 1:
+    if graded and config.relevance_alpha != 1:
         raise ConfigurationError(
             "`relevance_alpha` belongs to Eq. 20, but images with several labels have the relevance of Algorithm 1; "
             "leave it out, or set `several_labels` to best"
         )
-    name = f"{task.name} (graded)"
-    graded_task = replace(task, name=name, judgements=task.graded_judgements, graded_judgements=None)
-    return [(task, [metric for metric in metrics if metric not in graded]), (graded_task, graded)]
+    return graded
 
 
 def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metric]:
@@ -386,10 +380,12 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
         chosen = default_metrics(n_levels, most_ranked)
     else:  # levels with relevances of their own are not semantic levels
         chosen = ["H-AP", "NDCG", "ASI"]
-    if task.fixed_metrics:
-        metrics = [_fixed_metric(name, n_levels) for name in chosen]
-    else:
-        metrics = [Metric.from_name(name, n_levels) for name in chosen]
+    metrics = []
+    for name in chosen:
+        if task.fixed_metrics and name in REVISITED_METRICS:
+            metrics.append(Metric(name, REVISITED_METRICS[name]))
+        else:
+            metrics.append(Metric.from_name(name, n_levels))
     for metric in metrics:
         if metric.spec.tree and (judgements.relevance is not None or task.graded_judgements is not None):
             raise ConfigurationError(
@@ -402,13 +398,6 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
                 "another k"
             )
     return metrics
-
-
-def _fixed_metric(name: str, n_levels: int) -> Metric:
-    """Return a metric of a protocol that has these metrics and no others."""
-    if name in REVISITED_METRICS:
-        return Metric(name, REVISITED_METRICS[name])
-    return Metric.from_name(name, n_levels)
 
 
 def _measure(
@@ -457,15 +446,10 @@ def _measure(
             statistics = replace(statistics, positives=n_positives)
         columns = block_columns(metrics, ranked.levels, statistics, weights.block(ranked.queries))
         blocks.append((ranked.queries, columns))
-    return _in_order(blocks, config), weights.settings
-
-
-def _in_order(blocks: Sequence[_BlockColumns], config: EvaluationConfig) -> dict[str, npt.NDArray[Any]]:
-    """Return the values by column of the blocks of all processes."""
-    shares = config.processes.gather(blocks)
-    ordered = sorted((block for share in shares for block in share), key=lambda block: block[0].start)
-    names = list(ordered[0][1])
-    return {name: np.concatenate([values[name] for _, values in ordered]) for name in names}
+    blocks = [block for share in config.processes.gather(blocks) for block in share]
+    blocks.sort(key=lambda block: block[0].start)
+    columns = {name: np.concatenate([values[name] for _, values in blocks]) for name in blocks[0][1]}
+    return columns, weights.settings
 
 
 def block_columns(
@@ -481,14 +465,6 @@ def block_columns(
     columns = {metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics}
     positives = statistics.positives.to(torch.int64).T.cpu().numpy()
     return columns | dict(zip(positives_columns(statistics.n_levels), positives, strict=True))
-
-
-def _finest_classes(labels: Labelling, names: Sequence[Mapping[int, str]]) -> list[int] | list[str]:
-    """Return the finest class of each query, the first of several: its name where files state it, or its number."""
-    codes: list[int] = main_labels(labels)[:, 0].tolist()
-    if not names:
-        return codes
-    return [names[0][code] for code in codes]
 
 
 def positives_columns(n_levels: int) -> list[str]:

@@ -90,14 +90,15 @@ class EvaluationInputs:
             return read_labels_of(
                 images, path, self.hierarchy, split=self.files.split, separator=self.files.label_separator
             )
-        return [self._own_labels(each) for each in images]
-
-    def _own_labels(self, images: Embeddings) -> ImageLabels:
-        if images.landmark_ids is None:
-            raise ConfigurationError(
-                f"{images.path} does not say which landmark an image shows; give `labels`, such as GLDv2's train.csv"
-            )
-        return labels_from_landmarks(images.landmark_ids, self.hierarchy, self.files.split)
+        labels = []
+        for each in images:
+            if each.landmark_ids is None:
+                raise ConfigurationError(
+                    f"{each.path} does not say which landmark an image shows; give `labels`, such as GLDv2's "
+                    "train.csv"
+                )
+            labels.append(labels_from_landmarks(each.landmark_ids, self.hierarchy, self.files.split))
+        return labels
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,10 @@ def evaluate_files(
         InputError: A file is missing or malformed, or does not fit another.
     """
     config = config or EvaluationConfig()
-    chosen = choose_protocol(files, protocol, config)
+    if protocol is None and files.predictions is not None:
+        protocol = "gldv2-retrieval"
+    chosen = get_protocol(protocol or ("retrieval" if files.embeddings is None else "leave-one-out"))
+    chosen.check(files, config)
     if chosen.score_predictions is not None and files.predictions is not None:
         return Evaluation(tuple(chosen.score_predictions(files, config)), ())
     inputs = EvaluationInputs.read(files)
@@ -238,19 +242,6 @@ def evaluate_inputs(
     if protocol.reports_mean:
         mean = {name: float(np.mean([result.means[name] for result in results])) for name in results[0].metrics}
     return Evaluation(tuple(results), tuple(tasks), mean, inputs.hierarchy)
-
-
-def choose_protocol(files: EvaluationFiles, name: str | None, config: EvaluationConfig) -> EvaluationProtocol:
-    """Return the protocol of a name, or the default one for the files, see :func:`evaluate_files`.
-
-    Raises:
-        ConfigurationError: There is no such protocol, or the files do not suit it.
-    """
-    if name is None and files.predictions is not None:
-        name = "gldv2-retrieval"
-    protocol = get_protocol(name or ("retrieval" if files.embeddings is None else "leave-one-out"))
-    protocol.check(files, config)
-    return protocol
 
 
 def get_protocol(name: str) -> EvaluationProtocol:

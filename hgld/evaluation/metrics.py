@@ -179,24 +179,14 @@ def by_level(table: npt.ArrayLike) -> Relevance:
             negative.
 
     Raises:
-        ConfigurationError: The values are negative, infinite, or not 0 at level 0; or, when the relevance is called,
-            their shape does not fit the counts.
+        ConfigurationError: The values are negative, infinite, or not 0 at level 0.
 
     >>> by_level([0, 1, 2, 4])(torch.tensor([[5.0, 3.0, 1.0, 1.0]]))
     tensor([[0., 1., 2., 4.]], dtype=torch.float64)
     """
     values = torch.from_numpy(np.atleast_2d(np.asarray(table, np.float64)))
     _check_values(values)
-
-    def relevance(counts: Tensor) -> Tensor:
-        if values.shape[1] != counts.shape[1] or len(values) not in (1, len(counts)):
-            raise ConfigurationError(
-                f"the relevances have the shape {tuple(values.shape)}; expected {counts.shape[1]} levels (level 0 "
-                f"first) for one or all of {len(counts)} queries"
-            )
-        return values.to(counts.device).expand(len(counts), -1)
-
-    return relevance
+    return lambda counts: values.to(counts.device).expand(len(counts), -1)
 
 
 def checked_relevance(relevance: Relevance) -> Relevance:
@@ -222,8 +212,6 @@ def _checked_values(relevance: Relevance, counts: Tensor) -> Tensor:
 
 
 def _check_values(values: Tensor) -> None:
-    if values.ndim != 2:
-        raise ConfigurationError(f"the relevances have the shape {tuple(values.shape)}; expected one per level")
     invalid = ~(values.isfinite() & (values >= 0))
     invalid[:, 0] |= values[:, 0] != 0
     if invalid.any():
@@ -349,21 +337,21 @@ def map_at_k(statistics: RankingStatistics, k: int, level: int | None = None) ->
 def recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
     """R@k: whether any of the first k items is positive (paper, Eq. 13)."""
     axis = _level_index(statistics, level)
-    hit = (statistics.hits_at[:, axis, cutoff_index(statistics, k)] > 0).to(torch.float64)
+    hit = (statistics.hits(k)[:, axis] > 0).to(torch.float64)
     return torch.where(statistics.positives[:, axis] > 0, hit, torch.nan)
 
 
 def true_recall_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
     """TR@k: positives among the first k, divided by min(R, k) (paper, Eq. 14)."""
     axis = _level_index(statistics, level)
-    hits = statistics.hits_at[:, axis, cutoff_index(statistics, k)]
+    hits = statistics.hits(k)[:, axis]
     return _ratio(hits, statistics.positives[:, axis].clamp(max=k))
 
 
 def precision_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
     """P@k: positives among the first k, divided by k."""
     axis = _level_index(statistics, level)
-    precision = statistics.hits_at[:, axis, cutoff_index(statistics, k)] / k
+    precision = statistics.hits(k)[:, axis] / k
     return torch.where(statistics.positives[:, axis] > 0, precision, torch.nan)
 
 
@@ -419,7 +407,7 @@ def set_intersection_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     Items of one level are interchangeable. It is defined for k up to the number of items of level 1 or finer; NaN
     beyond.
     """
-    hits = statistics.hits_at[..., cutoff_index(statistics, k)]
+    hits = statistics.hits(k)
     common = (hits + (k - statistics.positives).clamp(min=0)).amin(1)
     return torch.where(statistics.positives[:, 0] >= k, common / k, torch.nan)
 
@@ -445,7 +433,7 @@ def _level_index(statistics: RankingStatistics, level: int | None) -> int:
 
 def _exact_hits(statistics: RankingStatistics, k: int) -> Tensor:
     """Return the number of items of exactly level 1, ..., L among the first k: shape (n, L)."""
-    hits = statistics.hits_at[..., cutoff_index(statistics, k)]
+    hits = statistics.hits(k)
     return hits - torch.nn.functional.pad(hits, (0, 1))[:, 1:]
 
 
@@ -477,9 +465,9 @@ def hierarchical_precision_at_k(statistics: RankingStatistics, k: int, similarit
     than k items are ranked.
     """
     ranks = _OFFSET[similarity] * k
-    obtained = statistics.hits_at[..., cutoff_index(statistics, k)].sum(1) + ranks
+    obtained = statistics.hits(k).sum(1) + ranks
     best = statistics.positives.clamp(max=k).sum(1) + ranks
-    return torch.where(_has_similar(statistics) & (statistics.n_ranked >= k), obtained / best, torch.nan)
+    return _where_similar(statistics, obtained / best, k)
 
 
 def average_hierarchical_precision(
@@ -509,13 +497,13 @@ def average_hierarchical_precision(
     total, first, last = (torch.cat(parts) for parts in zip(*sums, strict=True))
     if trapezoid:
         total = total - (first + last) / 2
-    return torch.where(_has_similar(statistics) & (statistics.n_ranked >= last_rank), total / last_rank, torch.nan)
+    return _where_similar(statistics, total / last_rank, last_rank)
 
 
 def wu_palmer_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     """Mean similarity of Wu and Palmer of the first k items, (l + 1) / (L + 1); NaN where nothing is similar."""
-    similarity = (statistics.hits_at[..., cutoff_index(statistics, k)].sum(1) / k + 1) / (statistics.n_levels + 1)
-    return torch.where(_has_similar(statistics) & (statistics.n_ranked >= k), similarity, torch.nan)
+    similarity = (statistics.hits(k).sum(1) / k + 1) / (statistics.n_levels + 1)
+    return _where_similar(statistics, similarity, k)
 
 
 def hierarchical_f(levels: Tensor, statistics: RankingStatistics) -> Tensor:
@@ -524,27 +512,24 @@ def hierarchical_f(levels: Tensor, statistics: RankingStatistics) -> Tensor:
     The ancestors of both classes, including the classes and without the root, have l nodes in common out of L each:
     hierarchical precision, recall and F-measure are all l / L.
     """
-    shared = levels[:, 0].to(torch.float64) / statistics.n_levels
-    return torch.where(_has_similar(statistics), shared, torch.nan)
+    return _where_similar(statistics, levels[:, 0].to(torch.float64) / statistics.n_levels, 1)
 
 
 def mistake_severity(levels: Tensor, statistics: RankingStatistics) -> Tensor:
     """Height of the LCA with the first item where that is a mistake (Bertinetto et al., CVPR 2020), else NaN."""
     height = statistics.n_levels - levels[:, 0].to(torch.float64)
-    return torch.where(_has_right_answer(statistics) & (height > 0), height, torch.nan)
+    return _where_answerable(statistics, torch.where(height > 0, height, torch.nan), 1)
 
 
 def average_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     """Mean height of the LCA over the first k items (Bertinetto et al., CVPR 2020)."""
-    height = statistics.n_levels - statistics.hits_at[..., cutoff_index(statistics, k)].sum(1) / k
-    return torch.where(_has_right_answer(statistics) & (statistics.n_ranked >= k), height, torch.nan)
+    return _where_answerable(statistics, statistics.n_levels - statistics.hits(k).sum(1) / k, k)
 
 
 def least_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> Tensor:
     """Least height of the LCA among the first k items."""
-    best_level = (statistics.hits_at[..., cutoff_index(statistics, k)] > 0).sum(1)
-    height = (statistics.n_levels - best_level).to(torch.float64)
-    return torch.where(_has_right_answer(statistics) & (statistics.n_ranked >= k), height, torch.nan)
+    best_level = (statistics.hits(k) > 0).sum(1)
+    return _where_answerable(statistics, (statistics.n_levels - best_level).to(torch.float64), k)
 
 
 def _precision_sums(rows: tuple[Tensor, Tensor, Tensor], *, offset: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -560,7 +545,7 @@ def _precision_sums(rows: tuple[Tensor, Tensor, Tensor], *, offset: int) -> tupl
     return total, precision[:, 0], precision.gather(1, ends[:, None])[:, 0]
 
 
-def revisited_average_precision(ranks: Integers, n_positive: int | None = None) -> float:
+def revisited_average_precision(ranks: Integers) -> float:
     """Average precision of one query under the Oxford protocol, by trapezoids.
 
     The j-th positive (from 0) at rank r (from 0) stands for a step 1 / n_positive of recall, over which precision is
@@ -569,23 +554,20 @@ def revisited_average_precision(ranks: Integers, n_positive: int | None = None) 
     and 3 it makes 0.75, as below, and the trapezoids 0.71.
 
     Args:
-        ranks: Ranks of the retrieved positives, ascending, from 0, shape (n_retrieved,); ignored images do not count.
-        n_positive: Number of positives of the query, retrieved or not. Default: that of ``ranks``.
+        ranks: Ranks of all positives, ascending, from 0, shape (n_positive,); ignored images do not count.
 
     Returns:
         Value from 0 to 1; NaN for a query without positives.
 
-    >>> revisited_average_precision(np.array([0, 3]), 2)
+    >>> revisited_average_precision(np.array([0, 3]))
     0.7083333333333333
     """
-    if n_positive is None:
-        n_positive = len(ranks)
-    if not n_positive:
+    if not len(ranks):
         return float("nan")
     before = np.arange(len(ranks))
     precision_before = np.where(ranks == 0, 1.0, before / np.maximum(ranks, 1))
     precision_with = (before + 1) / (ranks + 1)
-    return float((precision_before + precision_with).sum() / 2 / n_positive)
+    return float((precision_before + precision_with).sum() / 2 / len(ranks))
 
 
 def revisited_precision_at(ranks: Integers, k: int) -> float:
@@ -613,12 +595,14 @@ def _by_positive_ranks(
     return torch.tensor([value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64)
 
 
-def _has_similar(statistics: RankingStatistics) -> Tensor:
-    return statistics.positives[:, 0] > 0
+def _where_similar(statistics: RankingStatistics, values: Tensor, n_ranks: int | Tensor) -> Tensor:
+    """Return values of rankings with an item that shares a level with the query, and enough items; NaN elsewhere."""
+    return torch.where((statistics.positives[:, 0] > 0) & (statistics.n_ranked >= n_ranks), values, torch.nan)
 
 
-def _has_right_answer(statistics: RankingStatistics) -> Tensor:
-    return statistics.positives[:, -1] > 0
+def _where_answerable(statistics: RankingStatistics, values: Tensor, n_ranks: int) -> Tensor:
+    """Return values of rankings with an item of the query's class, and enough items; NaN elsewhere."""
+    return torch.where((statistics.positives[:, -1] > 0) & (statistics.n_ranked >= n_ranks), values, torch.nan)
 
 
 @dataclass(frozen=True)

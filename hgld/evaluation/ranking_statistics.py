@@ -90,6 +90,10 @@ class RankingStatistics:
         """Number of levels L."""
         return self.positives.shape[1]
 
+    def hits(self, k: int) -> Tensor:
+        """Return the number of items of level l or finer among the first k, a cutoff: float64, shape (n, L)."""
+        return self.hits_at[..., cutoff_index(self, k)]
+
     def counts(self) -> Tensor:
         """Return the number of items of exactly each level, level 0 first: float64, shape (n, L + 1)."""
         at_least = torch.cat([self.n_ranked[:, None], self.positives], dim=1)
@@ -201,16 +205,10 @@ def _count_positives(levels: Tensor, n_levels: int) -> Tensor:
     positives = torch.zeros(len(levels), n_levels, dtype=torch.int64, device=levels.device)
     if is_compiled(levels.device):
         count_levels(levels.contiguous().numpy(), positives.numpy())
-        return positives
-    step = _rows_at_once(levels, n_levels)
-    for rows, counts in zip(torch.split(levels, step), torch.split(positives, step), strict=True):
+    else:
         for level in range(n_levels):
-            counts[:, level] = (rows > level).sum(1)
+            positives[:, level] = (levels > level).sum(1)
     return positives
-
-
-def _rows_at_once(levels: Tensor, n_levels: int) -> int:
-    return max(1, _BLOCK[levels.device.type] // max(1, n_levels * levels.shape[1]))
 
 
 def _compiled_sums(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
@@ -241,7 +239,7 @@ def _torch_sums(
     levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor | None
 ) -> _Sums:
     """Compute the sums by operations of torch, on any device."""
-    step = _rows_at_once(levels, positives.shape[1])
+    step = max(1, _BLOCK[levels.device.type] // max(1, positives.shape[1] * levels.shape[1]))
     rows = [slice(start, start + step) for start in range(0, max(1, len(levels)), step)]
 
     def sums(part: slice) -> _Sums:

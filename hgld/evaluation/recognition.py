@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
@@ -47,16 +46,6 @@ log = logging.getLogger(__name__)
 #: GAP; GAP over the images that show a landmark only; share of right predictions among these images.
 RECOGNITION_METRICS = ("gap", "gap_ignore_non_landmark", "top1")
 _SETTINGS = {"mean": "over the images that show a landmark", "ranking": "by score, equal scores by image id"}
-
-
-def rank_predictions(scores: Floats, image_ids: npt.NDArray[np.str_]) -> npt.NDArray[np.intp]:
-    """Return the positions of predictions by rank: by score, the highest first, then by image id as text.
-
-    Args:
-        scores: Scores, float64, shape (n,); no NaN.
-        image_ids: Ids of the images, str, shape (n,); unique.
-    """
-    return np.lexsort((image_ids, -scores))
 
 
 def recognition_values(answered: Booleans, right: Booleans, has_landmark: Booleans) -> dict[str, Floats]:
@@ -88,22 +77,6 @@ class RecognitionResult(RetrievalResult):
     Its table has a row per image, by rank, with the values of :func:`recognition_values` and the column ``answered``.
     What an image adds to GAP depends on all images ranked above it, so that parts and resamples are ranked anew.
     """
-
-    @classmethod
-    def from_answers(
-        cls,
-        name: str,
-        image_ids: npt.NDArray[np.str_],
-        answered: Booleans,
-        right: Booleans,
-        has_landmark: Booleans,
-        *,
-        metrics: tuple[str, ...] = RECOGNITION_METRICS,
-    ) -> RecognitionResult:
-        """Return the result of images in the order of their ranks, see :func:`recognition_values`."""
-        values = recognition_values(answered, right, has_landmark)
-        per_query = pd.DataFrame(values | {"answered": answered}, index=pd.Index(image_ids, name="query"))
-        return cls(name, per_query, metrics, _counts(per_query), dict(_SETTINGS))
 
     def part(self, name: str, queries: Booleans) -> RecognitionResult:
         """Return the result of some of the images, ranked among themselves, under another name."""
@@ -172,16 +145,13 @@ def recognition_results(
             answer is not None and answer.landmark in landmarks[image]
             for image, answer in zip(landmarks, answers, strict=True)
         ]
-        order = rank_predictions(scores, image_ids)
-        result = RecognitionResult.from_answers(
-            f"recognition {usage.lower()}",
-            image_ids[order],
-            np.array([answer is not None for answer in answers], bool)[order],
-            np.array(right, bool)[order],
-            np.array([bool(own) for own in landmarks.values()], bool)[order],
-            metrics=metrics,
-        )
-        results.append(replace(result, counts=result.counts | {"ignored_queries": len(solution.ignored_ids)}))
+        order = np.lexsort((image_ids, -scores))  # by score, the highest first, then by image id
+        answered = np.array([answer is not None for answer in answers], bool)[order]
+        has_landmark = np.array([bool(own) for own in landmarks.values()], bool)[order]
+        values = recognition_values(answered, np.array(right, bool)[order], has_landmark)
+        per_query = pd.DataFrame(values | {"answered": answered}, index=pd.Index(image_ids[order], name="query"))
+        counts = _counts(per_query) | {"ignored_queries": len(solution.ignored_ids)}
+        results.append(RecognitionResult(f"recognition {usage.lower()}", per_query, metrics, counts, dict(_SETTINGS)))
     return results
 
 

@@ -356,9 +356,7 @@ class LatexRow:
     deviations: Mapping[str, float] = field(default_factory=dict)
 
 
-def results_to_latex(
-    results: Sequence[RetrievalResult], *, metrics: Sequence[str] | None = None, caption: str | None = None
-) -> str:
+def results_to_latex(results: Sequence[RetrievalResult], *, metrics: Sequence[str] | None = None) -> str:
     """Format results as a table for the package booktabs.
 
     A row per result that has any of the columns, values in percent (distances in levels) with one decimal. With two
@@ -367,7 +365,6 @@ def results_to_latex(
 
     Args:
         metrics: Columns; by default those of :data:`TABLE_VII` that a result has.
-        caption: LaTeX, put above the table.
 
     Raises:
         ConfigurationError: No result has any of the metrics.
@@ -378,11 +375,15 @@ def results_to_latex(
         for result in results
         if set(result.metrics).intersection(columns)
     ]
-    return latex_table(rows, columns, caption=caption)
+    return latex_table(rows, columns)
 
 
 def latex_table(rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None) -> str:
-    """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font."""
+    """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font.
+
+    Args:
+        caption: LaTeX, put above the table.
+    """
     cells = [[row.head for row in rows]]
     for name in metrics:
         values = [row.means.get(name, math.nan) for row in rows]

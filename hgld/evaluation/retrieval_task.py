@@ -165,8 +165,7 @@ class LabelSetJudgements(RelevanceJudgements):
         several_labels: How the levels of the labels are combined.
 
     Raises:
-        InputError: There are no queries or no gallery, a query has no label, the numbers of levels differ, or L, or
-            n L for ``mean``, is above 254.
+        InputError: The numbers of levels differ, or L, or n L for ``mean``, is above 254.
 
     >>> sun, star, fish = [0, 0, 0], [1, 1, 0], [2, 2, 1]  # sun and star are of one category
     >>> queries, gallery = LabelSets.from_lists([[sun, fish]]), LabelSets.from_lists([[star], [sun, fish]])
@@ -178,21 +177,17 @@ class LabelSetJudgements(RelevanceJudgements):
     """
 
     def __init__(self, queries: LabelSets, gallery: LabelSets, several_labels: SeveralLabels) -> None:
-        if not len(queries) or not len(gallery):
-            raise InputError(f"there are {len(queries)} queries and {len(gallery)} gallery items")
         if queries.n_levels != gallery.n_levels or not queries.n_levels:
             raise InputError(
                 f"queries have labels of {queries.n_levels} levels and the gallery of {gallery.n_levels}; expected "
                 "as many, at least one"
             )
         n_labels, depth = queries.counts(), queries.n_levels
-        if not n_labels.all():
-            raise InputError(f"query {int(n_labels.argmin())} has no label; exclude it")
         self.n_queries, self.n_gallery, self.n_levels = len(queries), len(gallery), depth
         if several_labels == "best":
             check_level_count(depth)
         else:
-            self.n_levels = int(n_labels.max()) * depth
+            self.n_levels = int(n_labels.max(initial=1)) * depth
             if self.n_levels > MAX_LEVELS:
                 raise InputError(
                     f"query {n_labels.argmax()} has {n_labels.max()} labels of {depth} levels; expected n times L of "
@@ -332,7 +327,7 @@ def leave_one_out_task(
         InputError: The labels are invalid, not nested or not as many as the images, or no image has any.
     """
     n_images = len(labels)
-    rows, embeddings, labels, ids = _labelled_images(embeddings, labels, ids, "query")
+    rows, embeddings, labels, ids = _labelled_queries(embeddings, labels, ids)
     itself = RaggedIndices.identity(len(rows))
     itself = excluded = itself if ids is None else itself | items_sharing_ids(ids, ids)
     if ignored is not None:
@@ -386,7 +381,7 @@ def query_gallery_task(
             any, or ids are not all texts or all integers.
     """
     n_queries, has_ids = len(query_labels), query_ids is not None
-    rows, queries, query_labels, query_ids = _labelled_images(queries, query_labels, query_ids, "query")
+    rows, queries, query_labels, query_ids = _labelled_queries(queries, query_labels, query_ids)
     excluded = ignored if ignored is None else ignored.take(rows)
     n_shared, shared = 0, None
     if has_ids and gallery_ids is not None:
@@ -474,22 +469,22 @@ def split_task(
     )
 
 
-def _labelled_images(
-    embeddings: Tensor, labels: Labelling, ids: Ids | None, role: str
+def _labelled_queries(
+    embeddings: Tensor, labels: Labelling, ids: Ids | None
 ) -> tuple[Integers, Tensor, Labelling, Ids | None]:
-    """Return the positions, embeddings, labels and ids of labelled images; positions are ids where some are left out.
+    """Return positions, embeddings, labels and ids of labelled queries; positions are ids where some are excluded.
 
     Raises:
         InputError: There are not as many labels as embeddings, a label is invalid, or no image has any.
     """
     if len(embeddings) != len(labels):
-        raise InputError(f"there are {len(embeddings):,} {role} embeddings, but labels for {len(labels):,}")
+        raise InputError(f"there are {len(embeddings):,} query embeddings, but labels for {len(labels):,}")
     labelled = labelled_images(labels)
     rows = np.flatnonzero(labelled)
     if labelled.all():
         return rows, embeddings, labels, ids
     if not len(rows):
-        raise InputError(f"the {role} labels are those of unlabelled images alone; expected some of 0 or more")
+        raise InputError("the query labels are those of unlabelled images alone; expected some of 0 or more")
     labels = take_images(labels, rows)
     return rows, embeddings[torch.from_numpy(rows)], labels, rows if ids is None else ids[rows]
 
