@@ -17,16 +17,15 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from hgld.errors import InputError, counted, indented_list
 from hgld.io.columns import escape_formula, locate_invalid_byte, unescape_formula
 from hgld.io.files import atomic_write
 from hgld.names import stored_name
-from hgld.review.labels import MAX_UNITS, N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
+from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
 
-#: A workbook of 5,700 labels has 0.7 MB and unpacks to 10 MB; formats on a million empty rows unpack to 120 MB.
-MAX_FILE_BYTES = 64 * 2**20
 ENTRY_COLUMNS = ("group", "decision", "comment")
 COLUMNS = (
     *("label_id", "label", "landmarks", "parents", "cluster", "sub-cluster"),
@@ -73,7 +72,7 @@ class SheetRow:
         number: Number of the row in the file, counted from 1.
         columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
         merged: Ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
-        formulas: Formulas by column, e.g. ``=K16``. The texts of these columns are what a program calculated last.
+        formulas: Formulas by column, e.g. ``=K16``.
     """
 
     number: int
@@ -147,9 +146,8 @@ def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
 def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow, Entry]], list[RowProblem]]:
     """Return the rows with an entry and the entry, by label_id, and problems with entries.
 
-    A row is bad if it was cut short, has a formula where a text should be, has an entry but no label_id, or an entry
-    that does not fit into a cell. If rows with different entries have the same label_id, none of them is returned; of
-    equal ones the first is.
+    A row is bad if it has too many cells, a formula where a text should be, or an entry but no label_id. If rows with
+    different entries have the same label_id, none of them is returned; of equal ones the first is.
     """
     entries: dict[str, tuple[SheetRow, Entry]] = {}
     first_rows: dict[str, tuple[SheetRow, Entry]] = {}
@@ -167,7 +165,6 @@ def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow,
         )
         if not entry:
             continue
-        problems += _size_problems(row, entry)
         if not entry.label_id:
             problems.append(row.problem("label_id", "the row has an entry, but no label_id"))
             continue
@@ -181,16 +178,9 @@ def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow,
     return entries, problems
 
 
-def _size_problems(row: SheetRow, entry: Entry) -> Iterator[RowProblem]:
-    for column in ENTRY_COLUMNS:
-        if fit_for_cell(getattr(entry, column)) != getattr(entry, column):
-            text = f"control characters or more than {MAX_UNITS:,} characters, which no workbook can hold"
-            yield row.problem(column, text)
-
-
 def normalise_entry(text: str) -> str:
-    r"""Return an entry without surrounding white space, and with ``\n`` for every spelling of a line end."""
-    return text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n").strip()
+    r"""Return an entry as a cell can hold it, without surrounding white space, and with ``\n`` for every line end."""
+    return fit_for_cell(text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n").strip())
 
 
 def entries_digest(entries: Entries) -> str:
@@ -218,25 +208,23 @@ def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a sheet; raise an InputError if there is none, or it is larger than any sheet."""
+    """Return the content of a sheet; raise an InputError if there is none."""
     if path.is_dir():
         raise InputError(f"{path}: a folder; give one of the sheets in it")
     if not path.is_file():
         raise InputError(f"{path}: no such file")
-    size = path.stat().st_size
-    if not size:
+    content = path.read_bytes()
+    if not content:
         raise InputError(f"{path}: the file is empty")
-    if size > MAX_FILE_BYTES:
-        raise InputError(f"{path}: {size >> 20:,} MB; a review sheet has at most {MAX_FILE_BYTES >> 20} MB")
-    return path.read_bytes()
+    return content
 
 
 _DELIMITERS = (",", ";", "\t")
-_ROWS_OF_EXCEL = 16
+#: Columns whose texts never begin with "="; comments may.
 _NEVER_FORMULAS = ("label_id", "group", "decision")
 #: First line that names the separator, which Excel reads and some programs write.
 _SEPARATOR_LINE = re.compile(r'"?sep=(?P<separator>[^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
-_CAUSE = "is the row cut off, or a value with a comma not in quotes?"
+_CAUSE = "is a value with a comma not in quotes?"
 
 
 def sheet_cells(row: ReviewLabel, entries: Entries) -> list[tuple[str | int, str | None]]:
@@ -280,27 +268,23 @@ def read_csv_sheet(path: Path) -> list[SheetRow]:
     else:
         delimiter = max(_DELIMITERS, key=re.split(r"[\r\n]", text, maxsplit=1)[0].count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    records, lines = [], []
+    rows = []
     try:
-        for record in reader:
-            records.append(record)
-            lines.append(lines_before + reader.line_num)
+        header = check_header(path, "line 1", next(reader, []), COLUMNS)
+        for number, record in enumerate(reader, 2):
+            # Spreadsheet programs may omit blank cells at the end of a row.
+            cells = list(zip_longest(header, record[: len(header)], fillvalue=""))
+            values = {name: unescape_formula(value) for name, value in cells if name}
+            formulas = {name: value for name, value in cells if name in _NEVER_FORMULAS and value.startswith("=")}
+            damage = ""
+            if any(record[len(header) :]):
+                line = lines_before + reader.line_num
+                damage = f"line {line} has {len(record)} cells, not {len(header)}; {_CAUSE}"
+            rows.append(SheetRow(number, values, formulas=formulas, damage=damage))
     except csv.Error as error:
         line = lines_before + reader.line_num
         raise InputError(f"{path}: line {line}: not readable as CSV, perhaps cut off ({error})") from error
-    header = check_header(path, "line 1", records[0] if records else (), COLUMNS)
-    wrong_length = _find_wrong_lengths(records)
-    return [
-        SheetRow(
-            number,
-            {name: unescape_formula(value) for name, value in zip(header, record, strict=False) if name},
-            formulas=_formulas(header, record),
-            damage=f"line {line} has {len(record)} cells, not {len(header)}; {_CAUSE}"
-            if number in wrong_length
-            else "",
-        )
-        for number, (record, line) in enumerate(zip(records[1:], lines[1:], strict=True), 2)
-    ]
+    return rows
 
 
 def _decode(path: Path) -> str:
@@ -318,27 +302,3 @@ def _decode(path: Path) -> str:
         raise InputError(
             f'{path}: {locate_invalid_byte(path)}; save it as "CSV UTF-8", or use the workbook'
         ) from error
-
-
-def _find_wrong_lengths(records: Sequence[Sequence[str]]) -> set[int]:
-    """Return the numbers, from 1, of the rows with fewer or more cells than the header.
-
-    Excel omits columns at the end where they are blank in 16 rows, counted from the first (Microsoft, "Column
-    delimiters are missing in an Excel spreadsheet that is saved as text"). Rows like these are not cut short.
-    """
-    numbers: set[int] = set()
-    for first in range(0, len(records), _ROWS_OF_EXCEL):
-        block = records[first : first + _ROWS_OF_EXCEL]
-        lengths = [len(record) for record in block]
-        longest = max(lengths)
-        width = longest if longest < len(records[0]) and lengths.count(longest) > 1 else len(records[0])
-        for number, record in enumerate(block, first + 1):
-            if (len(record) < width and any(record)) or any(record[width:]):
-                numbers.add(number)
-    return numbers
-
-
-def _formulas(header: Sequence[str], record: Sequence[str]) -> dict[str, str]:
-    """Return formulas that a program saved in place of values. Comments may begin with "=", other texts never do."""
-    cells = zip(header, record, strict=False)
-    return {name: value for name, value in cells if name in _NEVER_FORMULAS and value.startswith("=")}
