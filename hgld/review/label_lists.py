@@ -7,21 +7,19 @@ moment (``as_of``): while one decides on undecided labels, they stay in the list
 
 from __future__ import annotations
 
-import heapq
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 from urllib.parse import parse_qsl, urlencode
 
-from hgld.labels.wording import head_words
 from hgld.pages.server import FormFields, parse_number
 from hgld.review.labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.state import FILTERS, DecidedLabel, LabelFilter, certainty
 
 #: ``table``: by cluster and sub-cluster; ``landmarks``: most landmarks first; ``uncertain``: least certain suggestion
-#: first; ``settling``: the decision that settles most landmarks first.
+#: first; ``settling``: most landmarks that the suggestion, by its score, is expected to leave open first.
 Order = Literal["table", "landmarks", "uncertain", "settling"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
@@ -100,7 +98,6 @@ class LabelLists:
     def __init__(self, session: ReviewSession) -> None:
         self.session = session
         self._table = {label_id: rank for rank, label_id in enumerate(session.labels)}
-        self._settling: dict[str, int] = {}
         self._texts: dict[str, str] = {}
 
     @property
@@ -141,10 +138,7 @@ class LabelLists:
         return sorted(self.sort(matching, "table"), key=session.cluster)
 
     def sort(self, label_ids: Iterable[str], order: Order) -> list[str]:
-        """Return labels in an order; labels that are equal in it are in the order of the table.
-
-        What settles most is computed on first use, and kept: the list does not jump about while one decides.
-        """
+        """Return labels in an order; labels that are equal in it are in the order of the table."""
         labels = self.session.labels
         in_table = sorted(label_ids, key=self._table.__getitem__)
         if order == "landmarks":
@@ -152,10 +146,7 @@ class LabelLists:
         if order == "uncertain":
             return sorted(in_table, key=lambda key: (certainty(labels[key]), -labels[key].landmarks))
         if order == "settling":
-            if not self._settling:
-                ranked = settling_order(list(labels.values()), set(filter(self.session.is_decided, labels)))
-                self._settling = {label_id: rank for rank, label_id in enumerate(ranked)}
-            return sorted(in_table, key=self._settling.__getitem__)
+            return sorted(in_table, key=lambda key: -labels[key].landmarks * (1 - certainty(labels[key])))
         return in_table
 
     def counts(self) -> dict[str, int]:
@@ -279,74 +270,3 @@ def fold(text: str) -> str:
     """
     decomposed = unicodedata.normalize("NFKD", text.casefold())
     return "".join(character for character in decomposed if not unicodedata.combining(character))
-
-
-#: Numbers of landmarks that differ by less are equal.
-_EQUAL = 1e-9
-
-
-#: Probability that labels with such a relation are in the same group, measured on all pairs of labels in the half
-#: "fit" of ``annotations/development``. Labels of a sub-cluster are in the same group in a tenth of the pairs, which
-#: is too little to count.
-_SAME_GROUP = {"parent": 0.8, "two words": 0.95, "last word": 0.6}
-
-
-def settling_order(labels: Sequence[ReviewLabel], decided: Collection[str] = ()) -> list[str]:
-    """Return the ids of labels in the order in which decisions settle most.
-
-    A decision settles all landmarks of the label itself. Of an undecided label whose suggestion has the score p,
-    ``landmarks * (1 - p)`` landmarks are open, in expectation; a decision on a related label settles the share of
-    them that is the probability that both are in the same group. What one decision has settled the next one cannot,
-    so after one church the other churches come later. The largest gain is always taken next.
-
-    Args:
-        labels: Labels in the order of the table, which decides on ties.
-        decided: Ids of labels that are decided already; they come first.
-    """
-    keys: dict[tuple[str, str], int] = {}
-    relations = [[keys.setdefault(relation, len(keys)) for relation in relations_of(label)] for label in labels]
-    same_group = [_SAME_GROUP[kind] for kind, _ in keys]
-    open_own = [label.landmarks * (1 - certainty(label)) for label in labels]
-    open_related, unsettled = [0.0] * len(keys), [1.0] * len(keys)
-    for numbers, landmarks in zip(relations, open_own, strict=True):
-        for key in numbers:
-            open_related[key] += landmarks
-
-    def gain(number: int) -> float:
-        result: float = labels[number].landmarks
-        for key in relations[number]:
-            result += same_group[key] * unsettled[key] * (open_related[key] - open_own[number])
-        return result
-
-    def settle(number: int) -> None:
-        for key in relations[number]:
-            open_related[key] -= open_own[number]
-            unsettled[key] *= 1 - same_group[key]
-
-    order = [number for number, label in enumerate(labels) if label.label_id in decided]
-    for number in order:
-        settle(number)
-    # Gains only decrease, so the first one that is still what it was is the largest.
-    heap = [(-gain(number), number) for number, label in enumerate(labels) if label.label_id not in decided]
-    heapq.heapify(heap)
-    while heap:
-        before, number = heap[0]
-        now = -gain(number)
-        if now > before + _EQUAL:
-            heapq.heapreplace(heap, (now, number))
-            continue
-        heapq.heappop(heap)
-        settle(number)
-        order.append(number)
-    return [labels[number].label_id for number in order]
-
-
-def relations_of(label: ReviewLabel) -> list[tuple[str, str]]:
-    """Return what relates a label to others: its superclasses, and its last words."""
-    words = head_words(label.label)
-    relations = [("parent", parent) for parent in label.parents.split(", ") if parent]
-    if len(words) > 1:
-        relations.append(("two words", " ".join(words[-2:])))
-    if words:
-        relations.append(("last word", words[-1]))
-    return relations
