@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hgld.arrays import Booleans, Floats, Integers
 from hgld.completion.inputs import CompletionInputs, Vectors
 from hgld.completion.settings import CompleteConfig, Method
-from hgld.compute.nearest_neighbours import merge_top_k
+from hgld.compute.nearest_neighbours import RunningTopK
 from hgld.errors import InputError
 from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
@@ -211,16 +211,14 @@ def _nearest_items(
         rows = slice(start, start + n_queries)
         queries = photographs.unit(rows).to(device)
         own = torch.from_numpy(photographs.item[rows]).to(device)
-        best = torch.full((len(queries), k), -torch.inf, device=device)
-        positions = torch.full((len(queries), k), -1, device=device)
+        top_k = RunningTopK(len(queries), k, torch.float32, queries.device)
         for first in range(0, len(items), n_references):
             block = slice(first, first + n_references)
             scores = queries @ references.vectors.unit(block).to(device).T
             if references.are_landmarks:
                 scores.masked_fill_(own[:, None] == items[None, block], -torch.inf)
-            best, positions = merge_top_k(best, positions, scores, first)
-        similarity[rows] = best.masked_fill(positions < 0, torch.nan).cpu().numpy()
-        found = positions.cpu().numpy()
+            top_k.add(scores, first)
+        similarity[rows], found = top_k.result()
         item[rows] = np.where(found >= 0, references.vectors.item[found], -1)
         progress.advance(len(queries))
     return similarity, item

@@ -21,7 +21,7 @@ from typing import Any
 from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
 from hgld.io.files import check_writable_file, exclusive_lock, require_other_file
 from hgld.review.state import Change, Event, FieldKind, ReviewState
-from hgld.taxonomy.decisions import DECISIONS, check_annotator, parse_time
+from hgld.taxonomy.decisions import check_annotator, parse_time
 from hgld.version import __version__
 
 #: "hgld" as a number, which tells the file from other SQLite files.
@@ -45,13 +45,12 @@ _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _LEFT_BESIDE = ("-journal", "-wal", "-shm")
 #: How long SQLite waits for the disk: EXTRA, until changes of the file and of its folder would survive a power cut.
 _SYNCHRONOUS = "EXTRA"
-_GROUP = {"name": str, "root": str, "guideline": str}
-#: Types of the items of a field's value, by kind; a value has the items of one of the alternatives.
-_VALUE_TYPES: dict[FieldKind, tuple[dict[str, Any], ...]] = {
-    "decision": ({"label": str, "decision": str | None, "group": str | None, "comment": str, "blind": bool | None},),
-    "cluster": ({"cluster": int, "table_name": str | None},),
-    "name": ({"name": str, "table_name": str | None},),
-    "group": (_GROUP, _GROUP | {"between": list}, {"merged_into": str}),
+#: Names of the items of a field's value, by kind; a value has the items of one of the alternatives.
+_VALUE_KEYS: dict[FieldKind, tuple[set[str], ...]] = {
+    "decision": ({"label", "decision", "group", "comment", "blind"},),
+    "cluster": ({"cluster", "table_name"},),
+    "name": ({"name", "table_name"},),
+    "group": ({"name", "root", "guideline"}, {"name", "root", "guideline", "between"}, {"merged_into"}),
 }
 
 
@@ -92,28 +91,16 @@ def _event(row: tuple[Any, ...], old: Any, old_text: str) -> Event:
     for text in (at, annotator, kind, key, before, new, tool):
         if not isinstance(text, str):
             raise TypeError("a text is missing")
-    if kind not in _VALUE_TYPES:
+    if kind not in _VALUE_KEYS:
         raise ValueError(f'"{kind}" is no kind of event')
     if kind == "name" and not (key.isascii() and key.isdecimal()):
         raise ValueError(f'"{key}" is no cluster')
     if before != old_text:
         raise ValueError("it does not continue the earlier events of its field")
     value = json.loads(new)
-    if value is not None and not _is_value(kind, value):
+    if value is not None and set(value) not in _VALUE_KEYS[kind]:
         raise ValueError(f"its value is not that of a {kind}")
     return Event(event_id, step, parse_time(at), annotator, kind, key, old, value, tool, undoes)
-
-
-def _is_value(kind: FieldKind, value: object) -> bool:
-    if not isinstance(value, dict):
-        return False
-    if kind == "decision" and value.get("decision") not in (None, *DECISIONS):
-        return False
-    has_types = any(
-        value.keys() == types.keys() and all(isinstance(value[name], allowed) for name, allowed in types.items())
-        for types in _VALUE_TYPES[kind]
-    )
-    return has_types and all(isinstance(name, str) for name in value.get("between", ()))
 
 
 def _check_order(event: Event, number: int, earlier: dict[int, Event]) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,7 @@ from hgld.review.adjudication import open_labels
 from hgld.review.decision_files import with_opinions
 from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, Candidate, ReviewLabel
 from hgld.review.page.serve import log_table_changes, serve_review
-from hgld.review.page.views import seconds_per_label
 from hgld.review.session import InvalidActionError, LabelAction, ReviewSession, StaleError
-from hgld.review.state import Change
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 from tests.assertions import not_none
@@ -252,18 +249,6 @@ def test_undone_proposal_is_made_again_for_decisions_that_need_it(session: Revie
     assert session.groups()["quay"] == quay
 
 
-def test_pace_ignores_pauses(tmp_path: Path) -> None:
-    with open_session(tmp_path / "a.sqlite", [label(n) for n in range(1, 40)]) as session:
-        seconds = 0
-        for n in range(1, 21):
-            seconds += 8 * 3600 if n == 10 else 5
-            value = {"label": "", "decision": "drop", "group": None, "comment": ""}
-            change = Change("decision", f"Q{n}", value, at=NOON + timedelta(seconds=seconds))
-            session.store.append([change])
-        assert seconds_per_label(list(session.state.steps.values())) == 5
-        assert seconds_per_label(list(session.state.steps.values())[:3]) is None
-
-
 def test_decisions_record_whether_they_were_made_blind(tmp_path: Path) -> None:
     def blind(session: ReviewSession) -> dict[str, bool | None]:
         return {row.label_id: row.blind for row in session.decisions()}
@@ -314,12 +299,6 @@ def test_names_and_moves_do_not_land_on_other_clusters(tmp_path: Path, caplog: p
         log_table_changes(session)
         assert [session.cluster_name(number) for number in (1, 2, 3)] == ["churches", "towers", "lakes"]
         assert [session.cluster(f"Q{number}") for number in (3, 4)] == [1, 2]
-        for text in (
-            "as they belong to another clustering (4):",
-            'the name "waters" of cluster 1',
-            "label 3 (Q3), m",
-        ):
-            assert text in caplog.text
         session.rename_cluster(3, "still waters", session.state.field("name", "3").version)
         assert session.cluster_name(3) == "still waters"
     caplog.clear()
@@ -348,10 +327,9 @@ def test_new_gone_and_renumbered_labels_are_listed(tmp_path: Path, caplog: pytes
     with open_session(path, labels) as session:
         log_table_changes(session)
         assert caplog.messages == [
-            f"{path}: labels and clusters have changed since the last start:\n"
+            f"{path}: labels have changed since the last start:\n"
             "new labels (1):\n  label 6 (Q6)\n"
-            "labels that are gone (1):\n  label 3 (Q3)\n"
-            "decided labels that are gone, whose decisions are kept (1):\n  label 2 (Q2)\n"
+            "labels that are gone, whose decisions are kept (2):\n  label 2 (Q2)\n  label 3 (Q3)\n"
             "labels with another id, for which the decisions on the old ids are offered (1):\n"
             "  label 1 (Q1, now Q11)"
         ]

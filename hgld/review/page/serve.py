@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,39 +52,30 @@ def log_table_changes(session: ReviewSession) -> None:
     previous = session.store.replace_labels(present)
     if not previous or previous == present:
         return
-    new = {key: text for key, (text, _) in present.items() if key not in previous}
-    gone = {key: text for key, (text, _) in previous.items() if key not in present}
-    new_ids: defaultdict[str, list[str]] = defaultdict(list)
-    for label_id, text in new.items():
-        new_ids[normalise_label(text)].append(label_id)
-    same = {key: ids[0] for key, text in gone.items() if len(ids := new_ids[normalise_label(text)]) == 1}
-    lost = [(key, f"{text} ({key})") for key, text in gone.items() if key not in same]
+    new_ids: dict[str, str] = {}
+    for label_id, (text, _) in present.items():
+        if label_id not in previous:
+            new_ids[normalise_label(text)] = label_id
+    gone = []
+    renumbered = []
+    offered = set()
+    for label_id, (text, _) in previous.items():
+        new_id = new_ids.get(normalise_label(text))
+        if label_id not in present and new_id is not None:
+            renumbered.append(f"{text} ({label_id}, now {new_id})")
+            offered.add(new_id)
+        elif label_id not in present:
+            gone.append(f"{text} ({label_id})")
+    new = [f"{session.labels[key].label} ({key})" for key in present if key not in previous and key not in offered]
     lists = {
-        "new labels": [f"{text} ({key})" for key, text in new.items() if key not in same.values()],
-        "labels that are gone": [text for key, text in lost if not session.is_decided(key)],
-        "decided labels that are gone, whose decisions are kept": [
-            text for key, text in lost if session.is_decided(key)
-        ],
-        "labels with another id, for which the decisions on the old ids are offered": [
-            f"{gone[old]} ({old}, now {new_id})" for old, new_id in same.items()
-        ],
-        "changes of clusters that are not used, as they belong to another clustering": [*_obsolete_changes(session)],
+        "new labels": new,
+        "labels that are gone, whose decisions are kept": gone,
+        "labels with another id, for which the decisions on the old ids are offered": renumbered,
     }
-    if any(lists.values()):
-        parts = (f"{title} ({len(items):,}):\n{indented_list(items)}" for title, items in lists.items() if items)
+    parts = [f"{title} ({len(items):,}):\n{indented_list(items)}" for title, items in lists.items() if items]
+    if parts:
         text = "\n".join(parts)
-        log.warning("%s: labels and clusters have changed since the last start:\n%s", session.store.path, text)
-
-
-def _obsolete_changes(session: ReviewSession) -> Iterator[str]:
-    """Describe the names and moves in the store that differ from what the session shows."""
-    for key, field in session.state.fields("name").items():
-        if field.value is not None and field.value["name"] != session.cluster_name(int(key)):
-            yield f'the name "{field.value["name"]}" of cluster {key}'
-    for label_id, field in session.state.fields("cluster").items():
-        label = session.labels.get(label_id)
-        if label is not None and field.value is not None and field.value["cluster"] != session.cluster(label_id):
-            yield f"{label.label} ({label_id}), moved to cluster {field.value['cluster']}"
+        log.warning("%s: labels have changed since the last start:\n%s", session.store.path, text)
 
 
 def _references(

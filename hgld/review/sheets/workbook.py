@@ -89,7 +89,6 @@ def write_workbook(
     worksheets.add_styles(book)
     worksheets.fill_read_me(first_sheet, annotator)
     worksheets.fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
-    worksheets.fill_clusters(book.create_sheet(worksheets.CLUSTERS), rows)
     worksheets.fill_groups(book.create_sheet(worksheets.GROUPS), groups)
     if set_aside:
         worksheets.fill_set_aside(book.create_sheet(SET_ASIDE), set_aside)

@@ -9,12 +9,11 @@ from typing import Any
 
 from openpyxl import Workbook
 from openpyxl.cell.cell import Cell
-from openpyxl.formatting.rule import DataBar, FormatObject, Rule
+from openpyxl.formatting.rule import Rule
 from openpyxl.styles import Alignment, Border, Font, NamedStyle, PatternFill, Protection, Side
 from openpyxl.styles.differential import DifferentialStyle
 from openpyxl.utils import get_column_letter
 from openpyxl.worksheet.datavalidation import DataValidation
-from openpyxl.worksheet.hyperlink import Hyperlink
 from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
@@ -122,13 +121,12 @@ def _style(name: str, **details: Any) -> NamedStyle:
     return NamedStyle(name, font=_PLAIN, border=BORDER, alignment=Alignment(vertical="center"), **details)
 
 
-READ_ME, LABELS, CLUSTERS, GROUPS, SET_ASIDE = "Read me", "Labels", "Clusters", "Groups", "Set aside"
+READ_ME, LABELS, GROUPS, SET_ASIDE = "Read me", "Labels", "Groups", "Set aside"
 #: Hidden sheet with the names of the groups, for the drop-down list.
 LISTS = "lists"
 
 _LETTER = {name: get_column_letter(number) for number, name in enumerate(COLUMNS, 1)}
 _LABEL_WIDTHS = (13, 32, 12, 24, 9, 13, 19, 19, 19, 19, 22, 11, 30)
-_CLUSTER_COLUMNS = ("cluster", "name", "labels", "landmarks", "decided", "left", "progress")
 #: Columns of the sheet ``SET_ASIDE``.
 SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
 
@@ -152,7 +150,6 @@ _INSTRUCTIONS = (
     ("5", "Save now and then, as .xlsx. You can stop at any time and continue later."),
     ("Good to know", ""),
     ("Groups", f"The sheet “{GROUPS}” explains what belongs to each group and what does not."),
-    ("Clusters", f"The sheet “{CLUSTERS}” shows your progress in each cluster; its names link to the labels."),
     ("Suggestion", "The column “suggested group” may be empty or wrong. It is a hint, not a decision."),
     (
         "Colours",
@@ -247,50 +244,6 @@ def _add_entry_colours(sheet: Worksheet, last_row: int) -> None:
     for formula, fill in ((invalid, INVALID_FILL), (decided, DECIDED_FILL)):
         rule = Rule("expression", formula=[formula], dxf=DifferentialStyle(fill=fill), stopIfTrue=True)
         sheet.conditional_formatting.add(f"{group}2:{comment}{last_row}", rule)
-
-
-def fill_clusters(sheet: Worksheet, rows: Sequence[ReviewLabel]) -> None:
-    """Fill the sheet with the progress in every cluster, in formulas over the sheet ``LABELS``."""
-    write_header(sheet, _CLUSTER_COLUMNS)
-    last_label = len(rows) + 1
-
-    def cells(name: str) -> str:
-        return f"{LABELS}!${_LETTER[name]}$2:${_LETTER[name]}${last_label}"
-
-    decided = f'(({cells("group")}<>"")+({cells("decision")}="drop")+({cells("decision")}="unsure")>0)'
-    first_label, number = 2, 1
-    for number, (cluster, in_cluster) in enumerate(groupby(rows, key=lambda row: row.cluster), 2):
-        members = list(in_cluster)
-        sheet.cell(number, 1, cluster).alignment = CENTRED
-        name = put_text(sheet, number, 2, members[0].cluster_name)
-        name.hyperlink = Hyperlink(ref=name.coordinate, location=f"{LABELS}!A{first_label}")
-        name.font = LINK
-        sheet.cell(number, 3, len(members))
-        sheet.cell(number, 4, sum(row.landmarks for row in members))
-        sheet.cell(number, 5, f"=SUMPRODUCT(({cells('cluster')}=A{number})*{decided})")
-        first_label += len(members)
-    _add_progress(sheet, total_row=number + 1)
-    set_widths(sheet, (9, 60, 9, 11, 10, 9, 22))
-    sheet.freeze_panes = "A2"
-    finish_sheet(sheet)
-
-
-def _add_progress(sheet: Worksheet, total_row: int) -> None:
-    """Add the totals, and the columns "left" and "progress"."""
-    sheet.cell(total_row, 2, "all")
-    for letter in "CDE":
-        sheet[f"{letter}{total_row}"] = f"=SUM({letter}2:{letter}{total_row - 1})"
-    for row in range(2, total_row + 1):
-        sheet[f"F{row}"] = f"=C{row}-E{row}"
-        sheet[f"G{row}"] = f"=E{row}/C{row}"
-        sheet[f"G{row}"].number_format = "0%"
-        sheet[f"D{row}"].number_format = "#,##0"
-        for cell in sheet[row]:
-            cell.border = BORDER
-    for cell in sheet[total_row]:
-        cell.font = BOLD
-    bar = DataBar(cfvo=[FormatObject("num", 0), FormatObject("num", 1)], color="8CC68C", minLength=0, maxLength=100)
-    sheet.conditional_formatting.add(f"G2:G{total_row}", Rule("dataBar", dataBar=bar))
 
 
 def fill_groups(sheet: Worksheet, groups: Sequence[Group]) -> None:

@@ -1,4 +1,3 @@
-import csv
 import sys
 import zipfile
 from collections.abc import Callable, Sequence
@@ -92,34 +91,14 @@ def test_libreoffice_keeps_entries(tmp_path: Path, soffice: Callable[..., Path])
 
 
 @pytest.mark.slow
-def test_progress_formulas_in_libreoffice(tmp_path: Path, soffice: Callable[..., Path]) -> None:
-    entries = {
-        "Q1": Entry("Q1", "lake", "group 1"),
-        "Q2": Entry("Q2", "glacial lake", decision="unsure"),
-        "Q3": Entry("Q3", "church building", decision="group"),  # without a group
-        "Q4": Entry("Q4", "chapel", comment="hm"),
-    }
-    path = write(tmp_path / "ada.xlsx", entries=entries)
-    # The last option is the number of the sheet, which is also part of the file name.
-    saved = soffice(path, "csv", "Text - txt - csv (StarCalc):44,34,76,1,,0,false,true,false,false,false,3")
-    with saved.open(encoding="utf-8-sig", newline="") as stream:
-        assert list(csv.reader(stream)) == [
-            ["cluster", "name", "labels", "landmarks", "decided", "left", "progress"],
-            ["0", "cluster 0", "2", "6", "2", "0", "100%"],
-            ["1", "cluster 1", "2", "9", "0", "2", "0%"],
-            ["", "all", "4", "15", "2", "2", "50%"],
-        ]
-
-
-@pytest.mark.slow
 def test_libreoffice_converts_to_pdf(nasty: Path, soffice: Callable[..., Path]) -> None:
     assert soffice(nasty, "pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_only_entries_are_unlocked(tmp_path: Path) -> None:
     book = load_workbook(write(tmp_path / "ada.xlsx"))
-    assert book.sheetnames == ["Read me", "Labels", "Clusters", "Groups", "lists", "about"]
-    assert [sheet.sheet_state for sheet in book] == ["visible"] * 4 + ["hidden"] * 2
+    assert book.sheetnames == ["Read me", "Labels", "Groups", "lists", "about"]
+    assert [sheet.sheet_state for sheet in book] == ["visible"] * 3 + ["hidden"] * 2
     for sheet in book:
         assert sheet.protection.sheet
         assert sheet.protection.password is None
