@@ -41,8 +41,6 @@ FormFields = ImmutableMultiDict[str, str]
 #: Bytes in the body of a request. The largest form decides on all labels of a review at once: about 180 kB for the
 #: 5,700 labels of GLDv2.
 MAX_BODY_BYTES = 4 * 2**20
-#: Fields of a form; the largest has one for every label of a review.
-_MAX_FIELDS = 40_000
 _THEME_COOKIE, _THEMES = "hgld-theme", ("auto", "light", "dark")
 
 
@@ -59,10 +57,7 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
 async def read_form(request: Request) -> FormFields:
     """Return the fields of a URL-encoded form."""
     text = (await _read_body(request, MAX_BODY_BYTES)).decode("utf-8", "replace")
-    try:
-        return ImmutableMultiDict(parse_qsl(text, keep_blank_values=True, max_num_fields=_MAX_FIELDS))
-    except ValueError:
-        raise HTTPException(400, f"too many fields; a form has at most {_MAX_FIELDS:,}") from None
+    return ImmutableMultiDict(parse_qsl(text, keep_blank_values=True))
 
 
 async def read_upload(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:

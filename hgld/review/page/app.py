@@ -51,8 +51,6 @@ from hgld.taxonomy.groups import Group
 
 log = logging.getLogger(__name__)
 
-#: At most this many rows are sent at once when the list is scrolled.
-_MAX_ROWS = 100
 #: Status of the answer to an action that failed, by the kind of error; others than these come from a full disk.
 _STATUS = {ConflictError: 409, InvalidActionError: 400, HgldError: 503}
 
@@ -238,7 +236,6 @@ def review_app(
     routes = [
         Route("/", pages.show),
         Route("/changes", pages.changes),
-        Route("/rows", pages.rows),
         Route("/decisions.csv", pages.download),
         Route("/theme", pages.choose_theme, methods=["POST"]),
         Route("/landmarks", pages.landmarks),
@@ -280,12 +277,6 @@ class _Endpoints:
         if shown and since == self._session.state.last_event:
             return Response(status_code=204)
         return JSONResponse(self._renderer.changes(position, since))
-
-    async def rows(self, request: Request) -> Response:
-        """Answer with rows of the list in full."""
-        fields = request.query_params
-        position = find_position(self._lists, fields)
-        return JSONResponse(self._renderer.rows(fields.getlist("label")[:_MAX_ROWS], position))
 
     async def download(self, _: Request) -> Response:
         """Answer with the decisions as CSV."""

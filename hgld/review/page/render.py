@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -40,8 +40,6 @@ ORDER_TITLES: dict[Order, str] = {
 }
 #: Scores in percent that the first suggestion can be asked to be below.
 _SCORES = (30, 50, 70, 90, 95)
-#: Rows that are sent in full before and after the current one; those further away are brief.
-_FULL_BEFORE, _FULL_AFTER = 40, 110
 #: A list of all clusters is cut into parts of so many labels; the page shows the part of the current label.
 _MAX_LISTED = 1500
 _MAX_HISTORY = 40
@@ -151,13 +149,6 @@ class PageRenderer:
             parts |= self._all_parts(position)
         return answer | {"parts": parts}
 
-    def rows(self, label_ids: Iterable[str], position: Position) -> dict[str, Any]:
-        """Return the last event, and rows of the list in full by label_id; labels that do not exist are left out."""
-        session = self._session
-        groups = session.groups()
-        rows = {key: self._row(key, position, groups) for key in label_ids if key in session.labels}
-        return {"last": session.state.last_event, "rows": rows}
-
     # Parts of the page.
 
     def _all_parts(self, position: Position) -> dict[str, Markup]:
@@ -203,16 +194,15 @@ class PageRenderer:
     # The list of labels.
 
     def _list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
-        """Return the rows of the list, those near the current label in full."""
+        """Return the rows of the list, or of the part of a long list that has the current label."""
         everything = label_ids = self._lists.label_ids(position.view)
-        current = label_ids.index(position.label) if position.label in label_ids else 0
         start = 0
         if position.view.cluster is None:
+            current = label_ids.index(position.label) if position.label in label_ids else 0
             start = current - current % _MAX_LISTED
-            label_ids, current = everything[start : start + _MAX_LISTED], current - start
-        in_full = set(label_ids[max(0, current - _FULL_BEFORE) : current + 1 + _FULL_AFTER])
+            label_ids = everything[start : start + _MAX_LISTED]
         parts = [
-            (title, [self._row(key, position, groups, brief=key not in in_full) for key in keys])
+            (title, [self._row(key, position, groups) for key in keys])
             for title, keys in self._sections(position.view, label_ids)
         ]
         html = self.part("list", parts, position)
@@ -235,10 +225,10 @@ class PageRenderer:
         by_cluster = groupby(label_ids, key=session.cluster)
         return [(f"{number} · {session.cluster_name(number)}", [*part]) for number, part in by_cluster]
 
-    def _row(self, label_id: str, position: Position, groups: Mapping[str, Group], *, brief: bool = False) -> Markup:
-        """Return the row of a label, in full or with only what the cursor and the selection need."""
+    def _row(self, label_id: str, position: Position, groups: Mapping[str, Group]) -> Markup:
+        """Return the row of a label."""
         label = self._session.labels[label_id]
-        return self.part("row", label_view(self._session, label, groups, position.view, brief=brief), brief)
+        return self.part("row", label_view(self._session, label, groups, position.view))
 
     def _head(self, position: Position, groups: Mapping[str, Group]) -> Markup:
         session, lists, view = self._session, self._lists, position.view

@@ -57,10 +57,8 @@ def label_view(
     label: ReviewLabel,
     groups: Mapping[str, Group],
     view: View | None = None,
-    *,
-    brief: bool = False,
 ) -> dict[str, Any]:
-    """Return the row of a label in the list of a view, or its card; rows far from the current label are brief.
+    """Return the row of a label in the list of a view, or its card.
 
     ``seen`` is what a form sends back of the label, see :class:`SeenLabel`. ``certainties`` has ``sure``, ``likely``
     or ``unlikely`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the query of an
@@ -68,7 +66,12 @@ def label_view(
     """
     label_id, version, candidates = label.label_id, session.version(label.label_id), session.candidates(label, groups)
     query = view.query if view is not None and view.cluster is None else ""
-    row: dict[str, Any] = {
+    cluster = session.cluster(label_id) if query else None
+    n_shown = sum(not each.annotator for each in candidates)
+    n_hidden = 0
+    if not (session.blind or label.opinions):
+        n_hidden = len(label.suggestions) - n_shown
+    return {
         "label_id": label_id,
         "label": label.label,
         "version": version,
@@ -76,15 +79,6 @@ def label_view(
         "decision": decision_view(session.decision_value(label_id), groups),
         "certainties": " ".join(each.certainty for each in candidates),
         "view": query,
-    }
-    if brief:
-        return row
-    cluster = session.cluster(label_id) if query else None
-    n_shown = sum(not each.annotator for each in candidates)
-    n_hidden = 0
-    if not (session.blind or label.opinions):
-        n_hidden = len(label.suggestions) - n_shown
-    return row | {
         "shown_suggestions": n_shown,
         "hidden_suggestions": n_hidden,
         "landmarks": label.landmarks,

@@ -69,7 +69,7 @@ class Tab:
 
     @property
     def decided_kinds(self) -> dict[str, str]:
-        """Kinds of decisions of all labels in the list, also of brief rows, by label_id."""
+        """Kinds of decisions of all labels in the list, by label_id."""
         return self.of_rows("row.dataset.decision")
 
     @property

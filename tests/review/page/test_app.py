@@ -310,7 +310,7 @@ NAMES = st.sampled_from(
     b"cluster filter below order as_of since shown q groups request store again theme \0".split()
 )
 FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
-ADDRESSES = [*HANDLERS, "/theme", "/", "/changes", "/rows", "/decisions.csv", "/landmarks", "/guideline", "/open"]
+ADDRESSES = [*HANDLERS, "/theme", "/", "/changes", "/decisions.csv", "/landmarks", "/guideline", "/open"]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -4,7 +4,6 @@
 import { $, $$ } from "./dom.js";
 import { showForm, showView } from "./clusters.js";
 import { comment } from "./comments.js";
-import "./fill.js";
 import "./groups.js";
 import "./keys.js";
 import { send, undo } from "./queue.js";

@@ -7,7 +7,6 @@ import { isUndecided, list, nextUndecided, setCurrent, tickOf } from "./rows.js"
 
 /** Whether a row is on the screen with its suggestion, and nothing covers it. */
 function isVisible(row) {
-  if (row.classList.contains("brief")) return false;
   const { left, top, width, height } = $(".name", row).getBoundingClientRect();
   return row.contains(document.elementFromPoint(left + Math.min(width, 20) / 2, top + height / 2));
 }
