@@ -30,6 +30,16 @@ from hgld.io.images import open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
+#: Columns of the table of copies beside those of the images.
+_MARKS = pa.schema(
+    [
+        ("relation", pa.string()),
+        ("duplicate_group", pa.int64()),
+        ("same_pixels", pa.bool_()),
+        ("kept", pa.bool_()),
+        ("leave_out", pa.bool_()),
+    ]
+)
 #: Number of images whose layouts are searched with at once.
 _BLOCK = 1024
 
@@ -97,30 +107,19 @@ class Duplicates:
         true of copies that are not kept.
         """
         rows: list[int] = []
-        columns: dict[str, list[object]] = {
-            name: [] for name in ("relation", "duplicate_group", "same_pixels", "kept")
-        }
+        marks: list[dict[str, object]] = []
         for number, group in enumerate(self.groups):
-            rows += [group.kept, *group.others.tolist()]
-            n_images = 1 + len(group.others)
-            columns["relation"] += [group.relation] * n_images
-            columns["duplicate_group"] += [number] * n_images
-            columns["same_pixels"] += [bool(group.same_pixels.any()), *group.same_pixels.tolist()]
-            columns["kept"] += [True] + [False] * len(group.others)
+            others = zip(group.others.tolist(), group.same_pixels.tolist(), strict=True)
+            for row, same_pixels in [(group.kept, bool(group.same_pixels.any())), *others]:
+                kept = row == group.kept
+                mark = {"relation": group.relation, "duplicate_group": number, "same_pixels": same_pixels}
+                marks.append(mark | {"kept": kept, "leave_out": group.relation == COPY and not kept})
+                rows.append(row)
         images = self.manifest.take(np.array(rows, np.int64)).to_arrow()
-        leave_out = [
-            relation == COPY and not kept for relation, kept in zip(columns["relation"], columns["kept"], strict=True)
-        ]
-        return pa.table(
-            {
-                "relation": pa.array(columns["relation"], pa.string()),
-                "duplicate_group": pa.array(columns["duplicate_group"], pa.int64()),
-                **{name: images[name] for name in ("id", "split", *self.manifest.level_names)},
-                "same_pixels": pa.array(columns["same_pixels"], pa.bool_()),
-                "kept": pa.array(columns["kept"], pa.bool_()),
-                "leave_out": pa.array(leave_out, pa.bool_()),
-            }
-        )
+        table = pa.Table.from_pylist(marks, _MARKS)
+        for place, name in enumerate(("id", "split", *self.manifest.level_names), 2):
+            table = table.add_column(place, name, images[name])
+        return table
 
     def _finest_labels(self, row: int) -> frozenset[int]:
         n_levels = len(self.manifest.level_names)

@@ -197,16 +197,17 @@ def read_photographs(
         landmarks: Columns split and landmark_id; the number of a landmark is its row.
 
     Raises:
-        InputError: A file cannot be read, embeddings have no ids or no landmark ids, their dimensions differ, an
-            image is listed for two landmarks or embedded twice, no landmark has a photograph, or a vector has no
-            direction.
+        InputError: A file cannot be read, embeddings have no ids or no landmark ids, their dimensions differ, no
+            landmark has a photograph, or a vector has no direction.
     """
     splits = tables.in_order(pc.unique(landmarks["split"]).to_pylist())
     files = [read_embeddings(path) for path in embeddings]
     if len({file.dim for file in files}) > 1:
         dims = ", ".join(f"{file.path}: {file.dim}" for file in files)
         raise InputError(f"embeddings differ in dimension ({dims}); embed all images with the same model")
-    landmark_of_image = _read_images(image_landmarks, landmarks, splits) if image_landmarks else None
+    landmark_of_image = None
+    if image_landmarks:
+        landmark_of_image = images_of_landmarks((split_and_path(item, splits) for item in image_landmarks), landmarks)
     numbers = [
         _numbers_by_image(file, *landmark_of_image) if landmark_of_image else _numbers_by_id(file, landmarks, splits)
         for file in files
@@ -220,20 +221,6 @@ def read_photographs(
     )
     _check(files, rows, photographs)
     return photographs
-
-
-def _read_images(
-    image_landmarks: Sequence[Path | tuple[str, Path]], landmarks: pa.Table, splits: Sequence[str]
-) -> tuple[pa.Array, Integers]:
-    """Return the ids of images of the landmarks, and the numbers of these landmarks."""
-    image_ids, numbers = images_of_landmarks((split_and_path(item, splits) for item in image_landmarks), landmarks)
-    if repeated := _repeated(image_ids):
-        files = ", ".join(str(item[1] if isinstance(item, tuple) else item) for item in image_landmarks)
-        raise InputError(
-            f"{files}: {len(repeated):,} images are listed more than once: {preview(repeated)}; leave one landmark "
-            "for each"
-        )
-    return image_ids, numbers
 
 
 def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers) -> Integers:
@@ -260,33 +247,18 @@ def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str])
 
 
 def _check(files: Sequence[Embeddings], rows: Sequence[Integers], photographs: Vectors) -> None:
-    """Raise unless there are photographs, each once and with a direction; ``rows`` are theirs in each file."""
+    """Raise unless there are photographs, each with a direction; ``rows`` are their rows in each file."""
     paths = ", ".join(str(file.path) for file in files)
     if not len(photographs):
         raise InputError(
             f"{paths}: none of these images is of a landmark of the tables; check `image_landmarks` and its split"
         )
-    ids = [None if file.ids is None else file.ids[part] for file, part in zip(files, rows, strict=True)]
-    known = [part for part in ids if part is not None]
-    if len(files) == len(known) > 1 and (
-        repeated := _repeated(pa.concat_arrays([part.to_arrow().combine_chunks() for part in known]))
-    ):
-        raise InputError(
-            f"{paths}: {len(repeated):,} images are embedded more than once: {preview(repeated)}; give each once"
-        )
-    if len(unusable := photographs.unusable()):
-        names = [
-            name
-            for part, own in zip(rows, ids, strict=True)
-            for name in ([f"row {row}" for row in part] if own is None else own.tolist())
-        ]
+    unusable = photographs.unusable()
+    if len(unusable):
+        names = []
+        for file, part in zip(files, rows, strict=True):
+            names += [f"row {row}" for row in part] if file.ids is None else file.ids[part].tolist()
         raise InputError(
             f"{paths}: {len(unusable):,} embeddings have NaN or infinite values or only zeros: "
             f"{preview([names[number] for number in unusable])}; embed these images again or leave them out"
         )
-
-
-def _repeated(ids: pa.Array) -> list[str]:
-    counts = pc.value_counts(ids)
-    repeated: list[str] = counts.filter(pc.greater(counts.field("counts"), 1)).field("values").to_pylist()
-    return repeated

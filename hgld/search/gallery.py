@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,6 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
-from hgld.compute.scoring import Vectors, as_tensor
 from hgld.datasets.image_dataset import read_images
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.errors import ConfigurationError, HgldError
@@ -45,42 +43,6 @@ class Gallery:
     labels: Labelling
     level_names: tuple[str, ...] = ()
     class_names: tuple[tuple[str, ...], ...] = ()
-
-    @classmethod
-    def from_arrays(
-        cls,
-        vectors: Vectors,
-        ids: Sequence[str],
-        labels: Sequence[Sequence[str]] | None = None,
-        level_names: Sequence[str] = (),
-    ) -> Gallery:
-        """Create a gallery in memory.
-
-        Args:
-            vectors: float, shape (N, d).
-            ids: N texts.
-            labels: Names of the labels of each image, finest first, L for each of N; None without labels.
-            level_names: Names of the L levels, finest first.
-
-        Raises:
-            ConfigurationError: Numbers of images or levels differ.
-
-        >>> Gallery.from_arrays(np.eye(2), ["a", "b"], [["lake"], ["dam"]], ["group"]).class_names
-        (('dam', 'lake'),)
-        """
-        rows = [[]] * len(ids) if labels is None else labels
-        if not len(vectors) == len(ids) == len(rows) or any(len(row) != len(level_names) for row in rows):
-            raise ConfigurationError(
-                f"{len(vectors):,} `vectors`, {len(ids):,} `ids` and {len(rows):,} `labels` of {len(level_names)} "
-                "levels; expected a row for each image, and a label for each level"
-            )
-        names, codes = [], []
-        for column in zip(*rows, strict=True):
-            values, code = np.unique(np.array(column, np.str_), return_inverse=True)
-            names.append(tuple(values.tolist()))
-            codes.append(code)
-        matrix = np.stack(codes, axis=1) if codes else np.empty((len(ids), 0), np.int64)
-        return cls(as_tensor(vectors), TextArray(ids), matrix, tuple(level_names), tuple(names))
 
     def __len__(self) -> int:
         return len(self.vectors)

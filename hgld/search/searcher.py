@@ -78,7 +78,10 @@ class Searcher:
         config: Device, precision and distance of the search, and re-ranking. Votes count cosines, also after
             re-ranking, or minus distances.
 
-    >>> gallery = Gallery.from_arrays(np.eye(3), "abc", [["A", "x"], ["B", "x"], ["C", "y"]], ["product", "kind"])
+    >>> from hgld.io.text_array import TextArray
+    >>> labels = np.array([[0, 0], [1, 0], [2, 1]])
+    >>> names = (("A", "B", "C"), ("x", "y"))
+    >>> gallery = Gallery(torch.eye(3), TextArray("abc"), labels, ("product", "kind"), names)
     >>> answers = Searcher(gallery).search(np.array([[0.9, 0.7, 0.1]]), k=2)
     >>> [gallery.ids[position] for position, *_ in answers.results(0)]
     ['a', 'b']

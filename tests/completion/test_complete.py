@@ -141,9 +141,6 @@ def test_several_files_of_embeddings_are_one_set(files: CompletionFiles, tmp_pat
     for path, rows in zip(parts, (slice(0, 50), slice(50, None)), strict=True):
         write_embeddings(path, whole.vectors[rows], whole.ids[rows])
     assert complete(replace(files, embeddings=parts), tmp_path / "two.parquet")[1] == expected
-    write_embeddings(parts[1], whole.vectors[49:], whole.ids[49:])
-    with pytest.raises(InputError, match="1 images are embedded more than once"):
-        complete_file(replace(files, embeddings=parts), tmp_path / "two.parquet", force=True)
 
 
 def test_images_of_no_landmark_of_the_tables_are_ignored(files: CompletionFiles, tmp_path: Path) -> None:
@@ -214,10 +211,6 @@ def test_problems_of_the_inputs_are_named(files: CompletionFiles, tmp_path: Path
     (tmp_path / "other.csv").write_text("id,landmark_id\nx,1\n")
     with pytest.raises(InputError, match="none of these images is of a landmark"):
         complete_file(replace(files, image_landmarks=[("train", tmp_path / "other.csv")]), out)
-    with (tmp_path / "index.csv").open("a") as stream:
-        stream.write("train-0-0,100\n")
-    with pytest.raises(InputError, match="1 images are listed more than once: train-0-0"):
-        complete_file(files, out)
 
 
 @pytest.mark.parametrize(

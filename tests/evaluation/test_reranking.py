@@ -20,12 +20,13 @@ from hgld.evaluation.retrieval_task import leave_one_out_task
 from hgld.evaluation.settings import RerankMethod, RerankSettings
 from hgld.inspection.queries import top_k_items
 from hgld.ragged import RaggedIndices
-from hgld.search import Gallery, Searcher
+from hgld.search import Searcher
 from hgld.tables import read_provenance
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.commands import run_hgld
 from tests.evaluation import oracles, reranking_oracles
 from tests.evaluation.helpers import Given, rank
+from tests.search.galleries import gallery_of
 
 METHODS = get_args(RerankMethod)
 Array = npt.NDArray[Any]
@@ -175,7 +176,7 @@ def test_search_finds_what_the_evaluation_ranks_first(method: RerankMethod) -> N
     rng = np.random.default_rng(1)
     queries, gallery = (torch.from_numpy(rng.normal(size=(n, 5)).astype(np.float32)) for n in (4, 30))
     config = RankingConfig(reranking=RerankSettings(method, rerank_neighbours=4))
-    searcher = Searcher(Gallery.from_arrays(gallery, [str(row) for row in range(30)]), config=config)
+    searcher = Searcher(gallery_of(gallery, [str(row) for row in range(30)]), config=config)
     for k in (3, 20, 40):
         found = searcher.search(queries, k).top_k
         scores, positions = first_items(queries, gallery, k, config, config.reranking)
