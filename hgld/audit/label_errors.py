@@ -348,7 +348,7 @@ def _read_sources(hierarchy: Path) -> tuple[list[_Row], dict[str, Group]]:
     clean = find_input_tables(hierarchy).clean
     if clean is None:
         raise InputError(f"{hierarchy.parent}: has no clean table that {hierarchy} was made from")
-    taxonomy = find_taxonomy(find_annotations(hierarchy).get("taxonomy"))
+    taxonomy = find_taxonomy(find_annotations(hierarchy).get("taxonomy"), hierarchy)
     return tables.read_table(clean, tables.CLEAN).to_pylist(), {
         group.name: group for group in read_taxonomy(taxonomy)
     }

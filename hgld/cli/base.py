@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -30,6 +30,9 @@ from hgld.errors import ConfigurationError, HgldError, SourceError, indented_lis
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
 from hgld.io.files import check_writable_file, check_writable_folder, require_own_page, require_suffix
 from hgld.version import __version__
+
+if TYPE_CHECKING:
+    from hgld.taxonomy.project import Role
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
@@ -271,7 +274,13 @@ def parse_numbers(parameter: str, example: str) -> Callable[[str], tuple[float, 
 
 
 # Options that several commands share.
-Taxonomy = Annotated[Path | None, option("CSV file of groups and their roots. Default: annotations/taxonomy.csv.")]
+Taxonomy = Annotated[
+    Path | None,
+    option(
+        "CSV file of groups and the levels above them. Default: that of the project file hgld.yaml, for GLDv2 "
+        "annotations/taxonomy.csv."
+    ),
+]
 _BUILT_WITH = (
     "that the hierarchy was built with. Default: the one that the hierarchy was built with, if it is beside it or in "
     "decisions/."
@@ -375,18 +384,47 @@ def print_figure(path: Path) -> None:
         typer.echo(file)
 
 
-def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], str]) -> None:
-    """Print the summary of a stage and the path of its output, or for None that the output is up to date."""
-    from hgld.tables import is_neutral
+def print_summary(
+    out: Path, summary: S | None, format_summary: Callable[[S], str], *, table: Path | None = None
+) -> None:
+    """Print the summary of a stage and the path of its output, or for None that the output is up to date.
 
+    Args:
+        table: Table whose things are counted, see :func:`in_words_of`. Default: the output.
+    """
     if summary is None:
         typer.echo(f"{out}: up to date")
         return
-    text = format_summary(summary)
-    if is_neutral(out):
-        text = re.sub(r"(?<=[0-9] )landmarks\b|landmarks$", "entities", text, flags=re.MULTILINE)
-        text = text.replace("per landmark", "per entity")
-    typer.echo(f"{text}\n{out}")
+    typer.echo(f"{in_words_of(table or out, format_summary(summary))}\n{out}")
+
+
+def in_words_of(table: Path, text: str) -> str:
+    """Return a summary that counts landmarks in the words of a table, such as paintings."""
+    from hgld.taxonomy.project import nouns_of
+
+    entity, entities = nouns_of(table)
+    text = re.sub(r"(?<=  )landmarks(?=  )", f"{entities:>9}", text)  # the title of a column of numbers
+    text = re.sub(r"(?<=[0-9] )landmarks\b|(?<=most )landmarks\b|landmarks$", entities, text, flags=re.MULTILINE)
+    return re.sub(r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", entity, text)
+
+
+def begin_project(table: Path, entity: str | None, entities: str | None) -> None:
+    """Write the project file of a list other than GLDv2's (:mod:`hgld.taxonomy.project`), if it has none yet."""
+    from hgld.taxonomy.project import create_project
+
+    project = create_project(table, entity, entities)
+    if project is not None:
+        typer.echo(f"{project}: says what the list is about; further commands read it, and you may edit it", err=True)
+
+
+def remember(near: Path, role: Role, file: Path | None) -> None:
+    """Add a file that was given to the project of a table (:mod:`hgld.taxonomy.project`), if it names none yet."""
+    from hgld.taxonomy.project import remember_in_project
+
+    if file is not None:
+        project = remember_in_project(near, role, file)
+        if project is not None:
+            typer.echo(f"{project}: noted the {role} {file} for further commands", err=True)
 
 
 def require_none_failed(failures: Sequence[str], outcome: str) -> None:

@@ -27,6 +27,7 @@ from hgld.cli.base import (
     parse_images,
     print_figure,
     print_summary,
+    remember,
     writable_file,
     writable_folder,
 )
@@ -101,13 +102,15 @@ def build(
     Args:
         clean: Table from hgld clean.
         out: Hierarchy to write.
-        decisions: CSV file of decisions on labels. Default: annotations/decisions/final.csv, none with --levels-from.
-        taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside --decisions final.csv, else
-            annotations/taxonomy.csv.
+        decisions: CSV file of decisions on labels. Default: that of the project file hgld.yaml, for GLDv2
+            annotations/decisions/final.csv; none with --levels-from.
+        taxonomy: CSV file of groups and the levels above them. Default: final.taxonomy.csv beside --decisions
+            final.csv, else that of the project file, for GLDv2 annotations/taxonomy.csv.
         csv: Also write the official CSV files of H-GLDv2 to this folder, even if --out is up to date.
         classes: Tables of classes, for --extra-levels and --levels-from. Default: *.classes.parquet beside CLEAN.
         scraped: Scraped tables, for --multi. Default: scraped*.parquet beside CLEAN.
-        irrelevant: CSV file of labels to exclude, for --multi. Default: annotations/irrelevant_labels.csv.
+        irrelevant: CSV file of labels to exclude, for --multi. Default: that of the project file, for GLDv2
+            annotations/irrelevant_labels.csv.
         completed: Table from hgld complete: groups from photographs, for landmarks without a label. Default: none.
         corrections: CSV file of decisions that replace others, on labels and on single landmarks, whose label_id is
             split/landmark_id, such as train/161; those that are unsure change nothing. Default: none.
@@ -128,7 +131,9 @@ def build(
         corrections=corrections,
         force=force,
     )
-    print_summary(out, summary, format_build)
+    remember(clean, "decisions", decisions)
+    remember(clean, "taxonomy", taxonomy)
+    print_summary(out, summary, format_build, table=clean)
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -261,7 +266,8 @@ def complete(
             typer.echo(_format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
             print_figure(picture)
         else:
-            print_summary(out, complete_file(files, out, config, force=force, progress=progress), _format_complete)
+            summary = complete_file(files, out, config, force=force, progress=progress)
+            print_summary(out, summary, _format_complete, table=hierarchy)
 
 
 def format_build(summary: BuildSummary) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,11 +19,13 @@ from hgld.cli.base import (
     Images,
     Taxonomy,
     app,
+    begin_project,
     figure_formats,
     out_file,
     parse_names,
     print_figure,
     print_summary,
+    remember,
     writable_file,
 )
 from hgld.cli.options import field_options
@@ -63,6 +66,8 @@ def labels(
     out: Annotated[Path, out_file(".parquet")],
     config: PlainConfig,
     variants: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
+    entity: str | None = None,
+    entities: str | None = None,
     force: Force = False,
 ) -> None:
     """Take labels from a list of one's own, without a scrape, and unify their spellings.
@@ -78,18 +83,24 @@ def labels(
         out: Clean table to write. X.variants.csv beside X.parquet lists the spellings that became another label
             (merged: yes) and those that may be another (merged: no), with the reason.
         variants: An edited copy of X.variants.csv: rows with yes are merged, and those with no are kept apart.
+        entity: Word for one thing of the list, such as painting, which hgld.yaml keeps for further commands. Default:
+            entity.
+        entities: Word for several things of the list. Default: ENTITY with an s.
     """
     from hgld.labels.plain_labels import label_file
+    from hgld.taxonomy.project import nouns_of
 
-    print_summary(out, label_file(source, out, config, variants=variants, force=force), _format_labels)
+    summary = label_file(source, out, config, variants=variants, force=force)
+    begin_project(out, entity, entities)
+    print_summary(out, summary, partial(_format_labels, entities=nouns_of(out)[1]))
 
 
-def _format_labels(summary: PlainSummary) -> str:
+def _format_labels(summary: PlainSummary, entities: str) -> str:
     width = max(len(f"{count:,}") for _, count in summary.labels)
     merged = [row for row in summary.variants if row.merged]
     proposed = [row for row in summary.variants if not row.merged]
     lines = [
-        f"{summary.rows:,} rows for {summary.things:,} things: {summary.spellings:,} spellings of "
+        f"{summary.rows:,} rows for {summary.things:,} {entities}: {summary.spellings:,} spellings of "
         f"{len(summary.labels):,} labels; most frequent:"
     ]
     for label, count in summary.labels[:_MOST_LABELS]:
@@ -125,13 +136,14 @@ def clean(
         scraped: Scraped tables, such as one per split.
         out: Clean table to write.
         removed: Table of removed landmarks to write. Default: removed.parquet beside the output.
-        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: annotations/irrelevant_labels.csv.
+        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: that of the project file hgld.yaml,
+            for GLDv2 annotations/irrelevant_labels.csv.
         classes: Tables of classes, for --keep-multiple most-specific. Default: X.classes.parquet beside X.parquet.
     """
     from hgld.labels.clean import clean_file
 
     summary = clean_file(scraped, out, config, removed=removed, irrelevant=irrelevant, classes=classes, force=force)
-    print_summary(out, summary, format_clean)
+    print_summary(out, summary, format_clean, table=scraped[0])
 
 
 @app.command(rich_help_panel="Labels")
@@ -156,7 +168,7 @@ def embed(
 
     with TerminalProgress("embed", "labels") as progress:
         summary = embed_file(clean, out, config, force=force, progress=progress)
-    print_summary(out, summary, format_embed)
+    print_summary(out, summary, format_embed, table=clean)
 
 
 def parse_sweep(text: str) -> range:
@@ -218,7 +230,7 @@ def cluster(
         photographs = open_photographs(images, clean, image_landmarks or ())
     with figure_formats(formats):
         clusters = cluster_file(embeddings, out, config, photographs=photographs, force=force)
-    print_summary(out, clusters, format_clusters)
+    print_summary(out, clusters, format_clusters, table=embeddings)
 
 
 @app.command(rich_help_panel="Labels")
@@ -270,7 +282,8 @@ def suggest(
             force=force,
             progress=progress,
         )
-    print_summary(out, summary, format_suggestions)
+    remember(clusters, "taxonomy", taxonomy)
+    print_summary(out, summary, format_suggestions, table=clusters)
 
 
 def format_clean(summary: CleanSummary) -> str:
@@ -365,6 +378,7 @@ def import_(
     from hgld.taxonomy.trees import import_taxonomy
 
     names = import_taxonomy(source, out, config)
+    remember(out, "taxonomy", out)
     typer.echo(f"names of each level: {listed(names)}\n{out}")
 
 

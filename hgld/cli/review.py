@@ -17,9 +17,11 @@ from hgld.cli.base import (
     Taxonomy,
     app,
     friendly_errors,
+    in_words_of,
     out_file,
     parse_names,
     print_summary,
+    remember,
     writable_figure,
     writable_file,
     writable_folder,
@@ -87,7 +89,12 @@ def review(
     check_annotator(annotator)
     path = store or clusters.parent / "review" / f"{annotator}.sqlite"
     check_writable_file(path)
-    with announced_page(open_browser, path.parent) as on_address:
+    with announced_page(open_browser, path.parent) as announce:
+
+        def on_address(address: str) -> None:
+            remember(clusters, "taxonomy", taxonomy)  # the page is open, so it can be used
+            announce(address)
+
         serve_review(
             clusters,
             path,
@@ -185,7 +192,8 @@ def export(
     from hgld.review.sheets.export import export_sheets
 
     summary = export_sheets(clusters, out, config, clean=clean, classes=classes, taxonomy=taxonomy, force=force)
-    print_summary(out, summary, format_export)
+    remember(clusters, "taxonomy", taxonomy)
+    print_summary(out, summary, format_export, table=clusters)
 
 
 @app.command(rich_help_panel="Review")
@@ -218,7 +226,7 @@ def import_sheet(
     check_writable_file(out)
     with friendly_errors(merge="--merge"):  # an option of hgld export
         summary = stage.import_sheet(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
-    print_summary(out, summary, format_import)
+    print_summary(out, summary, format_import, table=clusters or stage.clusters_beside(sheet))
 
 
 @app.command(rich_help_panel="Review")
@@ -245,7 +253,11 @@ def agreement(
     from hgld.review.agreement import agreement_files
 
     result = agreement_files(decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure)
-    typer.echo("\n".join([format_agreement(result), *(str(path) for path in (out, figure) if path is not None)]))
+    text = format_agreement(result)
+    typer.echo(text if clusters is None else in_words_of(clusters, text))
+    for path in (out, figure):
+        if path is not None:
+            typer.echo(path)
 
 
 @app.command(rich_help_panel="Review")
@@ -317,6 +329,7 @@ def adjudicate(
             )
     else:
         raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
+    remember(clusters or first, "decisions", out)
     print_summary(out, summary, format_adjudicate)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import app, out_file, print_summary, try_again
+from hgld.cli.base import app, begin_project, out_file, print_summary, try_again
 from hgld.cli.options import field_options
 from hgld.errors import SourceError
 from hgld.progress import TerminalProgress
@@ -48,6 +48,8 @@ def scrape(
     out: Annotated[Path, out_file(".parquet")],
     client: ClientConfig,
     config: ScrapeConfig,
+    entity: str | None = None,
+    entities: str | None = None,
     force: bool = False,
 ) -> None:
     """Look up what each landmark is an instance of, or values of other lists, on Wikidata and Commons.
@@ -64,6 +66,9 @@ def scrape(
     Args:
         categories: GLDv2's *_label_to_category.csv: landmark_id, category URL; or any CSV or Parquet file, with --id.
         out: Table to write.
+        entity: With --id, word for one thing of the list, such as bird, which hgld.yaml keeps for further commands.
+            Default: entity.
+        entities: Word for several things of the list. Default: ENTITY with an s.
         force: Discard an unfinished scrape, and replace an existing table.
     """
     from hgld.wikimedia.scraper import scrape_file
@@ -71,6 +76,8 @@ def scrape(
     settings = replace(config, client=client)
     with TerminalProgress("scrape", "landmarks") as progress:
         summary = scrape_file(categories, out, settings, force=force, progress=progress)
+    if config.id is not None:
+        begin_project(out, entity, entities)
     print_summary(out, summary, format_scrape)
     if summary is not None and summary.errors:
         raise SourceError(f"{summary.errors:,} rows or classes failed; {try_again()}")

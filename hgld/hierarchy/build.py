@@ -28,7 +28,6 @@ from hgld.labels.clean import (
     read_scraped,
     relevant_values,
 )
-from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.tables.column_values import LabelSource
 from hgld.taxonomy.decisions import (
@@ -41,6 +40,7 @@ from hgld.taxonomy.decisions import (
 )
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id
+from hgld.taxonomy.project import project_file_of
 
 STAGE = Stage(
     "build",
@@ -181,10 +181,10 @@ def build_file(
         clean: Table from hgld clean.
         out: Hierarchy to write.
         config: Settings of the hierarchy.
-        decisions: CSV file of decisions on labels. Default: annotations/decisions/final.csv, none with
-            ``levels_from``.
+        decisions: CSV file of decisions on labels. Default: that of the project (:mod:`hgld.taxonomy.project`), for
+            GLDv2 annotations/decisions/final.csv; none with ``levels_from``.
         taxonomy: CSV file of groups and their roots. Default: final.taxonomy.csv beside ``decisions`` final.csv, else
-            annotations/taxonomy.csv.
+            that of the project, for GLDv2 annotations/taxonomy.csv.
         csv: Also write the official CSV files of H-GLDv2 to this folder, even if ``out`` is up to date.
         classes: Tables of classes, for ``extra_levels`` and ``levels_from``. Default: ``*.classes.parquet`` beside
             ``clean``.
@@ -206,8 +206,13 @@ def build_file(
     config = config or BuildConfig()
     from_parents = config.levels_from is not None
     if not from_parents:
-        decisions = decisions or annotation_file("decisions/final.csv")
-        taxonomy = find_taxonomy(taxonomy, decisions)
+        decisions = decisions or project_file_of("decisions", clean)
+        if decisions is None:
+            raise ConfigurationError(
+                f"{clean}: no decisions are known for this list; give a file of hgld decisions or hgld adjudicate as "
+                "`decisions`"
+            )
+        taxonomy = find_taxonomy(taxonomy, clean, decisions)
     elif decisions or taxonomy or corrections:
         raise ConfigurationError(
             "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
@@ -216,7 +221,7 @@ def build_file(
     setting = "levels_from" if from_parents else "extra_levels"
     classes = _tables_for(setting, from_parents or bool(config.extra_levels), "classes", classes, beside, clean)
     scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
-    irrelevant = (irrelevant or annotation_file("irrelevant_labels.csv")) if config.multi else None
+    irrelevant = (irrelevant or project_file_of("irrelevant", clean)) if config.multi else None
     paths = _Paths(clean, decisions, taxonomy, irrelevant, completed, corrections, classes, scraped)
 
     def compute() -> tuple[Sequence[pa.Table], BuildSummary]:

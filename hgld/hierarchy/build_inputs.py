@@ -144,8 +144,11 @@ def read_annotations(files: Mapping[str, Path]) -> tuple[DecisionIndex, dict[str
     """Read the files of :func:`find_annotations`.
 
     Returns:
-        Decisions with the corrections applied; the corrections by their key; and the groups.
+        Decisions with the corrections applied; the corrections by their key; and the groups. All are empty without
+        files.
     """
+    if not files:
+        return DecisionIndex([]), {}, []
     groups = read_taxonomy(files["taxonomy"])
     corrections = read_corrections(files["corrections"], groups) if "corrections" in files else {}
     named = read_named_decisions(files["decisions"], groups)

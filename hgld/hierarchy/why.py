@@ -16,11 +16,11 @@ from hgld.hierarchy.build_inputs import find_annotations, read_annotations
 from hgld.hierarchy.tree import ROOT
 from hgld.io.files import sha256_of
 from hgld.names import stored_id
-from hgld.resources import annotation_file
 from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, landmark_key
 from hgld.taxonomy.groups import Group, find_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
+from hgld.taxonomy.project import project_file_of
 
 _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
     "multiple": "since it has several relevant labels (hgld clean and hgld build can keep such landmarks)",
@@ -135,9 +135,10 @@ def _find_files(hierarchy: Path, decisions: Path | None, taxonomy: Path | None, 
     found = {stage: path for stage, path in {"hierarchy": hierarchy, **stages}.items() if path.is_file()}
     given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
     annotations = find_annotations(hierarchy) | {role: path for role, path in given.items() if path is not None}
-    annotations.setdefault("decisions", annotation_file("decisions/final.csv"))
-    if "taxonomy" not in annotations:
-        annotations["taxonomy"] = find_taxonomy(None, decisions)
+    if "decisions" not in annotations and (known := project_file_of("decisions", hierarchy)) is not None:
+        annotations["decisions"] = known
+    if "decisions" in annotations and "taxonomy" not in annotations:
+        annotations["taxonomy"] = find_taxonomy(None, hierarchy, decisions)
     return _Files(hierarchy, found, tables.find_scraped_tables(hierarchy), annotations)
 
 

@@ -18,10 +18,10 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import read_rows
 from hgld.labels.class_tree import ancestors, nearest_classes, read_class_tree
 from hgld.labels.settings import CleanConfig, KeepMultiple
-from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.label_identity import ITEM_ID, label_id, normalise_label, unify_labels
+from hgld.taxonomy.project import project_file_of
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ def clean_file(
         out: Clean table to write.
         config: Which landmarks are kept.
         removed: Table of removed landmarks to write. Default: removed.parquet beside the output.
-        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: annotations/irrelevant_labels.csv.
+        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: that of the project
+            (:mod:`hgld.taxonomy.project`), for GLDv2 annotations/irrelevant_labels.csv.
         classes: Tables of classes, for ``keep_multiple`` most-specific. Default: X.classes.parquet beside X.parquet.
         force: Run although the output is up to date.
 
@@ -104,7 +105,7 @@ def clean_file(
     """
     config = config or CleanConfig()
     removed = removed or out.with_name("removed.parquet")
-    irrelevant = irrelevant or annotation_file("irrelevant_labels.csv")
+    irrelevant = irrelevant or (project_file_of("irrelevant", scraped[0]) if scraped else None)
     classes = _class_tables(scraped, config, classes)
 
     def compute() -> tuple[Sequence[pa.Table], CleanSummary]:
@@ -242,8 +243,13 @@ def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
     return CleanSummary(summaries, len(names))
 
 
-def read_irrelevant_labels(path: Path) -> IrrelevantLabels:
-    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty."""
+def read_irrelevant_labels(path: Path | None) -> IrrelevantLabels:
+    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty.
+
+    Without a file, no label is irrelevant.
+    """
+    if path is None:
+        return IrrelevantLabels(frozenset(), frozenset())
 
     def parse(_: int, row: Mapping[str, str]) -> InstanceOf:
         item = row["item"].strip()

@@ -36,6 +36,7 @@ from hgld.labels.embed import embedding_matrix
 from hgld.labels.settings import ClusterConfig
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
+from hgld.taxonomy.project import nouns_of
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +104,7 @@ def cluster_file(
             cluster=clusters.cluster,
             subcluster=clusters.subcluster,
             names=clusters.names,
-            nouns=tables.nouns(neutral=tables.is_neutral(embeddings)),
+            nouns=nouns_of(embeddings),
         )
         draw_label_map(picture, label_map)
         write_label_page(page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map))

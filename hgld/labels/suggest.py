@@ -43,7 +43,7 @@ from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.taxonomy.decisions import Decision, read_surviving_decisions, write_decisions
-from hgld.taxonomy.groups import Group, VocabularyTerm, read_taxonomy, read_vocabulary
+from hgld.taxonomy.groups import Group, VocabularyTerm, find_taxonomy, read_taxonomy, read_vocabulary
 
 STAGE = Stage(
     "suggest", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS, "classes": tables.CLASSES}
@@ -257,14 +257,14 @@ def find_suggestion_files(
     vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
     """Return the files, with defaults in place of None."""
+    taxonomy = find_taxonomy(taxonomy, clusters)
     if vocabulary is None:
-        is_own = taxonomy is None or has_vocabulary(read_taxonomy(taxonomy))
-        vocabulary = [annotation_file("vocabulary.csv")] if is_own else []
+        vocabulary = [annotation_file("vocabulary.csv")] if has_vocabulary(read_taxonomy(taxonomy)) else []
     return SuggestionFiles(
         clusters,
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
         tables.find_classes_tables(clusters) if classes is None else classes,
-        annotation_file("taxonomy.csv") if taxonomy is None else taxonomy,
+        taxonomy,
         vocabulary,
     )
 

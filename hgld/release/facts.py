@@ -42,6 +42,7 @@ from hgld.tables.schemas import meaning_of
 from hgld.taxonomy.decisions import Decision, DecisionIndex, landmark_key, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
+from hgld.taxonomy.project import nouns_of
 
 CROISSANT = "croissant.json"
 #: Files of a split for the training code of the paper.
@@ -430,11 +431,12 @@ def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
     if path.exists():
         raise InputError(f"{path} exists; edit it, or move it away to begin anew")
     answers, questions = _known_answers(hierarchy), described_parameters(ReleaseSettings)
+    suggested_entity = answers["entity"]
     confirmed = set()
     for name in _ASKED:
         known = answers.get(name) or ""
-        if name == "entities":
-            known = "entities" if answers["entity"] == "entity" else f"{answers['entity']}s"
+        if name == "entities" and answers["entity"] != suggested_entity:
+            known = f"{answers['entity']}s"
         suggestion = ", ".join(known) if isinstance(known, list) else known
         answer = ask(questions[name], suggestion)
         if answer is None:
@@ -456,10 +458,12 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
     levels = tables.level_columns(rows.column_names)
     is_neutral = GROUP not in levels
     names = in_words(levels) if is_neutral else "group and root"
+    entity, entities = nouns_of(hierarchy)
     kind = "whole number" if rows.schema.field("landmark_id").type == pa.int64() else "text"
     answers: dict[str, Any] = {
         "name": hierarchy.absolute().parent.name if hierarchy.stem == "hierarchy" else hierarchy.stem,
-        "entity": "entity" if is_neutral else "landmark",
+        "entity": entity,
+        "entities": entities,
         "version": "1.0.0",
         "description": f"{len(rows):,} labelled entries of a list, each with its {names}.",
         "creators": ["unknown"],

@@ -151,7 +151,7 @@ def _annotations(
     corrections: Path | None,
 ) -> dict[str, Path]:
     """Return the files of annotations that the hierarchy was built with, by role; raise if others are given."""
-    beside = {"taxonomy": find_taxonomy(None, decisions)} if decisions else {}
+    beside = {"taxonomy": find_taxonomy(None, hierarchy, decisions)} if decisions else {}
     given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
     found = {**beside, **find_annotations(hierarchy), **{role: path for role, path in given.items() if path}}
     for role in (role for role, path in given.items() if path or role in built.inputs):

@@ -151,7 +151,7 @@ def adjudicate_files(
             input, or holds decisions of other annotators that would be replaced.
     """
     require_other_file(out, [first, second, *filter(None, (clusters, taxonomy))])
-    original = read_taxonomy(find_taxonomy(taxonomy))
+    original = read_taxonomy(find_taxonomy(taxonomy, clusters or first))
     (first_opinions, second_opinions), merged = read_opinions(
         [first, second], original, settled=changed_groups(out), preferred=config.preferred
     )

@@ -199,7 +199,7 @@ def agreement_files(
     if out is not None:
         require_own_json(out, ("annotators", "disagreements", "provenance"))
     config = config or AgreementConfig()
-    taxonomy = find_taxonomy(taxonomy)
+    taxonomy = find_taxonomy(taxonomy, clusters or decisions[0])
     opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
     opinions = [each.with_groups({group.key: group.name for group in merged.groups}) for each in opinions]
     landmarks = None

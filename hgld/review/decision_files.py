@@ -369,7 +369,7 @@ def export_decisions(
     annotator, state = read_store(store)
     if out.exists() and not force:
         require_nothing_lost(out, _never_stored(read_decisions(out, None), state))
-    original = read_taxonomy(find_taxonomy(taxonomy))
+    original = read_taxonomy(find_taxonomy(taxonomy, store))
     groups = list(current_groups(state, original).values())
     if not force:
         _require_known_groups(out, state, original)

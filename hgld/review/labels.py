@@ -14,8 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
+from hgld.io.columns import preview
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
-from hgld.taxonomy.groups import find_taxonomy
+from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
 
@@ -203,7 +204,21 @@ class ReviewInputs:
         clusters = read_table(self.clusters, CLUSTERS)
         if not len(clusters):
             raise InputError(f"{self.clusters}: no labels to review")
+        self._check_suggestions(clusters)
         return clusters, read_table(self.clean, CLEAN), [read_table(path, CLASSES) for path in self.classes]
+
+    def _check_suggestions(self, clusters: pa.Table) -> None:
+        """Raise a ConfigurationError if suggestions are for groups of another taxonomy."""
+        known: set[str] = set()
+        for group in read_taxonomy(self.taxonomy):
+            known |= {group.key, *group.merged}
+        suggested = {group for group in clusters["suggested_group"].to_pylist() if group}
+        unknown = sorted(suggested - known)
+        if unknown:
+            raise ConfigurationError(
+                f"{self.clusters}: suggestions are for groups that {self.taxonomy} lacks: {preview(unknown, 3)}; "
+                "give the taxonomy of the suggestions as `taxonomy`, or run hgld suggest again"
+            )
 
     @property
     def guideline(self) -> Path | None:
@@ -233,7 +248,7 @@ def find_inputs(
         classes = find_classes_tables(clusters)
         if not classes:
             log.info("no *.classes.parquet beside %s; labels are shown without parents", clusters)
-    return ReviewInputs(clusters, clean, classes, find_taxonomy(taxonomy))
+    return ReviewInputs(clusters, clean, classes, find_taxonomy(taxonomy, clusters))
 
 
 def item_url(item: str) -> str:

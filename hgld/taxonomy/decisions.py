@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
+from hgld.io.columns import escape_formula, preview, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import atomic_write, require_own_csv
 from hgld.names import stored_id, stored_name
 from hgld.taxonomy.groups import Group, survivors
@@ -27,6 +27,8 @@ from hgld.taxonomy.label_identity import normalise_label
 DECISIONS = ("group", "drop", "unsure")
 _REQUIRED_COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at")
 COLUMNS = (*_REQUIRED_COLUMNS, "blind", "comment")
+#: Number of unknown groups up to which they are taken for mistakes in single rows.
+_MANY_UNKNOWN = 2
 #: Texts of the categories of decisions without a group.
 _DECISION_TEXTS = ("(drop)", "(unsure)")
 #: Values of the column ``blind``.
@@ -164,9 +166,11 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
     Raises:
         InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if it lacks a value, if its decision and
             group do not fit together (:func:`decision_problem`), if its time or ``blind`` is invalid, or if its
-            label_id is in an earlier row. Answers of models are refused.
+            label_id is in an earlier row. Answers of models are refused, and so are decisions most of whose groups
+            are not in the taxonomy, which must be another one.
     """
     first_lines: dict[str, int] = {}
+    decided_groups: set[str] = set()
 
     def parse(line: int, row: Mapping[str, str]) -> Decision:
         values = {name: unescape_formula(row.get(name, "")).strip() for name in COLUMNS}
@@ -180,6 +184,8 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
         if first_line != line:
             raise ValueError(f'{values["label_id"]} ("{values["label"]}") is decided in line {first_line} already')
         group = values["group"] or None
+        if group is not None:
+            decided_groups.add(group)
         if problem := decision_problem(values["decision"], group, groups):
             raise ValueError(f'{values["label_id"]} ("{values["label"]}"): {problem}')
         if values["blind"] not in _BLIND:
@@ -196,7 +202,12 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
         )
 
     _refuse_store(path)
-    rows = read_rows(path, _REQUIRED_COLUMNS, parse, may_be_empty=True)
+    try:
+        rows = read_rows(path, _REQUIRED_COLUMNS, parse, may_be_empty=True)
+    except InputError:
+        if groups is not None:
+            _require_same_taxonomy(path, decided_groups, groups)
+        raise
     models = sorted({row.annotator for row in rows if row.unseen})
     if models and not may_be_unseen:
         raise InputError(
@@ -204,6 +215,16 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
             "hgld suggest shows them as suggestions, and hgld agreement compares them with decisions"
         )
     return rows
+
+
+def _require_same_taxonomy(path: Path, decided: Collection[str], groups: Collection[str]) -> None:
+    """Raise an InputError if most of the groups of a file of decisions are not in the taxonomy."""
+    unknown = sorted({*decided} - {*groups})
+    if len(unknown) > _MANY_UNKNOWN and 2 * len(unknown) > len(decided):
+        raise InputError(
+            f"{path}: {len(unknown):,} of its {len(decided):,} groups are not in the taxonomy, such as "
+            f"{preview(unknown, 3)}; give the taxonomy that these decisions were made with as `taxonomy`"
+        )
 
 
 def _refuse_store(path: Path) -> None:

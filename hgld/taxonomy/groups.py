@@ -24,11 +24,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from hgld.errors import ConfigurationError
 from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import write_csv
 from hgld.names import stored_name
-from hgld.resources import annotation_file
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
+from hgld.taxonomy.project import PROJECT_FILE, project_file_of
 from hgld.taxonomy.settings import FURTHER_COLUMNS, RESERVED
 
 _LEVELS = ("group", "root")
@@ -110,13 +111,31 @@ def taxonomy_beside(decisions: Path) -> Path:
     return decisions.with_suffix(".taxonomy.csv")
 
 
-def find_taxonomy(taxonomy: Path | None, decisions: Path | None = None) -> Path:
-    """Return the taxonomy given, else the one beside the decisions if it exists, else that which comes with hgld."""
+def find_taxonomy(taxonomy: Path | None, near: Path, decisions: Path | None = None) -> Path:
+    """Return the taxonomy of a table or of decisions.
+
+    Args:
+        taxonomy: The taxonomy, if it is given.
+        near: Table or other file that the taxonomy is for, beside which or above which its project file may be.
+        decisions: CSV file of decisions; a taxonomy beside it comes before that of the project.
+
+    Returns:
+        The taxonomy given, beside the decisions, or of the project; for GLDv2's tables the one that comes with hgld.
+
+    Raises:
+        ConfigurationError: The table is of another list, for which no taxonomy is known.
+    """
     if taxonomy is not None:
         return taxonomy
     if decisions is not None and taxonomy_beside(decisions).is_file():
         return taxonomy_beside(decisions)
-    return annotation_file("taxonomy.csv")
+    found = project_file_of("taxonomy", near)
+    if found is None:
+        raise ConfigurationError(
+            f"{near}: no taxonomy is known for this list; give it as `taxonomy`, or name it in {PROJECT_FILE} beside "
+            "the table"
+        )
+    return found
 
 
 def read_taxonomy(path: Path) -> list[Group]:

@@ -157,3 +157,17 @@ def test_decision_is_found_by_id_then_by_text() -> None:
     assert index.find("label-9", "fort") is None  # two classes of that name were decided differently
     assert index.find("Q2", "fort") is other
     assert index.find("label-9", "pond") is None
+
+
+def test_decisions_with_another_taxonomy_are_refused_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "cheeses.csv"
+    rows = [
+        f"Q{n},x,group,{group},ada,2026-03-01T12:00:00Z" for n, group in enumerate(("blue", "hard", "soft", "lake"))
+    ]
+    path.write_text("\n".join(["label_id,label,decision,group,annotator,decided_at", *rows]))
+    with pytest.raises(InputError) as error:
+        read_decisions(path, GROUPS)
+    assert str(error.value) == (
+        f"{path}: 3 of its 4 groups are not in the taxonomy, such as blue, hard, soft; give the taxonomy that these "
+        "decisions were made with as `taxonomy`"
+    )

@@ -99,10 +99,12 @@ def test_merged_groups_are_read_and_written(tmp_path: Path) -> None:
 
 def test_taxonomy_beside_decisions_is_found(tmp_path: Path) -> None:
     decisions, given = tmp_path / "final.csv", tmp_path / "given.csv"
-    assert find_taxonomy(None) == find_taxonomy(None, decisions) == annotation_file("taxonomy.csv")
+    assert (
+        find_taxonomy(None, decisions) == find_taxonomy(None, decisions, decisions) == annotation_file("taxonomy.csv")
+    )
     (tmp_path / "final.taxonomy.csv").touch()
-    assert find_taxonomy(None, decisions) == tmp_path / "final.taxonomy.csv"
-    assert find_taxonomy(given, decisions) == given
+    assert find_taxonomy(None, tmp_path / "clusters.parquet", decisions) == tmp_path / "final.taxonomy.csv"
+    assert find_taxonomy(given, tmp_path / "clusters.parquet", decisions) == given
 
 
 def test_all_invalid_rows_are_reported_by_line(tmp_path: Path) -> None:

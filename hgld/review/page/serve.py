@@ -35,10 +35,10 @@ from hgld.review.photographs import open_photographs
 from hgld.review.session import ReviewSession
 from hgld.review.state import ReviewState, current_decisions
 from hgld.review.store import EventStore, open_store, read_store
-from hgld.tables import is_neutral, nouns
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import read_taxonomy, survivors
 from hgld.taxonomy.label_identity import normalise_label
+from hgld.taxonomy.project import nouns_of
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ def _references(
 ) -> References:
     """Return what the page shows besides the labels; ``tables`` are those of :meth:`ReviewInputs.read_tables`."""
     photographs = open_photographs(images, inputs.clean, image_landmarks)
-    words = nouns(neutral=is_neutral(inputs.clean))
+    words = nouns_of(inputs.clean)
     return References(FactBook(*tables[1:]), inputs.guideline, photographs, words)
 
 

@@ -201,8 +201,10 @@ def import_sheet(
         raise ConfigurationError(
             f'{sheet}: exported for "{exported_for}", not for "{config.annotator}"; give the right `annotator`'
         )
-    table = read_table(_clusters_beside(sheet) if clusters is None else clusters, CLUSTERS)
-    key_by_name = {stored_name(group.name): group.key for group in read_taxonomy(find_taxonomy(taxonomy))}
+    clusters = clusters_beside(sheet) if clusters is None else clusters
+    table = read_table(clusters, CLUSTERS)
+    groups = read_taxonomy(find_taxonomy(taxonomy, clusters))
+    key_by_name = {stored_name(group.name): group.key for group in groups}
     labels = dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True))
     checked = check_sheet(
         rows,
@@ -265,7 +267,8 @@ def _read_sheet(sheet: Path) -> tuple[list[SheetRow], str | None]:
     return saved.rows, saved.provenance.parameters.get("annotator") if saved.provenance else None
 
 
-def _clusters_beside(sheet: Path) -> Path:
+def clusters_beside(sheet: Path) -> Path:
+    """Return clusters.parquet beside the folder of a sheet, or raise a ConfigurationError if it is not there."""
     path = sheet.resolve().parent.parent / "clusters.parquet"
     if not path.is_file():
         raise ConfigurationError(f"{path}: no such file; give the table from which the sheet was made as `clusters`")
