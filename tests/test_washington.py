@@ -242,7 +242,7 @@ def test_evaluation_tables(folders: dict[str, Path], photographs: Path, shared: 
         (["--metric", "mAP"], "there is no metric 'mAP'"),
         (["--alpha", "-1"], "alpha is -1.0; expected 0 or more"),
         (["--json", "--latex"], "--json and --latex exclude each other"),
-        (["--device", "tpu"], "the device is 'tpu'; expected cpu, cuda or cuda:N"),
+        (["--device", "tpu"], "--device is tpu; expected cpu, cuda or cuda:N"),
         (["--protocol", "roxford"], "roxford needs --query-embeddings, --gallery-embeddings and --ground-truth"),
         (["--worst", "3", "--metric", "R@1"], "--worst requires H-AP; add --metric H-AP"),
     ],

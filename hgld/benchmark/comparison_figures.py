@@ -134,7 +134,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
     embeddings = read_embeddings(embedding_file(run.folder, name))
     assert embeddings.ids is not None
     manifest = evaluation_manifest(read_training_manifest(data, folder), data)
-    manifest = manifest.take(manifest.ids.find()(embeddings.ids))
+    manifest = manifest.take(manifest.ids.find(embeddings.ids))
     task = split_task(
         embeddings.vectors,
         manifest.labelling,

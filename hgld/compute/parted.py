@@ -64,12 +64,7 @@ class PartedTensor(Tensor):
             return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).to(self.dtype)
         if columns:
             return self.whole()[index]
-        positions = np.asarray(range(*chosen.indices(len(self))) if isinstance(chosen, slice) else chosen)
-        if positions.dtype == bool:
-            positions = np.arange(len(self))[positions]
-        if ((positions < -len(self)) | (positions >= len(self))).any():
-            raise IndexError(f"rows from {positions.min()} to {positions.max()} are not all among {len(self)} rows")
-        positions = np.where(positions < 0, positions + len(self), positions)
+        positions = torch.arange(len(self))[chosen].numpy()
         taken = self.new_empty(positions.size, *self.shape[1:])
         part_of = np.searchsorted(self._starts, positions.reshape(-1), side="right") - 1
         for number in np.unique(part_of):

@@ -10,13 +10,14 @@ taken in float64; what rounding of the points themselves does to it is theirs: f
 from __future__ import annotations
 
 import math
+import re
 import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,7 @@ import torch
 from torch import Tensor
 
 from hgld.compute.machine import parallel_map, thread_count
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require, require_at_least, require_choice
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -96,22 +97,11 @@ class ScoringConfig:
     distance: Distance = "cosine"
 
     def __post_init__(self) -> None:
-        if self.block_size is not None and self.block_size < 1:
-            raise ConfigurationError(f"the block size is {self.block_size}; expected 1 or more queries")
-        if self.precision not in get_args(Precision):
-            raise ConfigurationError(
-                f"the precision is {self.precision!r}; expected one of {', '.join(get_args(Precision))}"
-            )
-        if self.distance not in get_args(Distance):
-            raise ConfigurationError(
-                f'`distance` is "{self.distance}"; expected one of {", ".join(get_args(Distance))}'
-            )
-        try:
-            device = torch.device(self.device)
-        except RuntimeError as error:
-            raise ConfigurationError(f"the device is {self.device!r}; expected cpu, cuda or cuda:N") from error
-        if device.type not in _WIDTH:
-            raise ConfigurationError(f"the device is {self.device!r}; expected cpu, cuda or cuda:N")
+        require_at_least(1, block_size=self.block_size)
+        require_choice(Precision, precision=self.precision)
+        require_choice(Distance, distance=self.distance)
+        require(re.fullmatch(r"cpu|cuda(:\d+)?", self.device) is not None, "cpu, cuda or cuda:N", device=self.device)
+        device = torch.device(self.device)
         if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
             raise ConfigurationError(
                 f"the device is {self.device!r}, but torch sees {torch.cuda.device_count()} CUDA devices; use cpu, "

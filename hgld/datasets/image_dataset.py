@@ -131,7 +131,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
         embeddings = read_embeddings(path)
         if embeddings.ids is None:
             raise InputError(f"{path}: no ids to match features to images; write the file with hgld embed-images")
-        self._rows = embeddings.ids.find()(manifest.ids)
+        self._rows = embeddings.ids.find(manifest.ids)
         if (self._rows < 0).all():
             raise InputError(
                 f"{path}: has the features of none of the {len(manifest):,} images; was it made from the same "

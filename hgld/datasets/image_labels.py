@@ -274,8 +274,7 @@ def _rows_of_embeddings(
     path: Path, images: Sequence[Embeddings], ids: TextArray, labels: Labelling
 ) -> list[npt.NDArray[np.int64]]:
     """Return the row of each embedded image among ``ids``, or -1; repeated ids must have the same labels."""
-    find = ids.find()
-    if not ids.is_unique() and len(conflicts := np.flatnonzero(_differ(labels, find(ids)))):
+    if not ids.is_unique() and len(conflicts := np.flatnonzero(_differ(labels, ids.find(ids)))):
         repeated = list(dict.fromkeys(ids[conflicts].tolist()))
         raise InputError(
             f"{path}: {len(repeated):,} images have two different labels: {preview(repeated)}; give each image one"
@@ -287,7 +286,7 @@ def _rows_of_embeddings(
                 f"{path}: labels are by id, but {embeddings.path} comes without ids; write them, one a line, to "
                 f"{embeddings.path.with_suffix('.ids.txt').name} beside it, or name a file of them"
             )
-        rows = find(embeddings.ids)
+        rows = ids.find(embeddings.ids)
         if (rows < 0).all():
             raise InputError(
                 f"{path}: lists none of the {len(embeddings):,} images in {embeddings.path}: "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from heapq import heapreplace
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import comb
 from typing import Literal, Protocol
 
@@ -23,8 +23,6 @@ from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
 
 log = logging.getLogger(__name__)
 
-#: Parts of the classes whose rows are shuffled one after the other, in a fraction of the memory.
-_SORTED_PARTS = 16
 #: What happens to classes with fewer images than a batch takes of each: ``repeat`` draws their images with
 #: replacement, ``exclude`` never uses them.
 SmallClasses = Literal["repeat", "exclude"]
@@ -189,13 +187,8 @@ class ClassBalancedSampler:
 
         No row is repeated, except for classes with fewer than ``per_class`` rows, which are drawn with replacement.
         """
-        draws, shuffled = rng.random(len(self._classes)), np.empty(len(self._classes), np.int32)
+        shuffled = np.lexsort((rng.random(len(self._classes)), self._classes))
         first = np.r_[0, np.cumsum(self._counts)]
-        bounds = np.linspace(0, len(self._counts), _SORTED_PARTS + 1, dtype=int).tolist()
-        for low, high in pairwise(bounds):
-            rows = np.flatnonzero((low <= self._classes) & (self._classes < high))
-            shuffled[first[low] : first[high]] = rows[np.lexsort((draws[rows], self._classes[rows]))]
-        del draws
         # The groups of a class are adjacent; number them within the class.
         starts = np.flatnonzero(np.r_[True, owners[1:] != owners[:-1]])
         number = np.arange(len(owners)) - np.repeat(starts, np.diff(np.r_[starts, len(owners)]))

@@ -151,7 +151,7 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
 def _landmark_ids(gallery: Embeddings, landmarks: ImageLandmarks) -> Integers:
     """Return the landmark of each gallery image, in the order of the embeddings."""
     assert gallery.ids is not None
-    return landmarks.landmark_ids[TextArray(landmarks.ids).find()(gallery.ids)]
+    return landmarks.landmark_ids[TextArray(landmarks.ids).find(gallery.ids)]
 
 
 def _check_gallery(gallery: Embeddings, landmarks: ImageLandmarks) -> None:

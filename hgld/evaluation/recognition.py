@@ -192,7 +192,7 @@ def answer_test_images(
         )
     in_gallery = np.zeros(len(inputs.gallery), bool)
     if inputs.gallery.ids is not None:
-        in_gallery = TextArray(test_ids).find()(inputs.gallery.ids) >= 0
+        in_gallery = TextArray(test_ids).find(inputs.gallery.ids) >= 0
     mask = labels.labelled & ~in_gallery
     if not mask.any():
         raise InputError(f"{inputs.gallery.path}: no image is left that has a landmark and is no test image")
@@ -226,7 +226,7 @@ def _embedded(images: Embeddings, test_ids: list[str]) -> tuple[list[str], Integ
             f"{images.path}: has no ids, and test images are known by theirs; write them, one a line, to "
             f"{images.path.with_suffix('.ids.txt').name} beside it"
         )
-    found = images.ids.find()(TextArray(test_ids))
+    found = images.ids.find(TextArray(test_ids))
     places = np.flatnonzero(found >= 0)
     if not len(places):
         raise InputError(

@@ -530,8 +530,9 @@ def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any]
     [1, 2]
     """
     if isinstance(query_ids, TextArray) and isinstance(gallery_ids, TextArray):
-        find = query_ids.find()  # numbers that equal texts share, -1 for those of no query
-        query_ids, gallery_ids = find(query_ids), find(gallery_ids)
+        # Numbers that equal texts share, -1 for texts of no query.
+        texts = query_ids
+        query_ids, gallery_ids = texts.find(query_ids), texts.find(gallery_ids)
     both = [np.asarray(ids, np.str_ if isinstance(ids, TextArray) else None) for ids in (query_ids, gallery_ids)]
     if not any(all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)):
         raise InputError(

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
+import pyarrow.compute as pc
 from PIL import Image
 
 from hgld.datasets.image_dataset import manifest_of_images, read_images
@@ -21,7 +22,6 @@ from hgld.gldv2.tar_images import TarFiles
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
-from hgld.io.text_array import TextArray
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url
 
 #: Returns the photograph of an id, or None where it is not available.
@@ -71,11 +71,11 @@ def images_of_manifest(manifest: Manifest, root: Path) -> FindImage:
 
     The returned function raises an InputError where a tar file is not the one that was indexed.
     """
-    find_row = manifest.ids.find()
+    ids = manifest.ids.to_arrow()
     tars = TarFiles(root)
 
     def find(image_id: str) -> Image.Image | None:
-        row = int(find_row(TextArray([image_id]))[0])
+        row = pc.index(ids, value=image_id).as_py()
         if row < 0 or not (root / manifest.paths[row]).is_file():
             return None
         offset, size = int(manifest.offsets[row]), int(manifest.sizes[row])

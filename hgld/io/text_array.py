@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias, overload
 
 import numpy as np
@@ -101,38 +101,17 @@ class TextArray:
         taken = self.texts if self.positions is None else self.texts.take(pa.array(self.positions))
         return taken if isinstance(taken, pa.ChunkedArray) else pa.chunked_array([taken])
 
-    def find(self) -> Callable[[TextArray], Integers]:
-        """Return a function from texts to the first row of each, or -1, in a tenth of the memory of a hash table."""
-        hashes = self.hashes()
-        order = np.argsort(hashes, kind="stable").astype(np.int32)
-        hashes = hashes[order]
-        if not len(hashes) or (hashes[1:] == hashes[:-1]).any():  # repeated texts, or two of the same hash
-            values = pc.unique(self.to_arrow())
-            first = np.unique(pc.index_in(self.to_arrow(), value_set=values).to_numpy(), return_index=True)[1]
-            return lambda texts: np.append(first, -1)[
-                pc.fill_null(pc.index_in(texts.to_arrow(), value_set=values), -1).to_numpy()
-            ]
-
-        def find(texts: TextArray) -> Integers:
-            rows = np.empty(len(texts), np.int64)
-            for start in range(0, len(texts), _BLOCK):
-                block = texts[start : start + _BLOCK]
-                near = order[np.minimum(np.searchsorted(hashes, block.hashes()), len(order) - 1)]
-                same = pc.equal(self[near].to_arrow(), block.to_arrow()).to_numpy()
-                rows[start : start + _BLOCK] = np.where(same, near, -1)
-            return rows
-
-        return find
+    def find(self, texts: TextArray) -> Integers:
+        """Return the first row of each of some texts, int64, shape (n,); -1 for a text that is not here."""
+        found = pc.index_in(texts.to_arrow(), value_set=self.to_arrow())
+        rows: Integers = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+        return rows
 
     def is_unique(self) -> bool:
         """Return whether no text is there twice; in very rare cases False although none is."""
-        hashes = self.hashes()
+        hashes = np.fromiter(map(hash, self), np.int64, len(self))  # takes a tenth of the memory of a hash table
         hashes.sort()
         return not (hashes[1:] == hashes[:-1]).any()
-
-    def hashes(self) -> Integers:
-        """Return Python's hash of each text in this process."""
-        return np.fromiter(map(hash, self), np.int64, len(self))
 
     def without_unused(self) -> TextArray:
         """Return the same texts, without those that no position names."""

@@ -156,7 +156,7 @@ def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> Integers:
             f"{embeddings.path.stem}.ids.txt beside it, one per line"
         )
     wanted = TextArray(ids)
-    rows = embeddings.ids.find()(wanted)
+    rows = embeddings.ids.find(wanted)
     if (rows < 0).any():
         missing = wanted[rows < 0].tolist()
         raise InputError(

@@ -219,5 +219,5 @@ def test_points_outside_of_the_ball_and_unknown_distances_are_refused() -> None:
     inside, outside = torch.tensor([[0.5, 0.0]]), torch.tensor([[0.0, 0.0], [0.6, 0.8]])
     with pytest.raises(InputError, match="1 of 2 gallery embeddings have a length of 1 or more, outside of the Poin"):
         nearest_neighbours(inside, outside, 1, config=ScoringConfig(distance="poincare"))
-    with pytest.raises(ConfigurationError, match='`distance` is "l2"; expected one of cosine, dot, euclidean, poin'):
+    with pytest.raises(ConfigurationError, match='`distance` is "l2"; choose cosine, dot, euclidean or poincare'):
         ScoringConfig(distance="l2")  # type: ignore[arg-type]

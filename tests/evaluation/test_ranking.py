@@ -382,11 +382,11 @@ def test_invalid_exclusions_are_refused(options: dict[str, Any], message: str) -
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"block_size": 0}, "block size is 0; expected 1 or more queries"),
-        ({"precision": "float16"}, "precision is 'float16'; expected one of float32, tf32, float64"),
+        ({"block_size": 0}, "`block_size` is 0; expected 1 or more"),
+        ({"precision": "float16"}, '`precision` is "float16"; choose float32, tf32 or float64'),
         ({"ties": "random"}, "ties are 'random'; expected one of pessimistic, optimistic"),
-        ({"device": "gpu"}, "device is 'gpu'; expected cpu, cuda or cuda:N"),
-        ({"device": "meta"}, "device is 'meta'; expected cpu, cuda or cuda:N"),
+        ({"device": "gpu"}, "`device` is gpu; expected cpu, cuda or cuda:N"),
+        ({"device": "meta"}, "`device` is meta; expected cpu, cuda or cuda:N"),
         ({"device": "cuda:99"}, "device is 'cuda:99', but torch sees .* CUDA devices; use cpu, or a machine"),
     ],
 )
