@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -303,27 +303,40 @@ def embed_images(
             of the model.
         std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
     """
+    from hgld.models.embedding_files import (
+        embedding_request,
+        is_folder_of_parts,
+        is_made_by,
+        part_file,
+        record_request,
+    )
+
+    listed, folder = _images_to_embed(manifest, images)
+    part = division.part
+    image_settings: dict[str, Any] = {
+        "size": size,
+        "resize": resize,
+        "fit": fit,
+        "interpolation": interpolation,
+        "mean": mean,
+        "std": std,
+    }
+    in_folder = is_folder_of_parts(out)
+    if force and (part is not None or division.ray is not None):
+        raise ConfigurationError("`force` would discard what other parts have written; remove the output instead")
+    file, part_in_folder = out, None
+    if in_folder and part is not None:
+        file, part_in_folder = part_file(out, part), part
+    request = embedding_request(listed, model, pretrained, image_settings, config, part_in_folder)
+    if request is not None and is_made_by(file, request) and not force:
+        print_summary(file, None, format_embed_images)
+        return
     from hgld.compute.machine import disable_trimming
     from hgld.compute.processes import local_device
     from hgld.models import image_embedding
     from hgld.models.model_loading import load_model
 
-    listed, folder = _images_to_embed(manifest, images)
-    part = division.part
-    load = partial(
-        load_model,
-        model,
-        pretrained,
-        size=size,
-        resize=resize,
-        fit=fit,
-        interpolation=interpolation,
-        mean=mean,
-        std=std,
-    )
-    in_folder = image_embedding.is_folder_of_parts(out)
-    if force and (part is not None or division.ray is not None):
-        raise ConfigurationError("`force` would discard what other parts have written; remove the output instead")
+    load = partial(load_model, model, pretrained, **image_settings)
     if division.ray is not None:
         work = partial(_load_and_embed_part, load, listed, out, config, folder)
         with TerminalProgress("embed", "parts") as progress:
@@ -348,10 +361,10 @@ def embed_images(
             )
     if isinstance(summary, image_embedding.EmbedPartSummary):
         typer.echo(_format_embed_part(summary))
-    elif part is not None and in_folder:
-        print_summary(image_embedding.part_file(out, part), summary, format_embed_images)
-    else:
-        print_summary(out, summary, format_embed_images)
+        return
+    if request is not None and (part is None or in_folder):
+        record_request(file, request)
+    print_summary(file, summary, format_embed_images)
 
 
 def _images_to_embed(manifest: Path | None, images: Path | None) -> tuple[Path, Path | None]:

@@ -312,6 +312,15 @@ class FilesBelow(NamedTuple):
     broken_links: list[str]
 
 
+def path_beside(embeddings: Path, name: str) -> Path:
+    """Return the path of the logits or deviations that belong to a file of embeddings.
+
+    >>> path_beside(Path("data/photographs.npy"), "deviations").as_posix()
+    'data/photographs.deviations.npy'
+    """
+    return embeddings.with_suffix(f".{name}{embeddings.suffix}")
+
+
 def files_below(root: Path) -> list[str]:
     """Return the paths of all files below a folder; see :func:`files_and_links_below`."""
     return files_and_links_below(root).files

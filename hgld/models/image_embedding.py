@@ -22,29 +22,35 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from hgld.compute.parts import Part
 from hgld.datasets.image_dataset import ImageDataset, images_per_row_group, open_images
 from hgld.datasets.loading import BatchReader, SkippedImage
+from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import evaluation_transform
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.files import path_beside, write_csv
 from hgld.models.embedding_files import (
     EmbeddingSources,
     images_digest,
+    is_folder_of_parts,
     output_is_up_to_date,
+    part_file,
+    remove_record,
     require_own_embeddings,
     skipped_path,
     weights_digest,
-    write_output,
+    write_record,
 )
 from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.embedding_shards import EmbeddingShards
-from hgld.models.image_embedder import ImageEmbedder, embed_batches
+from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
 from hgld.models.settings import EmbedImagesConfig
 from hgld.parted_output import PartedOutput
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
-from hgld.tables.embeddings import check_suffix
+from hgld.tables.embeddings import check_suffix, remove_deviations, write_embeddings
 
 log = logging.getLogger(__name__)
 
@@ -165,16 +171,6 @@ def embed_part(
     return EmbedPartSummary(part, shards.n_images(numbers), n_skipped, embedded, seconds, waiting_share)
 
 
-def is_folder_of_parts(out: Path) -> bool:
-    """Return whether an output is a folder, or the name of one that does not exist yet, and not a file."""
-    return not out.suffix or out.is_dir()
-
-
-def part_file(folder: Path, part: Part) -> Path:
-    """Return the file of a part in a folder of embeddings, which are read in the order of their names."""
-    return folder / f"{part.file_name}.safetensors"
-
-
 @dataclass(frozen=True, eq=False)
 class _ImageSource:
     """Images to embed: all images of a table or a folder, or those of a part.
@@ -219,7 +215,7 @@ class _ImageSource:
             rows = _rows_of(part, n_images, config)
             dataset = open_rows(rows=rows or range(1))
         inputs = {
-            "images": images_digest(images, dataset.manifest, dataset.root),
+            "images": images_digest(images, dataset.manifest.paths, dataset.root),
             "weights": weights_digest(model.network),
         }
         sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
@@ -282,7 +278,7 @@ def _embed_all(
         embedded, waiting_share = _embed_missing(source, shards, shards.numbers, model, config, progress)
         joined, manifest = shards.joined(), source.dataset.manifest
         mean = tuple(_center(joined.vectors).tolist()) if config.center else None
-        write_output(out, joined, manifest, landmark_ids, source.provenance, source.sources, mean)
+        _write_output(out, joined, manifest, landmark_ids, source.provenance, source.sources, mean)
         zeros = joined.rows[torch.linalg.vector_norm(joined.vectors, dim=1) == 0]
         shutil.rmtree(output.folder, ignore_errors=True)
     return EmbedImagesSummary(
@@ -295,6 +291,36 @@ def _embed_all(
         waiting_share=waiting_share,
         skipped_file=skipped_path(out),
     )
+
+
+def _write_output(
+    out: Path,
+    embeddings: EmbeddingShard,
+    manifest: Manifest,
+    landmark_ids: NDArray[np.int64] | None,
+    provenance: Provenance,
+    sources: EmbeddingSources,
+    mean: tuple[float, ...] | None,
+) -> None:
+    """Write embeddings with their ids, deviations if there are any, the list of skipped images, and their record.
+
+    The embeddings are those of all readable images of the manifest. Without deviations, those of an earlier run are
+    removed.
+    """
+    ids = manifest.ids
+    if not len(embeddings.rows):
+        reasons = [image.reason for image in embeddings.skipped]
+        raise InputError(f"none of the {len(ids):,} images can be read:\n{indented_list(reasons, limit=5)}")
+    rows = embeddings.rows.numpy()
+    remove_record(out)
+    skipped = ((ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: ")) for image in embeddings.skipped)
+    write_csv(skipped_path(out), ["id", "reason"], skipped, lineterminator="\r\n")
+    landmarks = None if landmark_ids is None else landmark_ids[rows]
+    write_embeddings(out, embeddings.vectors, ids[rows].tolist(), landmarks)
+    remove_deviations(out)
+    if embeddings.deviations is not None:
+        write_embeddings(path_beside(out, "deviations"), embeddings.deviations, ids[rows].tolist())
+    write_record(out, provenance, sources, mean)
 
 
 def _parted_output(
@@ -371,7 +397,7 @@ def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, An
         "center": config.center,
         "with_std": config.with_std,
         # The last bits depend on these.
-        "device": torch.device(config.device).type,
+        "device": config.device_type,
         "batch_size": config.batch_size,
         "part_size": config.shard_size,
     }

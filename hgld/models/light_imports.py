@@ -40,6 +40,13 @@ def light_imports() -> Iterator[None]:
                 modules.pop(name, None)
 
 
+def is_timm_model(name: str) -> bool:
+    """Return whether timm has a model of this name."""
+    with light_imports():
+        import timm
+    return bool(timm.is_model(name))
+
+
 class _StandIn(ModuleType):
     def __getattr__(self, name: str) -> Any:
         """Return what a stand-in lacks from the module itself, which this imports."""

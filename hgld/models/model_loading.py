@@ -38,29 +38,34 @@ from hgld.io.hub import hub_snapshot
 from hgld.io.settings import Settings
 from hgld.models.backbones import (
     image_settings_for,
-    is_timm_model,
     timm_image_settings,
     tower_image_settings,
     tower_of_configuration,
     valid_image_settings,
 )
 from hgld.models.embedding_model import build_model
-from hgld.models.function_networks import is_function, load_function
+from hgld.models.function_networks import load_function
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.lora import merge_lora
+from hgld.models.model_files import (
+    CONFIG,
+    CONFIG_FILES,
+    HUB_PREFIX,
+    OPEN_CLIP_CONFIG,
+    OPEN_CLIP_WEIGHTS,
+    TIMM,
+    WEIGHTS,
+    find_checkpoint,
+    is_function,
+    is_name,
+    weights_name,
+)
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings, ModelSource
 from hgld.version import __version__
 
 CHECKPOINT_FORMAT = "hgld.checkpoint/1"
 
-CONFIG, WEIGHTS, TRAINING, CARD = "config.json", "model.safetensors", "training.json", "README.md"
-_OPEN_CLIP_CONFIG, _OPEN_CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
-#: Names of configurations; that which is found first counts.
-CONFIG_FILES = (CONFIG, _OPEN_CLIP_CONFIG)
-#: Before the name of a repository of the Hugging Face hub.
-HUB_PREFIX = "hf:"
-#: Before the name of a timm model that may also be that of a preset.
-TIMM = "timm:"
+TRAINING, CARD = "training.json", "README.md"
 
 
 def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
@@ -123,11 +128,6 @@ class ModelConfig(Settings):
     weights_sha256: str
 
 
-def is_model_folder(folder: Path) -> bool:
-    """Return whether a folder has the configuration of a published model."""
-    return any((folder / name).is_file() for name in CONFIG_FILES)
-
-
 def is_written_by_hgld(folder: Path) -> bool:
     """Return whether a folder has a ``config.json`` in the format of hgld, of any version."""
     try:
@@ -162,8 +162,8 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
             f"{name}: has no {weights.name}; weights in other formats are not loaded, as they may run code"
         )
     try:
-        if weights.name == _OPEN_CLIP_WEIGHTS:
-            return _open_clip_model(read_json(folder / _OPEN_CLIP_CONFIG), weights)
+        if weights.name == OPEN_CLIP_WEIGHTS:
+            return _open_clip_model(read_json(folder / OPEN_CLIP_CONFIG), weights)
         values = read_json(folder / CONFIG)
         return _timm_model(values, weights) if "architecture" in values else _own_model(values, weights)
     except KeyError as error:
@@ -172,21 +172,6 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
         raise InputError(
             f"{name}: does not fit this version of hgld, timm or open_clip, or is damaged: {shorten(str(error), 500)}"
         ) from error
-
-
-def weights_name(folder: Path, name: str) -> str:
-    """Return the name of the file of weights that belongs to the configuration in a folder."""
-    try:
-        if {"format", "architecture"} & set(read_json(folder / CONFIG)):
-            return WEIGHTS
-    except OSError:
-        pass
-    except ValueError as error:
-        raise InputError(f"{name}: {CONFIG} is not JSON: {error}") from error
-    if (folder / _OPEN_CLIP_CONFIG).is_file():
-        return _OPEN_CLIP_WEIGHTS
-    found = "is that of another library" if (folder / CONFIG).is_file() else "is missing"
-    raise InputError(f"{name}: {CONFIG} {found}; expected a model of hgld push-model, timm or open_clip")
 
 
 def _own_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
@@ -263,7 +248,7 @@ def load_model(
         )
     given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation, "mean": mean, "std": std}
     changes = {name: value for name, value in given.items() if value is not None}
-    if _is_name(model):
+    if is_name(model):
         untrained = load_untrained_model(str(model), pretrained, valid_image_settings(changes))
         return replace(untrained, source=ModelSource(str(model), pretrained))
     if pretrained is not None:
@@ -276,27 +261,6 @@ def load_model(
     source = ModelSource(str(model) if on_hub else str((checkpoint or Path(model)).absolute()))
     image_settings = valid_image_settings(trained.image_settings.model_dump() | changes)
     return replace(trained, image_settings=image_settings, source=source)
-
-
-def is_published(model: str | Path) -> bool:
-    """Return whether :func:`load_model` finds a model on the hub or in a folder of ``hgld push-model``."""
-    return str(model).startswith(HUB_PREFIX) or (not _is_name(model) and is_model_folder(Path(model)))
-
-
-def find_checkpoint(model: str | Path) -> Path | None:
-    """Return the checkpoint that :func:`load_model` reads; None for models that it finds elsewhere."""
-    path = Path(model)
-    if _is_name(model) or is_published(model) or is_function(model):
-        return None
-    if not path.is_dir():
-        return path
-    for name in ("best.pt", "last.pt"):
-        if (path / name).is_file():
-            return path / name
-    raise InputError(
-        f"{path}: contains no model; expected the folder of a training, with best.pt or last.pt, or one of "
-        "hgld push-model"
-    )
 
 
 def load_checkpoint_model(path: Path) -> ImageEmbedder:
@@ -350,15 +314,6 @@ def load_untrained_model(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return ImageEmbedder(build_model(settings), expected)
-
-
-def _is_name(model: str | Path) -> bool:
-    """Return whether a model is given by a name, also a misspelt one, rather than by a path or a repository."""
-    if isinstance(model, Path) or model.startswith(HUB_PREFIX) or is_function(model):
-        return False
-    if model in PRESETS or model.startswith((OPEN_CLIP, TIMM)) or is_timm_model(model):
-        return True
-    return not (Path(model).exists() or "/" in model or Path(model).suffix == ".pt")
 
 
 def _load_published(model: str | Path) -> ImageEmbedder:

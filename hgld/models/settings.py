@@ -47,9 +47,13 @@ class EmbedImagesConfig:
             )
         require_at_least(1, batch_size=self.batch_size, shard_size=self.shard_size)
         require_at_least(0, workers=self.workers)
+
+    @property
+    def device_type(self) -> str:
+        """Type of the device, such as ``cuda``; raises a ConfigurationError if there is no such type."""
         import torch
 
         try:
-            torch.device(self.device)
+            return torch.device(self.device).type
         except RuntimeError as error:
             raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error

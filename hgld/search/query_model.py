@@ -17,8 +17,8 @@ from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import load_encoder
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record, weights_digest
 from hgld.models.embedding_model import MEMORY_FORMAT
-from hgld.models.function_networks import PYTHON
 from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, report_unreadable
+from hgld.models.model_files import PYTHON
 from hgld.models.model_loading import load_model
 from hgld.models.model_settings import OPEN_CLIP, ModelSource
 from hgld.progress import Progress

@@ -44,7 +44,7 @@ from hgld.arrays import Integers
 from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
-from hgld.io.files import atomic_write
+from hgld.io.files import atomic_write, path_beside
 from hgld.io.text_array import TextArray, Texts
 
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
@@ -429,15 +429,6 @@ EMBEDDING_READERS: Mapping[str, Callable[[Path], tuple[torch.Tensor, dict[str, p
 
 
 # Standard deviations
-
-
-def path_beside(embeddings: Path, name: str) -> Path:
-    """Return the path of the logits or deviations that belong to a file of embeddings.
-
-    >>> path_beside(Path("data/photographs.npy"), "deviations").as_posix()
-    'data/photographs.deviations.npy'
-    """
-    return embeddings.with_suffix(f".{name}{embeddings.suffix}")
 
 
 def has_deviations(embeddings: Path) -> bool:

@@ -17,15 +17,11 @@ from hgld.io.files import exclusive_lock, folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
 from hgld.io.licences import model_fields
 from hgld.io.markdown import markdown_table
-from hgld.models.function_networks import is_function
 from hgld.models.image_embedder import ImageEmbedder
+from hgld.models.model_files import CONFIG, HUB_PREFIX, find_checkpoint, is_function, is_published
 from hgld.models.model_loading import (
     CARD,
-    CONFIG,
-    HUB_PREFIX,
     TRAINING,
-    find_checkpoint,
-    is_published,
     is_written_by_hgld,
     load_model,
     read_checkpoint,

@@ -16,7 +16,7 @@ from hgld.cli.models import format_embed_images
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.tar_images import ImageReader, index_images
-from hgld.io.files import exclusive_lock
+from hgld.io.files import exclusive_lock, path_beside
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import EmbedImagesSummary, embed_images
@@ -24,7 +24,7 @@ from hgld.models.model_loading import load_model
 from hgld.models.settings import EmbedImagesConfig
 from hgld.search.query_model import load_query_model
 from hgld.tables import IMAGES, Provenance, read_table
-from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
+from hgld.tables.embeddings import read_deviations, read_embeddings
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.gldv2.test_image_index import write_tar
@@ -357,12 +357,16 @@ def test_landmark_level_with_names_gives_no_landmark_ids(loaded: ImageEmbedder, 
         ({"scales": (1, 0)}, "expected at least one number, all above 0"),
         ({"batch_size": 0}, "`batch_size` is 0"),
         ({"workers": -1}, "`workers` is -1"),
-        ({"device": "tpu9"}, 'the device "tpu9" cannot be used'),
     ],
 )
 def test_bad_settings_are_explained(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         EmbedImagesConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_unknown_device_is_named(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match='the device "tpu9" cannot be used'):
+        embed_images(folder, tmp_path / "e.npy", loaded, EmbedImagesConfig(device="tpu9"))
 
 
 def test_summary_counts_unreadable_images_and_vectors_of_zeros(folder: Path, tmp_path: Path) -> None:

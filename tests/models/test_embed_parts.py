@@ -14,14 +14,15 @@ from hgld.datasets import image_dataset, manifest
 from hgld.datasets.image_dataset import read_images
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.io.files import exclusive_lock
+from hgld.io.files import exclusive_lock, path_beside
+from hgld.models.embedding_files import part_file
 from hgld.models.image_embedder import ImageEmbedder
-from hgld.models.image_embedding import embed_images, embed_part, part_file
+from hgld.models.image_embedding import embed_images, embed_part
 from hgld.models.model_loading import load_model
 from hgld.models.settings import EmbedImagesConfig
 from hgld.progress import NoProgress
 from hgld.tables import Provenance
-from hgld.tables.embeddings import path_beside, read_deviations, read_embeddings
+from hgld.tables.embeddings import read_deviations, read_embeddings
 from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_of

@@ -25,7 +25,8 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.io.settings import read_settings
 from hgld.losses.base import Loss
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_loading import find_checkpoint, read_checkpoint
+from hgld.models.model_files import find_checkpoint
+from hgld.models.model_loading import read_checkpoint
 from hgld.models.model_settings import ModelSettings
 from hgld.progress import NoProgress
 from hgld.tables import Provenance

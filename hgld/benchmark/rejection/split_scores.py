@@ -44,7 +44,8 @@ from hgld.hierarchy import LabelMatrix
 from hgld.io.files import sha256_of
 from hgld.io.settings import to_dict
 from hgld.models.embedding_model import EmbeddingModel
-from hgld.models.model_loading import find_checkpoint, load_checkpoint_model, read_checkpoint
+from hgld.models.model_files import find_checkpoint
+from hgld.models.model_loading import load_checkpoint_model, read_checkpoint
 from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, fit_linear_classifier
 from hgld.rejection.detector import Detector
 from hgld.rejection.heat import Heat
