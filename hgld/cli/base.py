@@ -408,11 +408,11 @@ def in_words_of(table: Path, text: str) -> str:
     return re.sub(r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", entity, text)
 
 
-def begin_project(table: Path, entity: str | None, entities: str | None) -> None:
+def begin_project(table: Path, words: tuple[str, str]) -> None:
     """Write the project file of a list other than GLDv2's (:mod:`hgld.taxonomy.project`), if it has none yet."""
     from hgld.taxonomy.project import create_project
 
-    project = create_project(table, entity, entities)
+    project = create_project(table, *words)
     if project is not None:
         typer.echo(f"{project}: says what the list is about; further commands read it, and you may edit it", err=True)
 

@@ -88,11 +88,12 @@ def labels(
         entities: Word for several things of the list. Default: ENTITY with an s.
     """
     from hgld.labels.plain_labels import label_file
-    from hgld.taxonomy.project import nouns_of
+    from hgld.taxonomy.project import words_of_list
 
+    words = words_of_list(out, entity, entities)
     summary = label_file(source, out, config, variants=variants, force=force)
-    begin_project(out, entity, entities)
-    print_summary(out, summary, partial(_format_labels, entities=nouns_of(out)[1]))
+    begin_project(out, words)
+    print_summary(out, summary, partial(_format_labels, entities=words[1]))
 
 
 def _format_labels(summary: PlainSummary, entities: str) -> str:

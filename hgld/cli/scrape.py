@@ -71,13 +71,15 @@ def scrape(
         entities: Word for several things of the list. Default: ENTITY with an s.
         force: Discard an unfinished scrape, and replace an existing table.
     """
+    from hgld.taxonomy.project import words_of_list
     from hgld.wikimedia.scraper import scrape_file
 
     settings = replace(config, client=client)
+    words = words_of_list(out, entity, entities)
     with TerminalProgress("scrape", "landmarks") as progress:
         summary = scrape_file(categories, out, settings, force=force, progress=progress)
     if config.id is not None:
-        begin_project(out, entity, entities)
+        begin_project(out, words)
     print_summary(out, summary, format_scrape)
     if summary is not None and summary.errors:
         raise SourceError(f"{summary.errors:,} rows or classes failed; {try_again()}")

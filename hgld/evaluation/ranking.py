@@ -266,7 +266,7 @@ def _select_first(keys: npt.NDArray[Any], n_first: int) -> None:
     """Move the smallest keys of each row to its first ``n_first`` places, in any order; the other places are invalid.
 
     NumPy's partition is faster on Intel's processors, but slow on AMD's Zen 4, whose AVX-512 stores selected numbers
-    slowly (https://github.com/numpy/x86-simd-sort/issues/6); the heap takes about as long on both.
+    slowly (https://github.com/numpy/x86-simd-sort/issues/6). The heap needs no such instruction.
     """
     n_keys = keys.shape[1]
     for row in keys:

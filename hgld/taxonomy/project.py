@@ -65,7 +65,7 @@ def find_project_file(near: Path) -> Path | None:
     """Return the project file in the folder of a file, or in the next folder above it that has one."""
     for folder in near.absolute().parents:
         if (folder / PROJECT_FILE).is_file():
-            return folder / PROJECT_FILE
+            return Path(os.path.relpath(folder / PROJECT_FILE))
     return None
 
 
@@ -104,33 +104,43 @@ def nouns_of(table: Path) -> tuple[str, str]:
     return project.entity, project.entities
 
 
-def create_project(near: Path, entity: str | None = None, entities: str | None = None) -> Path | None:
-    """Write a project file beside a table, unless the folder or one above it has one.
+def words_of_list(near: Path, entity: str | None = None, entities: str | None = None) -> tuple[str, str]:
+    """Return the words for one and for several things of a list, as they are given or in its project file.
 
     Args:
-        near: Table of a list other than GLDv2's.
-        entity: Word for one thing of the list. Default: entity.
-        entities: Word for several of them. Default: the same with an s.
+        near: Table of a list other than GLDv2's, which need not exist.
+        entity: Word for one thing of the list. Default: that of the project file, else entity.
+        entities: Word for several of them. Default: that of the project file, else the first word with an s.
+
+    Raises:
+        ConfigurationError: The folder of the table has a project file with other words.
+    """
+    project = read_project(near)
+    if entity is None:
+        return project.entity, entities or project.entities
+    words = (entity, entities or f"{entity}s")
+    path = near.with_name(PROJECT_FILE)
+    if path.is_file() and words != (project.entity, project.entities):
+        raise ConfigurationError(
+            f'`entity` is "{entity}", but {path} says entity: {project.entity} and entities: {project.entities}; '
+            "edit that file, or write the tables of another list to a folder of its own"
+        )
+    return words
+
+
+def create_project(near: Path, entity: str, entities: str) -> Path | None:
+    """Write a project file beside a table, unless its folder or one above it has one with these words.
 
     Returns:
         Path of the file; None if there was one.
-
-    Raises:
-        ConfigurationError: There is a file with other words.
     """
-    words = {"entity": entity or "entity", "entities": entities or (f"{entity}s" if entity else "entities")}
-    path = find_project_file(near)
-    if path is None:
-        path = near.absolute().parent / PROJECT_FILE
-        write_text(path, _HEADER + yaml.safe_dump(words, sort_keys=False, allow_unicode=True))
-        return path
     project = read_project(near)
-    if entity is not None and (project.entity, project.entities) != (words["entity"], words["entities"]):
-        raise ConfigurationError(
-            f'`entity` is "{entity}", but {path} says entity: {project.entity} and entities: {project.entities}; '
-            "edit that file"
-        )
-    return None
+    if find_project_file(near) is not None and (project.entity, project.entities) == (entity, entities):
+        return None
+    path = near.with_name(PROJECT_FILE)
+    words = {"entity": entity, "entities": entities}
+    write_text(path, _HEADER + yaml.safe_dump(words, sort_keys=False, allow_unicode=True))
+    return path
 
 
 def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
@@ -142,7 +152,7 @@ def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
     path = find_project_file(near)
     if path is None or getattr(read_project(near), role) is not None:
         return None
-    relative = Path(os.path.relpath(file.absolute(), path.parent)).as_posix()
+    relative = Path(os.path.relpath(file, path.parent)).as_posix()
     entry = yaml.safe_dump({role: relative}, allow_unicode=True)
     text = path.read_text(encoding="utf-8")
     write_text(path, f"{text.rstrip()}\n{entry}")

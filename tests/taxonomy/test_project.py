@@ -17,6 +17,7 @@ from hgld.taxonomy.project import (
     nouns_of,
     project_file_of,
     remember_in_project,
+    words_of_list,
 )
 from tests.commands import run_hgld
 
@@ -77,18 +78,22 @@ def test_a_list_without_a_taxonomy_is_told_so(cheeses: Path) -> None:
 def test_words_of_a_list_are_kept(cheeses: Path) -> None:
     table = cheeses / "clean.parquet"
     assert nouns_of(table) == ("entity", "entities")
-    assert create_project(table, "cheese") == cheeses / PROJECT_FILE
-    assert nouns_of(table) == ("cheese", "cheeses")
-    assert create_project(table) is None
-    assert create_project(table, "cheese") is None
+    assert words_of_list(table) == ("entity", "entities")
+    words = words_of_list(table, "cheese")
+    assert create_project(table, *words) == cheeses / PROJECT_FILE
+    assert nouns_of(table) == words_of_list(table) == words_of_list(table, "cheese") == ("cheese", "cheeses")
+    assert create_project(table, *words) is None
     with pytest.raises(ConfigurationError, match=r'`entity` is "ship", but .*hgld.yaml says entity: cheese'):
-        create_project(table, "ship")
+        words_of_list(table, "ship")
+    ships = cheeses / "ships" / "clean.parquet"
+    assert words_of_list(ships) == ("cheese", "cheeses")  # of a part of the same project
+    assert create_project(ships, *words_of_list(ships, "ship")) == cheeses / "ships" / PROJECT_FILE
 
 
 def test_files_are_added_where_none_is_named(cheeses: Path) -> None:
     table = cheeses / "clean.parquet"
     assert remember_in_project(table, "taxonomy", cheeses / "tree.csv") is None  # there is no project file
-    create_project(table, "cheese")
+    create_project(table, "cheese", "cheeses")
     text = (cheeses / PROJECT_FILE).read_text()
     assert remember_in_project(table, "taxonomy", cheeses / "trees" / "tree.csv") == cheeses / PROJECT_FILE
     assert (cheeses / PROJECT_FILE).read_text() == f"{text}taxonomy: trees/tree.csv\n"
