@@ -95,7 +95,9 @@ def test_files_are_added_where_none_is_named(cheeses: Path) -> None:
     assert remember_in_project(table, "taxonomy", cheeses / "tree.csv") is None  # there is no project file
     create_project(table, "cheese", "cheeses")
     text = (cheeses / PROJECT_FILE).read_text()
-    assert remember_in_project(table, "taxonomy", cheeses / "trees" / "tree.csv") == cheeses / PROJECT_FILE
+    changed = remember_in_project(table, "taxonomy", cheeses / "trees" / "tree.csv")
+    assert changed is not None
+    assert changed.resolve() == cheeses / PROJECT_FILE
     assert (cheeses / PROJECT_FILE).read_text() == f"{text}taxonomy: trees/tree.csv\n"
     assert remember_in_project(table, "taxonomy", cheeses / "other.csv") is None
     assert find_taxonomy(None, table).resolve() == cheeses / "trees" / "tree.csv"
