@@ -10,7 +10,7 @@ import typer
 
 from hgld.cli.base import app, begin_project, out_file, print_summary, try_again
 from hgld.cli.options import field_options
-from hgld.errors import SourceError
+from hgld.errors import SourceError, counted
 from hgld.progress import TerminalProgress
 from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
@@ -97,6 +97,11 @@ def format_scrape(summary: ScrapeSummary) -> str:
         lines.append(
             f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
             f"{summary.landmarks - summary.taken_over:,} are new or had failed"
+        )
+    if summary.unlabelled:
+        lines.append(
+            f"{counted(len(summary.unlabelled), 'value')} without a label in these languages, which hgld clean leaves"
+            f" out: {', '.join(summary.unlabelled[:5])}; name further languages with --languages"
         )
     width = max(map(len, (*summary.statuses, *summary.routes)))
     for title, counts in (("status", summary.statuses), ("route", summary.routes)):

@@ -50,6 +50,7 @@ class ScrapeSummary:
 
     Args:
         taken_over: Number of landmarks whose rows were in the output before.
+        unlabelled: Items of classes of landmarks that have no label in the languages asked for.
         errors: Number of rows and classes that the same call would try again.
         requests: Number of requests sent, repetitions included.
     """
@@ -58,6 +59,7 @@ class ScrapeSummary:
     statuses: dict[str, int]
     routes: dict[str, int]
     classes: int
+    unlabelled: tuple[str, ...]
     taken_over: int
     errors: int
     requests: int
@@ -192,11 +194,16 @@ def _scrape(
             raise _unknown_property(config.property_id) from None
         forget_landmarks_without_value(titles, source, facts, journal)
         raise
+    unlabelled: set[str] = set()
+    for title in titles:
+        values = collector.resolution(title)[0].instance_of
+        unlabelled.update(value.label for value in values if value.label == value.item)
     return ScrapeSummary(
         landmarks=len(landmarks),
         statuses=statuses,
         routes=routes,
         classes=n_classes,
+        unlabelled=tuple(sorted(unlabelled)),
         taken_over=sum(title in existing.rows for title in titles),
         errors=statuses.get("error", 0) + collector.failed_classes,
         requests=client.requests,

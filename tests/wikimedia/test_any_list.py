@@ -13,6 +13,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 
+from hgld.cli.scrape import format_scrape
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables import classes_path, read_provenance
 from hgld.wikimedia.scrape_files import read_categories, read_list
@@ -42,10 +43,12 @@ PAINTINGS: dict[str, Any] = {
         {"id": "Q4", "labels": {"en": "four"}, "claims": {"P31": ["Q90"], "P136": ["Q101", "Q102"]}},
         {"id": "Q5", "redirect": "Q1"},
         {"id": "Q7", "claims": {"P31": ["Q4167836"], "P301": ["Q2"]}},
+        {"id": "Q8", "claims": {"P136": ["Q103"]}},
         {"id": "Q90", "labels": {"en": "painting"}},
         {"id": "Q100", "labels": {"en": "portrait", "de": "Porträt"}, "claims": {"P279": ["Q200"]}},
         {"id": "Q101", "labels": {"mul": "icon", "fr": "icône"}, "claims": {"P279": ["Q100"]}},
         {"id": "Q102", "labels": {"mul": "Ikone"}, "claims": {"P279": ["Q200"]}},
+        {"id": "Q103", "labels": {"ja": "美人画"}},
         {"id": "Q200", "labels": {"en": "image", "fr": "image"}},
     ],
 }
@@ -278,6 +281,19 @@ def test_first_language_with_a_label_counts(
         run_scrape(path, out, config_of(server, property_id="P136", languages=languages))
     found = {row["item"]: row["label"] for row in pq.read_table(classes_path(out)).to_pylist()}
     assert {item: found[item] for item in labels} == labels
+
+
+def test_values_without_a_label_are_named(paintings: Callable[..., Any], tmp_path: Path, out: Path) -> None:
+    path = write_list(tmp_path / "list.csv", ["id", "item"], [("p1", "Q1"), ("p9", "Q8")])
+    with paintings() as server:
+        summary = run_scrape(path, out, config_of(server, property_id="P136"))
+        further = run_scrape(path, tmp_path / "b.parquet", config_of(server, property_id="P136", languages="en,ja"))
+    assert summary.unlabelled == ("Q103",)
+    assert (
+        "1 value without a label in these languages, which hgld clean leaves out: Q103; name further languages"
+        in (format_scrape(summary))
+    )
+    assert not further.unlabelled
 
 
 @pytest.mark.parametrize(
