@@ -93,7 +93,7 @@ def cluster_file(
     picture, page = out.with_suffix(".png"), out.with_suffix(".html")
 
     def compute() -> tuple[Sequence[pa.Table], list[ClusterRow]]:
-        table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters)
+        table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters or 1)
         landmarks = table["landmarks_train"].to_numpy() + table["landmarks_index"].to_numpy()
         labels = table["label"].to_pylist()
         clusters = cluster_labels(vectors, landmarks, labels, config)
@@ -211,14 +211,13 @@ def cluster_labels(vectors: Floats, landmarks: Integers, labels: Sequence[str], 
     A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d / d_max)``, where d is the
     distance of a label to the centroid and d_max the largest in the cluster: labels that are frequent and central.
     """
+    n_clusters, total = config.numbers(len(np.unique(vectors, axis=0)))
     with one_thread():
-        assignment, _, distance = k_means(vectors, config.n_clusters, config.seed)
+        assignment, _, distance = k_means(vectors, n_clusters, config.seed)
         cluster = _number_by_landmarks(assignment, landmarks)
-        members = [np.flatnonzero(cluster == number) for number in range(1, config.n_clusters + 1)]
+        members = [np.flatnonzero(cluster == number) for number in range(1, n_clusters + 1)]
         inertia = np.array([np.sum(distance[rows] ** 2) for rows in members])
         n_distinct = np.array([len(np.unique(vectors[rows], axis=0)) for rows in members])
-        assert config.n_subclusters is not None
-        total = config.n_subclusters
         subclusters = allocate_subclusters(total, inertia, n_distinct)
         if (n_made := sum(subclusters)) < total:
             log.warning("%d different labels make %d sub-clusters at most, not %d", n_made, n_made, total)

@@ -105,23 +105,37 @@ class ClusterConfig:
     """Settings of the clustering.
 
     Args:
-        n_clusters: Number of clusters.
-        n_subclusters: Total number of sub-clusters. Default: 78.
+        n_clusters: Number of clusters. Default: 12, or a quarter of the labels where that is less.
+        n_subclusters: Total number of sub-clusters. Default: 78, or half of the labels where that is less.
         seed: Random seed.
     """
 
-    n_clusters: int = DEFAULT_CLUSTERS
+    n_clusters: int | None = None
     n_subclusters: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require_at_least(1, n_clusters=self.n_clusters)
-        if self.n_subclusters is None:
-            # A number of clusters above the default number of sub-clusters is no error.
-            object.__setattr__(self, "n_subclusters", max(DEFAULT_SUBCLUSTERS, self.n_clusters))
-        elif self.n_subclusters < self.n_clusters:
+        if self.n_clusters is not None:
+            require_at_least(1, n_clusters=self.n_clusters)
+        if self.n_subclusters is not None:
+            require_at_least(1, n_subclusters=self.n_subclusters)
+        if self.n_clusters and self.n_subclusters and self.n_subclusters < self.n_clusters:
             raise ConfigurationError(
                 f"`n_subclusters` is {self.n_subclusters}, fewer than the {self.n_clusters} clusters; every cluster "
                 "has at least one sub-cluster"
             )
         require(0 <= self.seed < 2**32, "0 or more, below 2^32", seed=self.seed)
+
+    def numbers(self, n_labels: int) -> tuple[int, int]:
+        """Return the numbers of clusters and of sub-clusters of different labels.
+
+        >>> ClusterConfig().numbers(5_700), ClusterConfig().numbers(33), ClusterConfig(n_subclusters=5).numbers(33)
+        ((12, 78), (8, 16), (5, 5))
+        """
+        n_clusters = self.n_clusters
+        if n_clusters is None:
+            n_clusters = max(1, min(DEFAULT_CLUSTERS, n_labels // 4, self.n_subclusters or n_labels))
+        n_subclusters = self.n_subclusters
+        if n_subclusters is None:
+            n_subclusters = max(n_clusters, min(DEFAULT_SUBCLUSTERS, n_labels // 2))
+        return n_clusters, n_subclusters

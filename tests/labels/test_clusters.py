@@ -171,14 +171,25 @@ def test_too_few_labels_are_reported(
     caplog.set_level(logging.WARNING)
     out = tmp_path / "clusters.parquet"
     rng = np.random.default_rng(0)
-    summary = not_none(cluster_file(write_embeddings(rng.normal(size=(12, 8)), [1] * 12), out))
+    config = ClusterConfig(n_clusters=12, n_subclusters=78)
+    summary = not_none(cluster_file(write_embeddings(rng.normal(size=(12, 8)), [1] * 12), out, config))
     assert len(summary) == 12
     assert "12 different labels make 12 sub-clusters at most, not 78" in caplog.text
     out.unlink()
     eleven = np.concatenate([rng.normal(size=(10, 8)), np.ones((2, 8))])
     with pytest.raises(InputError, match=r"label_embeddings\.parquet: 11 different labels.*at least 12"):
-        cluster_file(write_embeddings(eleven, [1] * 12), out)
+        cluster_file(write_embeddings(eleven, [1] * 12), out, config)
     assert not out.exists()
+
+
+def test_short_lists_have_fewer_clusters_unless_numbers_are_chosen(
+    write_embeddings: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    embeddings = write_embeddings(np.random.default_rng(0).normal(size=(33, 8)), [1] * 33)
+    summary = not_none(cluster_file(embeddings, tmp_path / "clusters.parquet"))
+    assert (len(summary), sum(row.subclusters for row in summary)) == (8, 16)
+    assert not caplog.text
 
 
 def test_sweep_matches_definitions() -> None:
@@ -218,7 +229,7 @@ def test_invalid_sweep_range_is_rejected(text: str) -> None:
     ("settings", "message"),
     [
         ({"n_clusters": 0}, "`n_clusters` is 0"),
-        ({"n_subclusters": 5}, "`n_subclusters` is 5, fewer than the 12 clusters"),
+        ({"n_clusters": 12, "n_subclusters": 5}, "`n_subclusters` is 5, fewer than the 12 clusters"),
         ({"seed": -1}, "`seed` is -1"),
     ],
 )
@@ -228,5 +239,6 @@ def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -
 
 
 def test_the_default_number_of_subclusters() -> None:
-    assert ClusterConfig().n_subclusters == 78
-    assert ClusterConfig(n_clusters=100).n_subclusters == 100
+    assert ClusterConfig().numbers(5_700) == (12, 78)
+    assert ClusterConfig(n_clusters=100).numbers(5_700) == (100, 100)
+    assert ClusterConfig().numbers(1) == (1, 1)
