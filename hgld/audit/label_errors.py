@@ -89,7 +89,7 @@ class LevelErrors:
         """Number of labels with a smaller share of the votes than another label."""
         return int((self.margins < 0).sum())
 
-    def highest_error_rate(self, *, confidence: float = 0.95, n_resamples: int = 200, seed: int = 0) -> float:
+    def highest_error_rate(self, *, confidence: float = 0.95, n_resamples: int = 200) -> float:
         """Return an upper bound of the share of wrong labels; NaN at coarser levels, and if all labels are the same.
 
         Margins are a mixture of the margins of right labels, which nobody knows, and of wrong labels, taken to be as
@@ -110,7 +110,7 @@ class LevelErrors:
         # Equal margins are next to each other: the last of them has the count of all.
         usable = (random >= MIN_RANDOM) & np.append(np.diff(self.margins) > 0, True)
         classes, numbers = np.unique(self.labels, return_inverse=True)
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(0)
         rates = []
         for _ in range(n_resamples):
             drawn = np.bincount(rng.integers(len(classes), size=len(classes)), minlength=len(classes))

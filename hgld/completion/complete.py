@@ -164,9 +164,9 @@ def _completed_table(
             )
     added = [field for field in tables.COMPLETED.schema if field.name not in missing.column_names]
     values = pa.Table.from_pylist(rows, schema=pa.schema(added))
-    columns = dict(zip(missing.column_names, missing.columns, strict=True))
-    columns |= dict(zip(values.column_names, values.columns, strict=True))
-    return pa.table(columns)
+    for name in values.column_names:
+        missing = missing.append_column(name, values[name])
+    return missing
 
 
 @dataclass(frozen=True)

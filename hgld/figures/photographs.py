@@ -37,9 +37,14 @@ def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, 
         image = ImageOps.fit(image, (width, height), centering=(0.5, 0.4))
     else:
         image.thumbnail((width, height))
-    thumbnail = io.BytesIO()
-    image.save(thumbnail, "JPEG", quality=quality, optimize=True)
-    return thumbnail.getvalue()
+    return encode_jpeg(image, quality)
+
+
+def encode_jpeg(image: Image.Image, quality: int) -> bytes:
+    """Return an image as a JPEG file of a quality from 1 to 95."""
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=quality, optimize=True)
+    return file.getvalue()
 
 
 def data_url(jpeg: bytes) -> str:

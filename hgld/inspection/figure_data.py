@@ -15,7 +15,7 @@ from hgld.compute.machine import parallel_map
 from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.metrics import Relevance, by_level, checked_relevance, hierarchical_relevance
+from hgld.evaluation.metrics import Relevance, by_level, hierarchical_relevance
 from hgld.evaluation.ranking import RankingConfig, rank
 from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.hierarchy.label_matrix import LabelMatrix
@@ -48,7 +48,6 @@ def precision_recall(
     task: RetrievalTask,
     recall: npt.ArrayLike,
     *,
-    relevance: Relevance = hierarchical_relevance,
     config: RankingConfig | None = None,
 ) -> PrecisionRecall:
     """Rank the gallery for every query, and return the precision-recall curves of all levels (paper, Eqs. 30 to 32).
@@ -68,7 +67,7 @@ def precision_recall(
         raise ConfigurationError(f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1")
     n_levels = task.judgements.n_levels
     binary = [by_level([float(n >= level) for n in range(n_levels + 1)]) for level in range(1, n_levels + 1)]
-    relevances: tuple[Relevance, ...] = (*binary, checked_relevance(relevance))
+    relevances: tuple[Relevance, ...] = (*binary, hierarchical_relevance)
     sums = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     counts = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     for ranked in rank(task, config):
@@ -212,7 +211,7 @@ class MeanEmbeddings:
 
 
 def class_means(
-    parts: Sequence[tuple[torch.Tensor, LabelMatrix]], *, max_classes: int | None = None, seed: int = 0
+    parts: Sequence[tuple[torch.Tensor, LabelMatrix]], *, max_classes: int | None = None
 ) -> MeanEmbeddings:
     """Return the normalised mean of the normalised embeddings of each class of the finest level, or of a sample.
 
@@ -225,7 +224,7 @@ def class_means(
     classes, rows = classes[classes >= 0], rows[classes >= 0]
     n_classes = len(classes)
     if max_classes is not None and n_classes > max_classes:
-        sample = np.sort(np.random.default_rng(seed).choice(n_classes, max_classes, replace=False))
+        sample = np.sort(np.random.default_rng(0).choice(n_classes, max_classes, replace=False))
         classes, rows = classes[sample], rows[sample]
     sums = np.zeros((len(classes), parts[0][0].shape[1]))
     for vectors, part_labels in parts:

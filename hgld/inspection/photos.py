@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from PIL import Image
 from hgld.datasets.image_dataset import manifest_of_images, read_images
 from hgld.datasets.image_folders import find_in_tars
 from hgld.datasets.manifest import Manifest
-from hgld.figures.photographs import data_url, upright_copy
+from hgld.figures.photographs import data_url, encode_jpeg, upright_copy
 from hgld.gldv2.tar_images import TarFiles
 from hgld.hierarchy import Hierarchy
 from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
@@ -103,11 +102,7 @@ def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
 def thumbnail_url(image: Image.Image | None, size: int, *, quality: int = 70) -> str | None:
     """Return a small JPEG as a URL that pages contain; None if the image is missing or damaged."""
     image = shrink(image, size)
-    if image is None:
-        return None
-    data = io.BytesIO()
-    image.save(data, "JPEG", quality=quality, optimize=True)
-    return data_url(data.getvalue())
+    return None if image is None else data_url(encode_jpeg(image, quality))
 
 
 def _crop(image: Image.Image, box: Box) -> Image.Image | None:

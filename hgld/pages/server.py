@@ -35,13 +35,12 @@ from starlette.types import Message as ServerMessage
 from hgld.errors import ConfigurationError
 from hgld.pages.templates import COMMON, page_templates, template_folder
 
-# What pages read from requests: forms, uploaded files and the colour theme, with limits on their sizes.
+# What pages read from requests: forms and uploaded files, with limits on their sizes.
 
 FormFields = ImmutableMultiDict[str, str]
 #: Bytes in the body of a request. The largest form decides on all labels of a review at once: about 180 kB for the
 #: 5,700 labels of GLDv2.
 MAX_BODY_BYTES = 4 * 2**20
-_THEME_COOKIE, _THEMES = "hgld-theme", ("auto", "light", "dark")
 
 
 async def _read_body(request: Request, max_bytes: int) -> bytes:
@@ -77,18 +76,6 @@ async def read_upload(request: Request, max_bytes: int = MAX_BODY_BYTES) -> byte
         if b"filename=" in head.lower():
             return content
     raise HTTPException(400, "the form has no file")
-
-
-def theme_of(request: Request) -> str:
-    """Return the theme of a browser, ``auto`` unless another one was chosen."""
-    theme = request.cookies.get(_THEME_COOKIE, "auto")
-    return theme if theme in _THEMES else "auto"
-
-
-def keep_theme(response: Response, theme: str) -> None:
-    """Let the browser keep a theme for a year; unknown ones are ignored."""
-    if theme in _THEMES:
-        response.set_cookie(_THEME_COOKIE, theme, max_age=31_536_000, samesite="strict")
 
 
 def parse_number(text: str) -> int | None:
@@ -129,11 +116,11 @@ class PageKeys:
     worthless. One key is valid at a time. It is replaced when it is used, and the new one is for the next browser.
     """
 
-    def __init__(self, on_new_key: Callable[[str], None] = lambda key: None) -> None:
+    def __init__(self) -> None:
         self.key = secrets.token_urlsafe(_N_BYTES)
         # Browsers share cookies between all ports of a host; the name keeps the pages of two annotators apart.
         self.cookie_name = f"hgld-{secrets.token_hex(6)}"
-        self.on_new_key = on_new_key
+        self.on_new_key: Callable[[str], None] | None = None
         self._secret = secrets.token_urlsafe(_N_BYTES)
 
     def is_valid(self, key: str) -> bool:
@@ -148,7 +135,8 @@ class PageKeys:
         """Set the cookie in the answer to the valid key, and make a new key."""
         response.set_cookie(self.cookie_name, self._secret, httponly=True, samesite="strict")
         self.key = secrets.token_urlsafe(_N_BYTES)
-        self.on_new_key(self.key)
+        if self.on_new_key is not None:
+            self.on_new_key(self.key)
 
 
 def page_app(

@@ -99,28 +99,33 @@ def read_opinions(
     Returns:
         Decisions of each annotator, which refer to groups by key, and the groups of all annotators.
     """
-    stores = {path: read_store(path) for path in paths if is_store(path)}
-    names = [stores[path][0] if path in stores else path.stem for path in paths]
-    if len(names) < 2:
+    if len(paths) < 2:
         raise ConfigurationError("agreement needs the decisions of two annotators; give two or more files")
-    for name in names:
-        if names.count(name) > 1:
+    states: list[ReviewState | None] = []
+    groups_by_annotator: dict[str, list[Group]] = {}
+    for path in paths:
+        if is_store(path):
+            name, state = read_store(path)
+            states.append(state)
+            groups = list(current_groups(state, taxonomy).values())
+        else:
+            name = path.stem
+            states.append(None)
+            groups = changed_groups(path)
+        if name in groups_by_annotator:
             raise ConfigurationError(f'two files are called "{name}", after an annotator; rename one')
-    groups_by_annotator = {
-        name: list(current_groups(stores[path][1], taxonomy).values()) if path in stores else changed_groups(path)
-        for name, path in zip(names, paths, strict=True)
-    }
+        groups_by_annotator[name] = groups
     merged = merge_taxonomies(taxonomy, groups_by_annotator, settled=settled, preferred=preferred)
     opinions = []
-    for name, path in zip(names, paths, strict=True):
-        if path in stores:
-            rows = current_decisions(stores[path][1], taxonomy)
+    for name, path, saved in zip(groups_by_annotator, paths, states, strict=True):
+        if saved is None:
+            rows = read_decisions(path, merged.keys, may_be_unseen=may_be_unseen)
+        else:
+            rows = current_decisions(saved, taxonomy)
             if unknown := {row.group for row in rows if row.group} - merged.keys:
                 raise InputError(
                     f"{path}: the taxonomy has no group {preview(sorted(unknown))}; give it as `taxonomy`"
                 )
-        else:
-            rows = read_decisions(path, merged.keys, may_be_unseen=may_be_unseen)
         models = {row.annotator for row in rows if row.unseen}
         annotator = models.pop() if len(models) == 1 else name
         opinions.append(Opinions(annotator, {row.label_id: row for row in merged.with_survivors(rows)}))

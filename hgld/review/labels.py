@@ -116,8 +116,6 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
 
 
 def _suggestions(row: dict[str, Any]) -> tuple[Candidate, ...]:
-    if not row["suggestions"] and row["suggested_group"]:
-        return (Candidate("group", row["suggested_group"], score=row["suggestion_score"]),)
     return tuple(
         Candidate("group", each["group"], each["reason"], None if isnan(each["score"]) else each["score"])
         for each in row["suggestions"]

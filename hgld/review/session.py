@@ -292,8 +292,6 @@ class ReviewSession:
         decision, group = value["decision"], self.with_present_group(value)["group"]
         if decision is not None:
             counts |= {"decided": 1, "unsure": int(not is_settled)}
-            if suggested is not None and not (self.blind or label.opinions or decision == "unsure"):
-                counts |= {"suggested": 1, "as_suggested": int(group == suggested)}
         is_proposed = group is not None and group not in self._original_groups
         return DecidedLabel(label, cluster, counts, suggested, decision, group, value["comment"], is_proposed)
 

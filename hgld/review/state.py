@@ -319,8 +319,7 @@ class DecidedLabels:
     """The labels of a session with their decisions, counted in all and per cluster.
 
     The numbers are: ``labels`` and their ``landmarks``; ``decided`` labels; ``settled`` labels, about which nothing
-    is left to decide, and ``landmarks_settled``; ``unsure``: decided labels that are not settled; ``suggested``:
-    decided labels that had a suggestion, without unsure ones, and ``as_suggested``: those put into that group.
+    is left to decide, and ``landmarks_settled``; ``unsure``: decided labels that are not settled.
 
     Attributes:
         counts: Numbers by present cluster, and by None for all labels.

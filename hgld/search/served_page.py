@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from hgld.figures.photographs import MAX_PIXELS
+from hgld.figures.photographs import upright_copy
 from hgld.inspection.photos import FindImage, thumbnail_url
-from hgld.io.images import UnreadableImageError, open_image, upright_rgb
+from hgld.io.images import UnreadableImageError, open_image
 from hgld.pages.server import PageKeys, ServerConfig, listen, page_app, read_upload, serve_page
 from hgld.pages.templates import page_templates
 from hgld.search.answer_files import SHARES, answer_levels, gallery_photo
@@ -106,9 +106,7 @@ class _Endpoints:
     def _answer(self, data: bytes) -> dict[str, object]:
         """Search with a picture, and return what the page shows of the answer."""
         image = open_image(data)
-        if image.width * image.height > MAX_PIXELS:
-            raise UnreadableImageError(f"too large ({image.width * image.height / 1e6:,.0f} megapixels)")
-        picture = upright_rgb(image)
+        picture = upright_copy(image, max(image.size))
         with self._lock:
             answers = self._searcher.search(self._model.embed([picture]), self._top)
             results = []

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from difflib import get_close_matches
-from functools import lru_cache
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
@@ -131,12 +130,11 @@ def decision_problem(decision: str, group: str | None, groups: Collection[str] |
     if decision == "drop" and group is not None:
         return f'dropped, but it has the group "{group}"; remove one of the two'
     if group is not None and groups is not None and group not in groups:
-        return f'the taxonomy has no group "{group}"{_similar_groups(group, tuple(groups))}'
+        return f'the taxonomy has no group "{group}"{_similar_groups(group, groups)}'
     return None
 
 
-@lru_cache(1000)
-def _similar_groups(name: str, groups: tuple[str, ...]) -> str:
+def _similar_groups(name: str, groups: Collection[str]) -> str:
     """Return a question after the groups whose names are most similar; empty if none is.
 
     >>> _similar_groups(" “PARKS”", ("parks", "car parks", "lakes"))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,12 @@ LABELS = (
 )
 
 
+def _suggestions(label: Label) -> list[dict[str, Any]]:
+    if label.group is None:
+        return []
+    return [{"group": label.group, "score": nan if label.score is None else label.score, "reason": ""}]
+
+
 def clusters_table(labels: Sequence[Label]) -> pa.Table:
     """Return the ``clusters`` table of some labels."""
     rows: list[dict[str, Any]] = [
@@ -63,7 +70,7 @@ def clusters_table(labels: Sequence[Label]) -> pa.Table:
             "distance": 0.5,
             "suggested_group": label.group,
             "suggestion_score": label.score,
-            "suggestions": [],
+            "suggestions": _suggestions(label),
         }
         for label in labels
     ]

@@ -25,7 +25,7 @@ from starlette.routing import Route
 from hgld.errors import ConflictError, HgldError, InputError
 from hgld.figures.photographs import make_thumbnail
 from hgld.io.images import UnreadableImageError
-from hgld.pages.server import FormFields, PageKeys, keep_theme, page_app, parse_number, read_form, theme_of
+from hgld.pages.server import FormFields, PageKeys, page_app, parse_number, read_form
 from hgld.review.label_lists import LabelLists, find_position, next_position, position_of_step
 from hgld.review.page.render import PageRenderer, References
 from hgld.review.page.views import (
@@ -237,7 +237,6 @@ def review_app(
         Route("/", pages.show),
         Route("/changes", pages.changes),
         Route("/decisions.csv", pages.download),
-        Route("/theme", pages.choose_theme, methods=["POST"]),
         Route("/landmarks", pages.landmarks),
         Route("/guideline", pages.guideline),
         *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in HANDLERS.items()),
@@ -258,15 +257,15 @@ class _Endpoints:
         self._logged: set[str] = set()
         self._steps_by_request: dict[str, int | None] = {}
 
-    def _page(self, request: Request, template: str, status: int = 200, **values: object) -> Response:
-        return HTMLResponse(self._renderer.render(template, theme=theme_of(request), **values), status)
+    def _page(self, template: str, status: int = 200, **values: object) -> Response:
+        return HTMLResponse(self._renderer.render(template, **values), status)
 
     async def show(self, request: Request) -> Response:
         """Answer with the page."""
         position = find_position(self._lists, request.query_params)
         search = request.query_params.get("groups", "")
         step = parse_number(request.query_params.get("step", ""))
-        return HTMLResponse(self._renderer.page(position, search, theme_of(request), step))
+        return HTMLResponse(self._renderer.page(position, search, step))
 
     async def changes(self, request: Request) -> Response:
         """Answer with the parts of the page that have changed, or with 204 if the page shows everything."""
@@ -284,13 +283,6 @@ class _Endpoints:
         content = decisions_as_csv(self._session.decisions())
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
-
-    async def choose_theme(self, request: Request) -> Response:
-        """Keep the colour theme in a cookie."""
-        form = await read_form(request)
-        response = self._redirect(form)
-        keep_theme(response, form.get("theme", ""))
-        return response
 
     def handle(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
         """Return an endpoint that applies a form to the session."""
@@ -334,7 +326,7 @@ class _Endpoints:
             return JSONResponse({"error": str(error), "conflict": conflict}, status)
         position = find_position(self._lists, form)
         values = {"message": str(error), "conflict": conflict, "position": position}
-        return self._page(request, "problem.html", status, **values)
+        return self._page("problem.html", status, **values)
 
     def _conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
         """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
@@ -415,7 +407,6 @@ class _Endpoints:
         first = first if first < len(landmarks) else 0
         end = first + _LANDMARKS_PER_PAGE
         return self._page(
-            request,
             "landmarks.html",
             label_id=label_id,
             label=self._session.labels[label_id].label,
@@ -430,7 +421,7 @@ class _Endpoints:
         path = self._references.guideline
         if path is None:
             return Response(status_code=404)
-        return self._page(request, "guideline.html", guideline=guideline_html(path.read_text(encoding="utf-8")))
+        return self._page("guideline.html", guideline=guideline_html(path.read_text(encoding="utf-8")))
 
     async def photographs(self, request: Request) -> Response:
         """Answer with the photographs of a label: as a page, or as list items for the script."""
@@ -446,7 +437,7 @@ class _Endpoints:
             return JSONResponse(
                 {"html": self._renderer.part("items", view["photographs"]), "next": view["next_start"]}
             )
-        return self._page(request, "all_photographs.html", view=view)
+        return self._page("all_photographs.html", view=view)
 
     async def image(self, request: Request) -> Response:
         """Answer with a photograph, or with a placeholder that says why it cannot be shown."""

@@ -90,7 +90,7 @@ class PageRenderer:
         html: Markup = self._macros[macro](*arguments)
         return html
 
-    def page(self, position: Position, search: str, theme: str, step: int | None = None) -> str:
+    def page(self, position: Position, search: str, step: int | None = None) -> str:
         """Return the whole page, with what was done in a step as a message."""
         session = self._session
         known = step if step in session.state.steps else None
@@ -102,7 +102,6 @@ class PageRenderer:
             message="" if known is None else sentence(describe_step(session, known)),
             step=known,
             undo="" if known is None else undo_title(session, known),
-            theme=theme,
             last_event=session.state.last_event,
             store_id=self.store_id,
             version=__version__,

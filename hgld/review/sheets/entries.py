@@ -15,7 +15,7 @@ import hashlib
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -71,16 +71,13 @@ class SheetRow:
     Args:
         number: Number of the row in the file, counted from 1.
         columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
-        merged: Ranges of merged cells that reach into the row, e.g. ``Labels!K17:K19``.
-        formulas: Formulas by column, e.g. ``=K16``.
+        problems: What makes it unknown what was entered in the row, such as merged cells.
     """
 
     number: int
     values: Mapping[str, str]
     columns: Mapping[str, str] = field(default_factory=dict)
-    merged: tuple[str, ...] = ()
-    formulas: Mapping[str, str] = field(default_factory=dict)
-    damage: str = ""
+    problems: list[str] = field(default_factory=list)
 
     @property
     def label_id(self) -> str:
@@ -104,16 +101,11 @@ class SheetRow:
         """Return a problem with the value of a column."""
         return self.number, f"{self.address(column)}: {text}"
 
-    def problems(self) -> Iterator[RowProblem]:
-        """Yield the problems that make it unknown what was entered in the row."""
-        if self.damage:
-            yield self.number, f"row {self.number}: {self.damage}"
-        for area in self.merged:
-            yield self.number, f"{area}: merged cells; separate them and fill in each"
-        for column in ("label_id", *ENTRY_COLUMNS):
-            if formula := self.formulas.get(column):
-                shown = formula if len(formula) <= 60 else f"{formula[:60]}…"
-                yield self.problem(column, f"a formula, not a text: {shown}; replace it with its value")
+    def refuse_formula(self, column: str, formula: str) -> None:
+        """Add the problem that an entry or the label_id is a formula, e.g. ``=K16``."""
+        if column in ("label_id", *ENTRY_COLUMNS):
+            shown = formula if len(formula) <= 60 else f"{formula[:60]}…"
+            self.problems.append(f"{self.address(column)}: a formula, not a text: {shown}; replace it with its value")
 
 
 def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence[str]) -> list[str]:
@@ -153,8 +145,8 @@ def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow,
     first_rows: dict[str, tuple[SheetRow, Entry]] = {}
     problems: list[RowProblem] = []
     for row in rows:
-        if row_problems := list(row.problems()):
-            problems += row_problems
+        if row.problems:
+            problems += [(row.number, problem) for problem in row.problems]
             continue
         entry = Entry(
             row.label_id,
@@ -224,7 +216,6 @@ _DELIMITERS = (",", ";", "\t")
 _NEVER_FORMULAS = ("label_id", "group", "decision")
 #: First line that names the separator, which Excel reads and some programs write.
 _SEPARATOR_LINE = re.compile(r'"?sep=(?P<separator>[^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
-_CAUSE = "is a value with a comma not in quotes?"
 
 
 def sheet_cells(row: ReviewLabel, entries: Entries) -> list[tuple[str | int, str | None]]:
@@ -275,12 +266,17 @@ def read_csv_sheet(path: Path) -> list[SheetRow]:
             # Spreadsheet programs may omit blank cells at the end of a row.
             cells = list(zip_longest(header, record[: len(header)], fillvalue=""))
             values = {name: unescape_formula(value) for name, value in cells if name}
-            formulas = {name: value for name, value in cells if name in _NEVER_FORMULAS and value.startswith("=")}
-            damage = ""
+            row = SheetRow(number, values)
             if any(record[len(header) :]):
                 line = lines_before + reader.line_num
-                damage = f"line {line} has {len(record)} cells, not {len(header)}; {_CAUSE}"
-            rows.append(SheetRow(number, values, formulas=formulas, damage=damage))
+                row.problems.append(
+                    f"row {number}: line {line} has {len(record)} cells, not {len(header)}; is a value with a comma "
+                    "not in quotes?"
+                )
+            for name, value in cells:
+                if name in _NEVER_FORMULAS and value.startswith("="):
+                    row.refuse_formula(name, value)
+            rows.append(row)
     except csv.Error as error:
         line = lines_before + reader.line_num
         raise InputError(f"{path}: line {line}: not readable as CSV, perhaps cut off ({error})") from error

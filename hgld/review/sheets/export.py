@@ -129,7 +129,7 @@ def export_sheets(
                 entries = existing[name].entries
                 kept = {label_id: entry for label_id, entry in entries.items() if label_id in labels}
                 set_aside = {label_id: entry for label_id, entry in entries.items() if label_id not in labels}
-                _warn_about_entries(workbooks[name], kept, set_aside, groups)
+                _warn_about_groups(workbooks[name], kept, groups)
                 write_csv_sheet(staging / f"{name}.csv", rows, kept)
                 write_workbook(
                     staging / f"{name}.xlsx",
@@ -207,21 +207,13 @@ def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
         )
 
 
-def _warn_about_entries(workbook: Path, current: Entries, removed: Entries, groups: Sequence[Group]) -> None:
-    """Warn of entries that do not match the labels or the taxonomy any more; they are kept as they are."""
-    from hgld.review.sheets.worksheets import SET_ASIDE
-
+def _warn_about_groups(workbook: Path, entries: Entries, groups: Sequence[Group]) -> None:
+    """Warn of entries whose groups are not in the taxonomy any more; they are kept as they are."""
     names = {stored_name(group.name) for group in groups}
     unknown = [
         f'{entry.label_id} ("{entry.label}"): {entry.group}'
-        for entry in current.values()
+        for entry in entries.values()
         if entry.group and entry.group not in names
     ]
     if unknown:
         log.warning("%s: groups that are not in the taxonomy:\n%s", workbook, indented_list(unknown))
-    if removed:
-        labels = [f'{entry.label_id} ("{entry.label}")' for entry in removed.values()]
-        log.warning(
-            '%s: these labels no longer exist; their entries are kept on the sheet "%s":\n%s',
-            *(workbook, SET_ASIDE, indented_list(labels)),
-        )

@@ -44,7 +44,6 @@ class CheckedSheet:
 
     decisions: list[Decision]
     problems: list[RowProblem]
-    warnings: list[RowProblem]
     missing: list[str]
     skipped: set[str]
 
@@ -56,26 +55,23 @@ def check_sheet(
     groups: Mapping[str, str],
     annotator: str,
     now: datetime,
-    labels_are_safe: bool,
 ) -> CheckedSheet:
     """Check every row, and turn the entries in valid rows into decisions.
 
-    Args:
-        labels_are_safe: Whether a changed label was changed by a person, which makes the row invalid. In CSV it may
-            not be: spreadsheet programs save "3-4" as a date and "1862.0" as a number. There it is only a warning,
-            unless the row has the label of another label_id, as after sorting a single column.
+    Spreadsheet programs save "3-4" as a date and "1862.0" as a number. A changed label is a problem only if it is the
+    label of another label_id, as after sorting a single column.
     """
     entries, problems = collect_entries(rows)
-    warnings: list[RowProblem] = []
-    ids_by_label = _ids_by_label(labels)
+    ids_by_label: defaultdict[str, set[str]] = defaultdict(set)
+    for label_id, label in labels.items():
+        ids_by_label[_comparable(label)].add(label_id)
     for row in rows:
-        ids = sorted(ids_by_label.get(_comparable(row.label), ()))
+        ids = ids_by_label[_comparable(row.label)]
         if row.label_id and row.label_id not in labels:
-            hint = f'; that of "{row.label}" is {" or ".join(ids)}' if ids else ""
-            problems.append(row.problem("label_id", f'there is no label_id "{row.label_id}"{hint}'))
-        elif row.label_id and row.label_id not in ids:
+            problems.append(row.problem("label_id", f'there is no label_id "{row.label_id}"'))
+        elif row.label_id and ids and row.label_id not in ids:
             text = f'the label is "{row.label}", but {row.label_id} is "{labels[row.label_id]}"'
-            (problems if labels_are_safe or ids else warnings).append(row.problem("label", text))
+            problems.append(row.problem("label", text))
     for row, entry in entries.values():
         problems += _entry_problems(row, entry, groups)
     problems.sort(key=lambda problem: problem[0])
@@ -98,19 +94,11 @@ def check_sheet(
     return CheckedSheet(
         decisions,
         problems,
-        warnings,
         missing=[label_id for label_id in labels if label_id not in in_sheet],
         skipped={row.label_id for row in rows if row.number in invalid and row.label_id in labels}.difference(
             row.label_id for row in decisions
         ),
     )
-
-
-def _ids_by_label(labels: Mapping[str, str]) -> dict[str, set[str]]:
-    ids: defaultdict[str, set[str]] = defaultdict(set)
-    for label_id, label in labels.items():
-        ids[_comparable(label)].add(label_id)
-    return dict(ids)
 
 
 def _comparable(label: str) -> str:
@@ -212,15 +200,11 @@ def import_sheet(
         groups=key_by_name,
         annotator=config.annotator,
         now=now or datetime.now(timezone.utc),
-        labels_are_safe=not is_text(sheet),
     )
     missing = _describe_missing(checked.missing, labels)
     problems = tuple(dict.fromkeys([*(text for _, text in checked.problems), *missing]))
     if problems and not config.valid_rows_only:
         raise _rejected(sheet, problems)
-    if checked.warnings:
-        warnings = indented_list([text for _, text in checked.warnings])
-        log.warning("%s: labels that a spreadsheet program may have changed:\n%s", sheet, warnings)
     if not checked.decisions:
         raise InputError(f"{sheet}: no label is decided in it")
 

@@ -188,17 +188,17 @@ def _sheet_rows(path: Path, sheet: Worksheet, columns: Sequence[str]) -> list[Sh
     for area in sheet.merged_cells.ranges:
         for number in range(area.min_row, min(area.max_row, sheet.max_row) + 1):
             if area.min_col <= len(header):
-                merged[number].append(f"{sheet.title}!{area.coord}")
+                problem = f"{sheet.title}!{area.coord}: merged cells; separate them and fill in each"
+                merged[number].append(problem)
     rows = []
     for number, cells in enumerate(sheet.iter_rows(min_row=2), 2):
-        texts = {}
-        formulas = {}
+        texts = {name: _text(cell.value) for name, cell in zip(header, cells, strict=False)}
+        row = SheetRow(number, texts, letters, merged[number])
         for name, cell in zip(header, cells, strict=False):
-            texts[name] = _text(cell.value)
             if cell.data_type == "f":
-                formulas[name] = texts[name]
+                row.refuse_formula(name, texts[name])
         if any(texts.values()):
-            rows.append(SheetRow(number, texts, letters, tuple(merged[number]), formulas))
+            rows.append(row)
     return rows
 
 

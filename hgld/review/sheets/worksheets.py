@@ -191,30 +191,19 @@ def fill_labels(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries,
 
 
 def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries) -> None:
-    styles: dict[tuple[str, type, bool, bool], Any] = {}
-
-    def add_cell(row: int, column: int, value: str | int, style: str, url: str | None) -> None:
-        cell: Any = sheet.cell(row, column)
-        cell.value = None if value == "" else value
-        kind = style, type(value), url is not None, isinstance(value, str) and is_like_formula(value)
-        if isinstance(value, str) and value:
-            cell.data_type = "s"
-        if url is not None:
-            cell.hyperlink = url
-        if kind not in styles:
-            cell.style = style
-            if isinstance(value, int):
-                cell.alignment = CENTRED
-            if url is not None:
-                cell.font = LINK
-            cell.quotePrefix = kind[-1]
-            styles[kind] = cell._style
-        cell._style = styles[kind]  # styling each cell by itself takes much longer
-
     for number, (row, style) in enumerate(_with_styles(rows), 2):
         for column, (name, (value, url)) in enumerate(zip(COLUMNS, sheet_cells(row, entries), strict=True), 1):
-            text = value if isinstance(value, int) else fit_for_cell(value)
-            add_cell(number, column, text, ENTRY_STYLE if name in ENTRY_COLUMNS else style, url)
+            cell = sheet.cell(number, column)
+            assert isinstance(cell, Cell)  # not covered by merged cells
+            cell.style = ENTRY_STYLE if name in ENTRY_COLUMNS else style
+            if isinstance(value, int):
+                cell.value = value
+                cell.alignment = CENTRED
+            elif value:
+                put_text(sheet, number, column, fit_for_cell(value))
+            if url is not None:
+                cell.hyperlink = url
+                cell.font = LINK
 
 
 def _with_styles(rows: Iterable[ReviewLabel]) -> Iterator[tuple[ReviewLabel, str]]:

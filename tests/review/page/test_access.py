@@ -22,7 +22,8 @@ def new_client(session: ReviewSession, keys: PageKeys) -> TestClient:
 
 def test_key_is_exchanged_once_for_a_cookie_with_another_value(session: ReviewSession) -> None:
     announced: list[str] = []
-    keys = PageKeys(announced.append)
+    keys = PageKeys()
+    keys.on_new_key = announced.append
     first = keys.key
     client = new_client(session, keys)
     assert client.get("/").status_code == 403

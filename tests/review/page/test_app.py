@@ -194,14 +194,6 @@ def test_download_has_the_decisions(client: TestClient, session: ReviewSession) 
     assert (row["label_id"], row["label"], row["group"], row["comment"]) == ("Q6", NASTY, "lake", "'=1+1")
 
 
-def test_colour_theme_without_script(client: TestClient) -> None:
-    assert '<html lang="en" data-theme="auto">' in client.get("/").text
-    client.post("/theme", data={"theme": "dark"})
-    assert '<html lang="en" data-theme="dark">' in client.get("/").text
-    client.post("/theme", data={"theme": '"><script>'})
-    assert '<html lang="en" data-theme="dark">' in client.get("/").text
-
-
 def test_text_contrast(client: TestClient) -> None:
     """WCAG AA: every text colour has a contrast of at least 4.5 on every background, in both themes."""
     style = (template_folder("pages") / "style" / "base.css").read_text(encoding="utf-8")
@@ -307,10 +299,10 @@ VALUES = st.sampled_from(["", " 1", "9" * 19, HUGE, f"{HUGE}:Q1", f"take:{HUGE}@
 ) | st.sampled_from([b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"a\r\nb", b"\xe2\x80\xae"])
 NAMES = st.sampled_from(
     b"choose focus label comment comment_was guess into name group root guideline step version at_view at_label "
-    b"cluster filter below order as_of since shown q groups request store again theme \0".split()
+    b"cluster filter below order as_of since shown q groups request store again \0".split()
 )
 FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
-ADDRESSES = [*HANDLERS, "/theme", "/", "/changes", "/decisions.csv", "/landmarks", "/guideline", "/open"]
+ADDRESSES = [*HANDLERS, "/", "/changes", "/decisions.csv", "/landmarks", "/guideline", "/open"]
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -321,7 +313,7 @@ def test_no_form_is_a_fault_of_the_server(
     """The session goes from example to example, so that groups, clusters and steps exist or are gone again."""
     encoded = "&".join(f"{quote_from_bytes(name)}={quote_from_bytes(value)}" for name, value in fields)
     headers = FORM | (FROM_SCRIPT if from_script else {})
-    if address in HANDLERS or address == "/theme":
+    if address in HANDLERS:
         answer = client.post(address, content=encoded, headers=headers, follow_redirects=False)
     else:
         answer = client.get(f"{address}?{encoded[:4000]}", headers=headers, follow_redirects=False)
