@@ -22,6 +22,8 @@ from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manif
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 
+#: Number of labels of each level, and of images beside each.
+_MAX_LABELS, _MAX_NEIGHBOURS = 100, 6
 _SPLITS, _LABELS, _OTHERS = "across splits", "across labels", "within a label and a split"
 _COPIES = (
     "Copies are versions of one photograph; near views show one scene at nearly the same time. The image on the left "
@@ -69,23 +71,20 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
     )
 
 
-def write_label_errors_page(
-    manifest: Manifest, found: Sequence[LevelErrors], out: Path, root: Path, *, limit: int = 100, n_shown: int = 6
-) -> None:
-    """Write a page of the labels of each level that are contradicted most, with the nearest images that voted.
-
-    There are at most ``limit`` labels of each level, with ``n_shown`` images each.
-    """
+def write_label_errors_page(manifest: Manifest, found: Sequence[LevelErrors], out: Path, root: Path) -> None:
+    """Write a page of the labels of each level that are contradicted most, with the nearest images that voted."""
     sections = {}
     for errors in found:
         names, queries = manifest.class_names[errors.level], []
-        for number in range(min(errors.n_contradicted, limit)):
+        for number in range(min(errors.n_contradicted, _MAX_LABELS)):
             name = manifest.class_names[0][manifest.labels[errors.rows[number], 0]]
             own, other = names[errors.labels[number]], names[errors.others[number]]
             note = f"{own} {errors.own_shares[number]:.2f}, but {other} {errors.other_shares[number]:.2f}"
             note = f"All of {name}: {note}" if errors.level else note
-            near = errors.neighbours[number, :n_shown]
-            query = _query(manifest, int(errors.rows[number]), near[near >= 0], errors.cosines[number, :n_shown])
+            near = errors.neighbours[number, :_MAX_NEIGHBOURS]
+            query = _query(
+                manifest, int(errors.rows[number]), near[near >= 0], errors.cosines[number, :_MAX_NEIGHBOURS]
+            )
             queries.append(replace(query, note=note))
         sections[manifest.level_names[errors.level].replace("_", " ").capitalize()] = queries
     write_photo_page(
@@ -93,7 +92,7 @@ def write_label_errors_page(
         sections,
         _photos(manifest, root),
         title="Labels that the nearest images contradict",
-        about=f"At most {limit} labels of each level are shown, the most contradicted first.",
+        about=f"At most {_MAX_LABELS} labels of each level are shown, the most contradicted first.",
         levels=level_styles(len(manifest.level_names), manifest.level_names),
         explanation=_CONTRADICTED,
     )

@@ -241,24 +241,21 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        self._send(404, "text/plain", "Only the APIs are here; category pages are Wikimedia's.")
+        self.send_error(404, "Only the APIs are here; category pages are those of Wikimedia")
 
     def do_POST(self) -> None:
         query = self.rfile.read(int(self.headers["Content-Length"])).decode()
         responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}
-        if self.path in responses:
-            document = responses[self.path](self.server.sample, dict(parse_qsl(query, keep_blank_values=True)))
-            self._send(200, "application/json", json.dumps(document, ensure_ascii=False))
-        else:
-            self._send(404, "text/plain", "No such path.")
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing, as the scraper reports its progress."""
-
-    def _send(self, status: int, kind: str, text: str) -> None:
-        body = text.encode()
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        if self.path not in responses:
+            self.send_error(404)
+            return
+        document = responses[self.path](self.server.sample, dict(parse_qsl(query, keep_blank_values=True)))
+        body = json.dumps(document, ensure_ascii=False).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing, as the scraper reports its progress."""

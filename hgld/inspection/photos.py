@@ -160,7 +160,7 @@ def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | Non
         classes = [
             manifest.class_names[column][code] for code in dict.fromkeys(labels[:, column].tolist()) if code >= 0
         ]
-        texts = [f"{level.replace('_', ' ')} {name}" if name.isdecimal() else name for name in classes]
+        texts = [_with_level(level, name) for name in classes]
         if titles is not None and column == 0:
             texts = [titles.get(name, text) for name, text in zip(classes, texts, strict=True)]
         names.append("; ".join(texts))
@@ -208,7 +208,12 @@ def label_name(
         return hierarchy.nodes[column - 1][value]
     else:
         return landmark_names(hierarchy, hierarchy.labels[value])[0]
-    return f"{level_names[column].replace('_', ' ')} {name}" if name.isdecimal() else name
+    return _with_level(level_names[column], name)
+
+
+def _with_level(level: str, name: str) -> str:
+    """Return a name, with the one of its level in front if it is only a number."""
+    return f"{level.replace('_', ' ')} {name}" if name.isdecimal() else name
 
 
 def landmark_names_of(hierarchy: Hierarchy, labels: Labelling, position: int) -> tuple[str, ...]:

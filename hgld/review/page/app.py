@@ -35,7 +35,6 @@ from hgld.review.page.views import (
     describe_step,
     photographs_view,
     sentence,
-    undo_title,
 )
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.session import (
@@ -264,8 +263,7 @@ class _Endpoints:
         """Answer with the page."""
         position = find_position(self._lists, request.query_params)
         search = request.query_params.get("groups", "")
-        step = parse_number(request.query_params.get("step", ""))
-        return HTMLResponse(self._renderer.page(position, search, step))
+        return HTMLResponse(self._renderer.page(position, search))
 
     async def changes(self, request: Request) -> Response:
         """Answer with the parts of the page that have changed, or with 204 if the page shows everything."""
@@ -373,7 +371,7 @@ class _Endpoints:
         answer |= {
             "step": step,
             "message": sentence(describe_step(self._session, step)),
-            "undo": undo_title(self._session, step),
+            "undo": "Undo" if self._session.state.original(step)[1] else "Redo",
             "goes_there": goes_there,
             "versions": {
                 event.key: self._session.version(event.key)
@@ -390,8 +388,7 @@ class _Endpoints:
             position = position_of_step(self._lists, step, position)
         else:
             position = next_position(self._lists, position)
-        address = position.address if step is None else f"{position.address}&step={step}"
-        return RedirectResponse(address, status_code=303)
+        return RedirectResponse(position.address, status_code=303)
 
     def _goes_there(self, step: int) -> bool:
         """Return whether the page leads to what the step changed: whether it undid or redid something."""

@@ -17,13 +17,10 @@ from hgld.review.label_lists import LabelLists, Order, Position, View
 from hgld.review.labels import FactBook
 from hgld.review.page.views import (
     cluster_views,
-    describe_step,
     history,
     label_view,
+    open_work,
     photographs_view,
-    review_progress,
-    sentence,
-    undo_title,
 )
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.state import FILTERS
@@ -90,18 +87,14 @@ class PageRenderer:
         html: Markup = self._macros[macro](*arguments)
         return html
 
-    def page(self, position: Position, search: str, step: int | None = None) -> str:
-        """Return the whole page, with what was done in a step as a message."""
+    def page(self, position: Position, search: str) -> str:
+        """Return the whole page."""
         session = self._session
-        known = step if step in session.state.steps else None
         return self.render(
             "page.html",
             annotator=session.store.annotator,
             position=position,
             search=search,
-            message="" if known is None else sentence(describe_step(session, known)),
-            step=known,
-            undo="" if known is None else undo_title(session, known),
             last_event=session.state.last_event,
             store_id=self.store_id,
             version=__version__,
@@ -174,7 +167,7 @@ class PageRenderer:
         """Return the parts that change with every event."""
         session = self._session
         return {
-            "status": self.part("status", review_progress(session), session.adjudicating),
+            "status": self.part("status", session.counts.counts[None], open_work(session), session.adjudicating),
             "clusters": self._places(position),
             "history": self.part("history", history(session, _MAX_HISTORY), len(session.state.steps), position),
         }

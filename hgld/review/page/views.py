@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -194,11 +193,6 @@ def describe_step(session: ReviewSession, step: int) -> str:
     return f"{_label_names(session, moved)}: moved to cluster {moved[0].new['cluster']}"
 
 
-def undo_title(session: ReviewSession, step: int) -> str:
-    """Return what the button is called that undoes a step: Redo if the step undid another one."""
-    return "Undo" if session.state.original(step)[1] else "Redo"
-
-
 def sentence(text: str) -> str:
     """Return a description with a capital letter and a full stop.
 
@@ -242,26 +236,13 @@ def _describe_decision(view: DecisionView) -> str:
     return f"{view.decision}, perhaps {view.group}" if view.group else view.decision
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewProgress:
-    """Progress in numbers."""
-
-    counts: Counter[str]
-    groups_to_settle: int = 0
-
-    @property
-    def open(self) -> str:
-        """What is open although it was decided or is no label; empty if nothing is.
-
-        >>> ReviewProgress(Counter(unsure=1), groups_to_settle=2).open
-        '1 unsure label, 2 groups to settle'
-        """
-        unsure, groups = self.counts["unsure"], self.groups_to_settle
-        parts = [counted(unsure, "unsure label")] if unsure else []
-        parts += [f"{counted(groups, 'group')} to settle"] if groups else []
-        return ", ".join(parts)
-
-
-def review_progress(session: ReviewSession) -> ReviewProgress:
-    """Return the progress of a session."""
-    return ReviewProgress(session.counts.counts[None], len(session.groups_to_settle()))
+def open_work(session: ReviewSession) -> str:
+    """Return how many labels are open although they are decided, and how many groups are to settle, in words."""
+    parts = []
+    unsure = session.counts.counts[None]["unsure"]
+    if unsure:
+        parts.append(counted(unsure, "unsure label"))
+    groups = session.groups_to_settle()
+    if groups:
+        parts.append(f"{counted(len(groups), 'group')} to settle")
+    return ", ".join(parts)

@@ -46,16 +46,11 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class _ExistingSheets:
-    """An annotator's files."""
+    """An annotator's files: entries, provenance of the workbook, and whether both files have the same entries."""
 
     entries: Entries = field(default_factory=dict)
     provenance: Provenance | None = None
     agree: bool = False
-
-    def are_up_to_date(self, provenance: Provenance, config: ExportConfig) -> bool:
-        """Return whether the sheets show what they should, and their entries are where they should be."""
-        same_work = self.provenance is not None and self.provenance.same_work(provenance)
-        return same_work and (self.agree or not config.merge)
 
 
 def export_sheets(
@@ -117,7 +112,11 @@ def export_sheets(
         existing = {
             name: _ExistingSheets() if force else _read_existing(path, labels) for name, path in workbooks.items()
         }
-        outdated = [name for name in workbooks if not existing[name].are_up_to_date(provenance[name], config)]
+        outdated = []
+        for name, sheets in existing.items():
+            same_work = sheets.provenance is not None and sheets.provenance.same_work(provenance[name])
+            if not same_work or (config.merge and not sheets.agree):
+                outdated.append(name)
         if not config.merge:
             _require_no_entries({workbooks[name]: existing[name].entries for name in outdated})
         if not outdated:

@@ -201,8 +201,11 @@ def import_sheet(
         annotator=config.annotator,
         now=now or datetime.now(timezone.utc),
     )
-    missing = _describe_missing(checked.missing, labels)
-    problems = tuple(dict.fromkeys([*(text for _, text in checked.problems), *missing]))
+    texts = dict.fromkeys(text for _, text in checked.problems)
+    if checked.missing:
+        names = indented_list([f'  {label_id} ("{labels[label_id]}")' for label_id in checked.missing])
+        texts[f"{counted(len(checked.missing), 'label')} without a row:\n{names}"] = None
+    problems = tuple(texts)
     if problems and not config.valid_rows_only:
         raise _rejected(sheet, problems)
     if not checked.decisions:
@@ -223,13 +226,6 @@ def import_sheet(
     elif not problems:
         return None
     return _summary(table, decisions, earlier, len(kept), len(withdrawn), problems)
-
-
-def _describe_missing(missing: Sequence[str], labels: Mapping[str, str]) -> list[str]:
-    if not missing:
-        return []
-    names = indented_list([f'  {label_id} ("{labels[label_id]}")' for label_id in missing])
-    return [f"{counted(len(missing), 'label')} without a row:\n{names}"]
 
 
 def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
