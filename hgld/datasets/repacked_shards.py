@@ -130,29 +130,29 @@ class RepackedImages:
         return [self[row] for row in rows]
 
 
-@dataclass(frozen=True)
+@dataclass
 class ShardRecord:
     """Contents of a tar file.
 
     Args:
-        n_bytes: Size of the tar file.
-        sha256: Its SHA-256 in hexadecimal.
         rows: Row of each of its n images in the manifest, ascending.
         offsets: Position of the first byte of each image.
         sizes: Number of bytes of each image.
         boxes: Part of each image that counts, in its pixels; None for all of it.
-        copies: Number of images that are the original files.
         skipped: Row of each image that could not be read, and the reason.
+        copies: Number of images that are the original files.
+        n_bytes: Size of the tar file.
+        sha256: SHA-256 of the tar file in hexadecimal.
     """
 
-    n_bytes: int
-    sha256: str
-    rows: Sequence[int]
-    offsets: Sequence[int]
-    sizes: Sequence[int]
-    boxes: Sequence[Box | None]
-    copies: int
-    skipped: Sequence[tuple[int, str]]
+    rows: list[int]
+    offsets: list[int]
+    sizes: list[int]
+    boxes: list[Box | None]
+    skipped: list[tuple[int, str]]
+    copies: int = 0
+    n_bytes: int = 0
+    sha256: str = ""
 
 
 class RepackedShards:
@@ -183,26 +183,19 @@ class RepackedShards:
     ) -> ShardRecord:
         """Write the tar file of some rows of the manifest and its record, replacing earlier ones."""
         self._record_path(number).unlink(missing_ok=True)  # it describes the file that is now replaced
-        stored, skipped = [], []
+        record = ShardRecord(rows=[], offsets=[], sizes=[], boxes=[], skipped=[])
         with atomic_write(self.path(number)) as draft:
             with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
                 for row, image_id, image in zip(rows, ids, images, strict=True):
                     if isinstance(image, SkippedImage):
-                        skipped.append((row, image.reason))
-                    else:  # not the image itself: a tar file of them may be larger than the memory
-                        offset = _add(archive, image_id, image)
-                        stored.append((row, offset, len(image.data), image.box, image.is_copy))
-            n_bytes, sha256 = draft.stat().st_size, sha256_of(draft)
-        record = ShardRecord(
-            n_bytes=n_bytes,
-            sha256=sha256,
-            rows=[row for row, *_ in stored],
-            offsets=[offset for _, offset, *_ in stored],
-            sizes=[size for _, _, size, *_ in stored],
-            boxes=[box for *_, box, _ in stored],
-            copies=sum(is_copy for *_, is_copy in stored),
-            skipped=skipped,
-        )
+                        record.skipped.append((row, image.reason))
+                    else:
+                        record.rows.append(row)
+                        record.offsets.append(_add(archive, image_id, image))
+                        record.sizes.append(len(image.data))
+                        record.boxes.append(image.box)
+                        record.copies += image.is_copy
+            record.n_bytes, record.sha256 = draft.stat().st_size, sha256_of(draft)
         with atomic_write(self._record_path(number)) as draft:
             draft.write_text(json.dumps(asdict(record)))
         return record
