@@ -10,7 +10,8 @@ only until it has a lock of its own. So whoever holds the lock of the output kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,30 @@ from hgld.tables import Provenance
 OPENING_WAIT_S = 60
 #: Record of what the pieces of a folder are made from.
 RECORD = "made_of.json"
+
+
+class Shards:
+    """A division of consecutive images into pieces of the same number of images; the last one may have fewer.
+
+    Args:
+        n_images: Number of all images.
+        shard_size: Number of images of a piece.
+    """
+
+    def __init__(self, n_images: int, shard_size: int) -> None:
+        self._n_images, self._shard_size = n_images, shard_size
+        #: Numbers of all pieces, from 0.
+        self.numbers: Sequence[int] = range(math.ceil(n_images / shard_size))
+
+    def rows(self, numbers: Sequence[int]) -> range:
+        """Return the rows of the images of consecutive pieces."""
+        if not numbers:
+            return range(0)
+        return range(numbers[0] * self._shard_size, min((numbers[-1] + 1) * self._shard_size, self._n_images))
+
+    def n_images(self, numbers: Iterable[int]) -> int:
+        """Return the number of images of some pieces."""
+        return sum(len(self.rows([number])) for number in numbers)
 
 
 @contextmanager

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from PIL import Image
@@ -20,7 +18,7 @@ from torch.utils.data import Dataset
 
 from hgld.datasets.image_folders import FoundImages, find_images, format_suffixes, image_id, is_tar
 from hgld.datasets.loading import Example, SkippedImage
-from hgld.datasets.manifest import Manifest, is_plain_table, read_manifest
+from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.transforms import Normalisation, Picture, Transform, open_picture
 from hgld.errors import InputError, counted, indented_list
 from hgld.gldv2.tar_images import TarFiles
@@ -219,7 +217,6 @@ def open_images(
     *,
     root: Path | None = None,
     split: str | None = None,
-    rows: range | None = None,
 ) -> ImageDataset:
     """Return a dataset of the images that a table lists or a folder contains.
 
@@ -228,49 +225,20 @@ def open_images(
         transform: Transform of the pixels.
         root: Folder that the paths of a table are relative to. Default: the folder of the table.
         split: Split of the manifest. Default: all images.
-        rows: Some of these images, at least one; only the row groups that they are in are read. Requires a table
-            whose :func:`images_per_row_group` are known. Default: all of them.
 
     Raises:
         InputError: The images cannot be listed, the folder does not exist, or tar files are missing from it.
         ConfigurationError: There is no such split.
     """
-    row_groups, before = None, 0
-    counts = None if rows is None else images_per_row_group(images, split)
-    if rows is not None and counts is not None:
-        ends = np.cumsum(counts)
-        first, last = np.searchsorted(ends, (rows.start, rows.stop - 1), side="right").tolist()
-        row_groups, before = range(first, last + 1), int(ends[first] - counts[first])
-    manifest = read_images(images, root, row_groups=row_groups)
+    manifest = read_images(images, root)
     if split is not None:
         manifest = manifest.select_split(split)
-    if rows is not None:
-        manifest = manifest.take(np.arange(rows.start - before, rows.stop - before))
     if root is None:
         root = images if images.is_dir() else images.parent
     return ImageDataset(manifest, root, transform)
 
 
-def images_per_row_group(images: Path, split: str | None = None) -> NDArray[np.int64] | None:
-    """Return how many images of a split, by default of all, each row group of a table of hgld holds.
-
-    None where only the images themselves tell: of folders and other files, and where there are none.
-    """
-    if not images.is_file() or is_tar(images) or images.suffix.lower() in SUFFIXES or is_plain_table(images):
-        return None
-    with pq.ParquetFile(images) as file:
-        groups = range(file.num_row_groups)
-        if split is None:
-            counts = [file.metadata.row_group(group).num_rows for group in groups]
-        elif "split" in file.schema_arrow.names:
-            splits = (file.read_row_group(group, ["split"])["split"] for group in groups)
-            counts = [pc.sum(pc.equal(column, split), min_count=0).as_py() for column in splits]
-        else:
-            counts = []
-    return np.array(counts, np.int64) if any(counts) else None
-
-
-def read_images(path: Path, root: Path | None = None, *, row_groups: Sequence[int] | None = None) -> Manifest:
+def read_images(path: Path, root: Path | None = None) -> Manifest:
     """Read the images that a table lists or a folder contains.
 
     Args:
@@ -280,7 +248,6 @@ def read_images(path: Path, root: Path | None = None, *, row_groups: Sequence[in
             id.
         root: Folder that the paths of a manifest are relative to, see
             :func:`~hgld.datasets.manifest.read_manifest`. Default: its own folder.
-        row_groups: Row groups to read of a table of hgld. Default: all.
 
     Returns:
         A manifest; without levels unless ``path`` is a manifest.
@@ -299,22 +266,20 @@ def read_images(path: Path, root: Path | None = None, *, row_groups: Sequence[in
     if path.suffix.lower() in SUFFIXES:
         name = TextArray([path.name])
         return Manifest.without_levels(name, name)
-    if "shard" in column_names(path):
-        manifest = read_image_index(path, row_groups)
-    else:
-        manifest = read_manifest(path, root or path.parent, row_groups=row_groups)
+    is_index = "shard" in column_names(path)
+    manifest = read_image_index(path) if is_index else read_manifest(path, root or path.parent)
     if not len(manifest):
         raise InputError(f"{path}: lists no images")
     return manifest
 
 
-def read_image_index(path: Path, row_groups: Sequence[int] | None = None) -> Manifest:
+def read_image_index(path: Path) -> Manifest:
     """Read the table of ``hgld index-images`` as a manifest without levels.
 
     Raises:
         InputError: The file does not exist, or is another table.
     """
-    table = read_table(path, IMAGES, row_groups=row_groups)
+    table = read_table(path, IMAGES)
     return Manifest.without_levels(
         TextArray(table["id"]),
         TextArray.repeated(table["shard"]),

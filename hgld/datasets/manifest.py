@@ -282,9 +282,7 @@ class Manifest:
         )
 
 
-def read_manifest(
-    path: Path, root: Path | None = None, *, places: bool = True, row_groups: Sequence[int] | None = None
-) -> Manifest:
+def read_manifest(path: Path, root: Path | None = None, *, places: bool = True) -> Manifest:
     """Read and validate a manifest: from ``hgld manifest``, or a CSV or Parquet file with its columns.
 
     Args:
@@ -292,7 +290,6 @@ def read_manifest(
         root: Folder that its paths are relative to, to find the images of a CSV or Parquet file that are in tar files
             there. Default: images are not looked for.
         places: Whether paths, offsets and sizes are needed; if not, those of a table of hgld are not read.
-        row_groups: Row groups of a table of hgld to read. Default: all.
 
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
@@ -301,9 +298,7 @@ def read_manifest(
         table = _read_plain_manifest(path, root)
     else:
         without = () if places else ("path", "offset", "size")
-        table = read_table(
-            path, MANIFEST, encoded=lambda name: name not in ("id", "path"), without=without, row_groups=row_groups
-        )
+        table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"), without=without)
         if _in_tars(table):
             table = table.set_column(table.column_names.index("path"), "path", table["path"].dictionary_encode())
     with prefix_input_errors(path):

@@ -14,9 +14,8 @@ manifest with other labels of the same images is written without touching the im
 from __future__ import annotations
 
 import hashlib
-import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -91,7 +90,7 @@ def plan_repack(
     job = _RepackJob(path, out, config, root)
     job.require_own_folder()
     job.output().check()
-    numbers = job.numbers(part)
+    numbers = job.shards.numbers if part is None else part.of(job.shards.numbers)
     return job.plan(numbers, job.shards.records(numbers, verify=False))
 
 
@@ -134,7 +133,7 @@ def repack_images(
         raise ConfigurationError("`force` would discard what other parts have written; remove the folder instead")
     job = _RepackJob(path, out, config, root)
     job.require_own_folder()
-    numbers = job.numbers(part)
+    numbers = job.shards.numbers if part is None else part.of(job.shards.numbers)
     with job.output(verify=verify).opened(part, force=force) as is_open:
         if not is_open:
             return None
@@ -170,16 +169,11 @@ class _RepackJob:
         if config.split is not None:
             self._manifest = self._manifest.select_split(config.split)
         self._out, self._config = out, config
-        self.shards = RepackedShards(out)
+        self.shards = RepackedShards(out, len(self._manifest), config.shard_size)
         #: Provenance of the manifest, to which the labels belong, unlike that of the tar files.
         self._provenance = Provenance(
             "repack", {**config.parameters(), "split": config.split}, {"manifest": sha256_of(path)}
         )
-
-    def numbers(self, part: Part | None = None) -> Sequence[int]:
-        """Return the numbers of the tar files of a part, by default of all."""
-        numbers = range(math.ceil(len(self._manifest) / self._config.shard_size))
-        return numbers if part is None else part.of(numbers)
 
     def require_own_folder(self) -> None:
         """Raise a ConfigurationError if the folder holds files that are not of a repack."""
@@ -202,7 +196,7 @@ class _RepackJob:
         """Return whether the manifest is up to date and has all of its tar files."""
         if not is_up_to_date(self._out / MANIFEST_NAME, self._provenance):
             return False
-        return len(self.shards.records(self.numbers(), verify=False)) == len(self.numbers())
+        return len(self.shards.records(self.shards.numbers, verify=False)) == len(self.shards.numbers)
 
     @cached_property
     def _images(self) -> RepackedImages:
@@ -211,8 +205,8 @@ class _RepackJob:
 
     def plan(self, numbers: Sequence[int], records: Mapping[int, ShardRecord]) -> RepackPlan:
         """Estimate the remaining work from a sample of images without a tar file."""
-        missing = _joined([self._rows(number) for number in numbers if number not in records])
-        n_images = self._n_images(numbers)
+        missing = _joined([self.shards.rows([number]) for number in numbers if number not in records])
+        n_images = self.shards.n_images(numbers)
         sample = missing[np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)].tolist()
         start = time.process_time()
         images = [self._images[row] for row in sample]
@@ -241,13 +235,13 @@ class _RepackJob:
     ) -> list[ShardRecord]:
         """Write those of some tar files that have no record yet; return the records of all of them."""
         missing = [number for number in numbers if number not in records]
-        progress.start(self._n_images(numbers), self._n_images(records))
+        progress.start(self.shards.n_images(numbers), self.shards.n_images(records))
         written = dict(records)
         images: Iterator[RepackedImage | SkippedImage] = iter(())
         if missing:
-            images = self._images.load([self._rows(number) for number in missing], self._config.workers)
+            images = self._images.load([self.shards.rows([number]) for number in missing], self._config.workers)
         for number in missing:
-            rows = self._rows(number)
+            rows = self.shards.rows([number])
             ids = self._manifest.ids[rows.start : rows.stop].tolist()
             written[number] = self.shards.write(number, rows, ids, _counted(islice(images, len(rows)), progress))
         return [written[number] for number in numbers]
@@ -281,13 +275,6 @@ class _RepackJob:
             sizes=_joined([record.sizes for record in records]),
             boxes=None if taken.boxes is None else np.array(boxes, np.float64),
         )
-
-    def _n_images(self, numbers: Iterable[int]) -> int:
-        return sum(len(self._rows(number)) for number in numbers)
-
-    def _rows(self, number: int) -> range:
-        size = self._config.shard_size
-        return range(number * size, min((number + 1) * size, len(self._manifest)))
 
 
 def _counted(

@@ -30,6 +30,7 @@ from hgld.datasets.loading import SkippedImage, worker_loader
 from hgld.errors import HgldError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
+from hgld.parted_output import Shards
 
 _SUMS = "sha256sums.txt"
 _GLDV2_ID = re.compile("[0-9a-f]{16}")
@@ -155,14 +156,17 @@ class ShardRecord:
     sha256: str = ""
 
 
-class RepackedShards:
+class RepackedShards(Shards):
     """The tar files of a folder.
 
     Args:
         folder: The folder.
+        n_images: Number of all images.
+        shard_size: Number of images of a tar file.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, n_images: int, shard_size: int) -> None:
+        super().__init__(n_images, shard_size)
         self.folder = folder
 
     def records(self, numbers: Iterable[int], *, verify: bool) -> dict[int, ShardRecord]:

@@ -6,7 +6,6 @@ A shard depends on its images, the model and the settings alone. All shards toge
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,32 +18,21 @@ from safetensors.torch import save_file
 from hgld.datasets.loading import SkippedImage
 from hgld.io.files import atomic_write
 from hgld.models.image_embedder import EmbeddingShard
+from hgld.parted_output import Shards
 
 
-class EmbeddingShards:
+class EmbeddingShards(Shards):
     """The shards of a folder.
 
     Args:
+        folder: The folder.
         n_images: Number of all images.
-        shard_size: Number of images per shard; the last shard may have fewer.
-
-    Attributes:
-        numbers: Numbers of the shards, from 0.
+        shard_size: Number of images per shard.
     """
 
     def __init__(self, folder: Path, n_images: int, shard_size: int) -> None:
-        self._folder, self._n_images, self._shard_size = folder, n_images, shard_size
-        self.numbers = range(math.ceil(n_images / shard_size))
-
-    def rows(self, numbers: Sequence[int]) -> range:
-        """Return the rows of the images of consecutive shards."""
-        if not numbers:
-            return range(0)
-        return range(numbers[0] * self._shard_size, min((numbers[-1] + 1) * self._shard_size, self._n_images))
-
-    def n_images(self, numbers: Sequence[int]) -> int:
-        """Return the number of images of some shards."""
-        return sum(len(self.rows([number])) for number in numbers)
+        super().__init__(n_images, shard_size)
+        self._folder = folder
 
     def missing(self, numbers: Sequence[int]) -> list[int]:
         """Return those of some shards that do not exist yet."""

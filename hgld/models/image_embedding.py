@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,8 +24,8 @@ import torch
 from numpy.typing import NDArray
 
 from hgld.compute.parts import Part
-from hgld.datasets.image_dataset import ImageDataset, images_per_row_group, open_images
-from hgld.datasets.loading import BatchReader, SkippedImage
+from hgld.datasets.image_dataset import ImageDataset, open_images
+from hgld.datasets.loading import BatchReader
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.transforms import evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
@@ -47,7 +46,7 @@ from hgld.models.embedding_model import MEMORY_FORMAT
 from hgld.models.embedding_shards import EmbeddingShards
 from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches
 from hgld.models.settings import EmbedImagesConfig
-from hgld.parted_output import PartedOutput
+from hgld.parted_output import PartedOutput, Shards
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance
 from hgld.tables.embeddings import check_suffix, remove_deviations, write_embeddings
@@ -148,11 +147,10 @@ def embed_part(
         Counts of the part, of a folder those of its file; None if the output was up to date.
     """
     start, config = time.monotonic(), config or EmbedImagesConfig()
-    source = _ImageSource.open(images, model, config, root, part)
+    source = _ImageSource.open(images, model, config, root)
     if is_folder_of_parts(out):
-        return _embed_all(
-            source.as_whole(part, config), part_file(out, part), model, config, start, progress=progress
-        )
+        source = source.of_part(part, model, config)
+        return _embed_all(source, part_file(out, part), model, config, start, progress=progress)
     check_suffix(out)
     if out.suffix != ".npy":
         source.dataset.manifest.landmark_ids()  # invalid ids are refused before the work
@@ -173,86 +171,54 @@ def embed_part(
 
 @dataclass(frozen=True, eq=False)
 class _ImageSource:
-    """Images to embed: all images of a table or a folder, or those of a part.
+    """Images to embed: those of a table or a folder, or those of a part.
 
     Args:
         dataset: The images.
-        first: Row of the first of them among all images.
-        n_images: Number of all images.
-        provenance: What the embeddings of all images are made from.
+        provenance: What their embeddings are made from.
         sources: Where the images and the model are.
     """
 
     dataset: ImageDataset
-    first: int
-    n_images: int
     provenance: Provenance
     sources: EmbeddingSources
 
     @classmethod
-    def open(
-        cls,
-        images: Path,
-        model: ImageEmbedder,
-        config: EmbedImagesConfig,
-        root: Path | None,
-        part: Part | None = None,
-    ) -> _ImageSource:
-        """Open the images of a part, by default all images; arguments are those of :func:`embed_images`.
-
-        A part reads only the row groups of its images, where the table has any.
-        """
+    def open(cls, images: Path, model: ImageEmbedder, config: EmbedImagesConfig, root: Path | None) -> _ImageSource:
+        """Open the images; arguments are those of :func:`embed_images`."""
         parameters = _parameters(model, config)
-        transform = evaluation_transform(model.image_settings)
-        open_rows = partial(open_images, images, transform, root=root, split=config.split)
-        row_group_sizes = None if part is None else images_per_row_group(images, config.split)
-        if part is None or row_group_sizes is None:
-            dataset = open_rows()
-            n_images = len(dataset)
-            rows = _rows_of(part, n_images, config)
-        else:
-            n_images = int(row_group_sizes.sum())
-            rows = _rows_of(part, n_images, config)
-            dataset = open_rows(rows=rows or range(1))
+        dataset = open_images(images, evaluation_transform(model.image_settings), root=root, split=config.split)
         inputs = {
             "images": images_digest(images, dataset.manifest.paths, dataset.root),
             "weights": weights_digest(model.network),
         }
         sources = EmbeddingSources(images.absolute(), dataset.root.absolute(), model.source)
-        if len(rows) < len(dataset):
-            manifest = dataset.manifest.take(np.arange(rows.start, rows.stop))
-            dataset = ImageDataset(manifest, dataset.root, transform)
-        return cls(dataset, rows.start, n_images, Provenance("embed-images", parameters, inputs), sources)
+        return cls(dataset, Provenance("embed-images", parameters, inputs), sources)
 
-    def as_whole(self, part: Part, config: EmbedImagesConfig) -> _ImageSource:
-        """Return the images of a part as all images of an output of their own.
+    def of_part(self, part: Part, model: ImageEmbedder, config: EmbedImagesConfig) -> _ImageSource:
+        """Return the images of a part, whose output is of its own: whole shards, so that the bits are the same.
 
         Raises:
             ConfigurationError: The settings need all images, or not every part has some.
         """
         if config.center:
             raise ConfigurationError("`center` subtracts the mean of all parts; name a file instead of a folder")
-        n_shards = math.ceil(self.n_images / config.shard_size)
-        if part.count > n_shards:
+        manifest, root = self.dataset.manifest, self.dataset.root
+        shards = Shards(len(manifest), config.shard_size)
+        if part.count > len(shards.numbers):
             raise ConfigurationError(
-                f"{part.count:,} parts of {self.n_images:,} images, which are {n_shards:,} shards of "
+                f"{part.count:,} parts of {len(manifest):,} images, which are {len(shards.numbers):,} shards of "
                 f"{config.shard_size:,}; choose as many parts as there are shards, or fewer"
             )
+        manifest = manifest.take(np.array(shards.rows(part.of(shards.numbers))))
+        dataset = ImageDataset(manifest, root, evaluation_transform(model.image_settings))
         parameters = {**self.provenance.parameters, "part": str(part)}
-        provenance = replace(self.provenance, parameters=parameters)
-        return replace(self, first=0, n_images=len(self.dataset), provenance=provenance)
+        return replace(self, dataset=dataset, provenance=replace(self.provenance, parameters=parameters))
 
     def require_usable(self, model: ImageEmbedder, config: EmbedImagesConfig) -> None:
         """Check, before any work, that the device is available and that some image can be read."""
         model.to(config.device)
-        try:
-            self.dataset.require_readable()
-        except InputError:
-            if len(self.dataset) == self.n_images:
-                raise
-            # Images of other parts may be readable.
-            transform = evaluation_transform(model.image_settings)
-            open_images(self.sources.images, transform, root=self.sources.root, split=config.split).require_readable()
+        self.dataset.require_readable()
 
 
 def _embed_all(
@@ -337,7 +303,7 @@ def _parted_output(
         noun="shards of an unfinished run",
         is_up_to_date=lambda: output_is_up_to_date(out, source.provenance),
     )
-    return output, EmbeddingShards(folder, source.n_images, config.shard_size)
+    return output, EmbeddingShards(folder, len(source.dataset), config.shard_size)
 
 
 def _embed_missing(
@@ -364,7 +330,7 @@ def _embed_missing(
     started = time.perf_counter()
     with closing(BatchReader(source.dataset, config.workers)) as reader:
         # In one go, so that images of a shard are read while the model embeds those before.
-        rows = (np.array(shards.rows([number])) - source.first for number in missing)
+        rows = (np.array(shards.rows([number])) for number in missing)
         batches = reader.evaluation(rows, batch_size=config.batch_size)
         for number in missing:
             n_batches = math.ceil(shards.n_images([number]) / config.batch_size)
@@ -376,8 +342,7 @@ def _embed_missing(
                 with_deviations=config.with_std,
                 progress=progress,
             )
-            skipped = [SkippedImage(source.first + image.row, image.reason) for image in shard.skipped]
-            shards.write(number, replace(shard, rows=source.first + shard.rows, skipped=skipped))
+            shards.write(number, shard)
     return n_images, reader.waited_s / (time.perf_counter() - started)
 
 
@@ -401,14 +366,6 @@ def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, An
         "batch_size": config.batch_size,
         "part_size": config.shard_size,
     }
-
-
-def _rows_of(part: Part | None, n_images: int, config: EmbedImagesConfig) -> range:
-    """Return the rows of the images of a part: whole shards, so that the bits are those of a run of all images."""
-    if part is None:
-        return range(n_images)
-    shards = EmbeddingShards(Path(), n_images, config.shard_size)
-    return shards.rows(part.of(shards.numbers))
 
 
 def _center(vectors: torch.Tensor) -> torch.Tensor:

@@ -217,14 +217,12 @@ def read_table(
     *,
     encoded: Callable[[str], bool] = lambda _: False,
     without: Collection[str] = (),
-    row_groups: Sequence[int] | None = None,
 ) -> pa.Table:
     """Read a table and validate it against its schema.
 
     Args:
         encoded: Returns whether a column of texts, given its name, has few distinct ones and becomes a dictionary.
         without: Columns that are not read; they are empty texts or nulls.
-        row_groups: Row groups to read, all by default; only their rows are validated.
 
     Raises:
         InputError: There is no such file, it is not Parquet, it is another table, or its columns do not fit ``spec``.
@@ -235,28 +233,25 @@ def read_table(
     if schema_id != spec.schema_id:
         actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
         raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}; {spec.command} writes one')
-    table = _read_columns(path, encoded, without, row_groups)
+    table = _read_columns(path, encoded, without)
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)
     _check_key(table, layout, path)
     return table if layout is spec else without_neutral_names(table, spec)
 
 
-def _read_columns(
-    path: Path, encoded: Callable[[str], bool], without: Collection[str], row_groups: Sequence[int] | None
-) -> pa.Table:
+def _read_columns(path: Path, encoded: Callable[[str], bool], without: Collection[str]) -> pa.Table:
     """Read columns one after another, as decoding takes memory beside the result."""
     schema, columns = pq.read_schema(path), {}
     texts = [field.name for field in schema if field.type == pa.string() and encoded(field.name)]
     with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
-        groups = range(file.num_row_groups) if row_groups is None else row_groups
         for name in schema.names:
             if name in without:
                 kind = schema.field(name).type
                 empty = pa.repeat("", _CHUNK) if kind == pa.string() else pa.nulls(_CHUNK, kind)
-                columns[name] = _repeated(empty, sum(file.metadata.row_group(group).num_rows for group in groups))
+                columns[name] = _repeated(empty, file.metadata.num_rows)
                 continue
-            column = file.read_row_groups(groups, [name])[name]
+            column = file.read([name])[name]
             if column.null_count == len(column) > _CHUNK:
                 column = _repeated(pa.nulls(_CHUNK, column.type), len(column))
             columns[name] = in_one_chunk(column) if pa.types.is_string(column.type) else column

@@ -11,7 +11,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -22,16 +21,15 @@ from pydantic import ValidationError
 from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
 from hgld.datasets import loading, transforms
-from hgld.datasets.image_dataset import ImageDataset, images_per_row_group, open_images, read_image_index
+from hgld.datasets.image_dataset import ImageDataset, read_image_index
 from hgld.datasets.loading import Batch, Example, SkippedImage, collate
-from hgld.datasets.manifest import Manifest, write_manifest
+from hgld.datasets.manifest import Manifest
 from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.tar_images import index_images
 from hgld.inspection.photos import images_of_manifest
 from hgld.io.images import box_inside, open_image
-from hgld.tables import Provenance
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.figures.test_thumbnails import encoded, png_header
 from tests.gldv2.test_image_index import write_tar
@@ -237,23 +235,6 @@ def test_evaluation_batches_keep_the_given_order(manifest: Manifest, tmp_path: P
     for batch_size, workers in ((0, 0), (1, -1)):
         with pytest.raises(ConfigurationError):
             loading.evaluation_batches(dataset, rows, batch_size=batch_size, workers=workers)
-
-
-def test_rows_of_a_manifest_with_an_empty_row_group_are_read(tmp_path: Path) -> None:
-    splits = ["train", "test", "train", "train"]
-    manifest = manifest_of([f"{n}.jpg" for n in range(4)], {"x": ["1"] * 4}, splits=splits)
-    write_manifest(tmp_path / "whole.parquet", manifest, Provenance("test"))
-    table, path = pq.read_table(tmp_path / "whole.parquet"), tmp_path / "manifest.parquet"
-    with pq.ParquetWriter(path, table.schema) as writer:
-        for part in (table[:2], table[:0], table[2:]):
-            writer.write_table(part)
-    for split, counts in ((None, [2, 0, 2]), ("train", [1, 0, 2]), ("test", [1, 0, 0])):
-        found = images_per_row_group(path, split)
-        assert found is not None
-        assert found.tolist() == counts
-    assert images_per_row_group(path, "val") is None
-    dataset = open_images(path, IN_ORDER, split="train", rows=range(1, 3))
-    assert dataset.manifest.paths.tolist() == ["2.jpg", "3.jpg"]
 
 
 def images_in_tars(root: Path) -> Manifest:

@@ -414,7 +414,7 @@ def test_memory_holds_few_images_at_once(tmp_path: Path) -> None:
             most = max(most, len(alive))
             yield image
 
-    shards = RepackedShards(tmp_path)
+    shards = RepackedShards(tmp_path, 20, 20)
     record = shards.write(0, range(20), [f"{number}" for number in range(20)], images())
     assert len(record.rows) == 20
     assert most <= 2
