@@ -1,4 +1,4 @@
-"""The sheets of a review workbook: instructions, labels, progress by cluster, groups, and hidden lists."""
+"""The sheets of a review workbook: instructions, labels, groups, and hidden lists."""
 
 from __future__ import annotations
 
