@@ -148,8 +148,12 @@ def find_duplicates(
 
     Raises:
         InputError: The folder does not exist, lacks tar files, or no image of it can be read.
+        ConfigurationError: There is no split of the name that is given for the training.
     """
     config, progress = config or DuplicatesConfig(), progress or NoProgress()
+    is_training = np.zeros(len(manifest), np.bool_)
+    if config.train_split in manifest.split_names or config.train_split != DuplicatesConfig.train_split:
+        is_training[manifest.rows_of(config.train_split)] = True
     encoded = EncodedImages(manifest, root)
     thumbnails, digests, unreadable = read_thumbnails(encoded, progress)
     pairs = PairRelations(thumbnails, digests, config)
@@ -164,7 +168,6 @@ def find_duplicates(
         _, neighbours = nearest_images(vectors, config.neighbours, only_itself, usable)
         candidates.append(as_pairs(np.flatnonzero(usable), neighbours[usable]))
     related = pairs.among(np.unique(np.concatenate(candidates), axis=0), progress)
-    is_training = manifest.splits == config.train_split
     copies = _groups_of_copies(related[COPY], pairs, is_training)
     # The nearest images of an image may all be copies of it: search again without them.
     for left_out in copies.values():

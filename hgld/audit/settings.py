@@ -27,10 +27,11 @@ class DuplicatesConfig:
         copy_agreement: Share of the details that agree and are in place, up to 1, from which a pair counts as copies
             if one image lies inside the other.
         near_view_agreement: Share of the details that agree from which other pairs count as near views.
-        train_split: Split whose images are left out in favour of images in other splits.
+        train_split: Split whose images are left out in favour of images in other splits. Without a split of the
+            default name, no split is preferred.
 
     Raises:
-        ConfigurationError: ``neighbours`` is less than 1.
+        ConfigurationError: ``neighbours`` is less than 1, or a share is not above 0 and up to 1.
     """
 
     neighbours: int = 5
@@ -40,6 +41,9 @@ class DuplicatesConfig:
 
     def __post_init__(self) -> None:
         require(self.neighbours >= 1, "at least 1", neighbours=self.neighbours)
+        expected = "a share above 0, up to 1"
+        require(0 < self.copy_agreement <= 1, expected, copy_agreement=self.copy_agreement)
+        require(0 < self.near_view_agreement <= 1, expected, near_view_agreement=self.near_view_agreement)
 
     def relation(self, comparison: Comparison) -> str | None:
         """Return how two images are related, None if they are not."""

@@ -12,7 +12,8 @@ import typer
 from hgld.audit.settings import DuplicatesConfig, LabelErrorsConfig
 from hgld.cli.base import App, app, out_file, writable_file, writable_folder
 from hgld.cli.render import aligned
-from hgld.errors import ConfigurationError, counted
+from hgld.errors import ConfigurationError, InputError, counted
+from hgld.io.files import require_other_file
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def duplicates(
     from hgld.audit import find_duplicates, measure_recall
     from hgld.search.query_model import load_query_model
 
+    require_other_file(out, filter(None, [manifest, embeddings]))
     audited = _AuditedImages.read(manifest, images, embeddings)
     embed = None
     if embeddings is not None and recall:
@@ -109,6 +111,7 @@ def labels(
 
     if (queue is None) != (hierarchy is None):
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
+    require_other_file(out, [manifest, embeddings])
     audited = _AuditedImages.read(manifest, images, embeddings, split)
     found = find_label_errors(audited.manifest, audited.vectors, config)
     typer.echo(_format_label_errors(found, audited.manifest.level_names))
@@ -136,16 +139,19 @@ class _AuditedImages(NamedTuple):
 
         from hgld.datasets.manifest import read_manifest
         from hgld.tables import input_digests
-        from hgld.tables.embeddings import read_embeddings, rows_of
+        from hgld.tables.embeddings import read_embeddings, require_finite, rows_of
 
         images, folder = read_manifest(manifest, root), root or manifest.parent
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder")
         if split is not None:
             images = images.take(images.rows_of(split, manifest))
-        digests = input_digests(manifest=manifest, embeddings=embeddings)
         if embeddings is None:
-            return cls(images, folder, None, digests)
+            return cls(images, folder, None, input_digests(manifest=manifest))
         embedded = read_embeddings(embeddings)
+        digests = input_digests(manifest=manifest, embeddings=embeddings)
         rows = rows_of(embedded, images.ids, "images of the manifest")
+        require_finite(embedded)
         if np.array_equal(rows, np.arange(len(embedded))):  # they may stay in their file
             return cls(images, folder, embedded.vectors, digests)
         return cls(images, folder, embedded.vectors[rows], digests)

@@ -208,8 +208,9 @@ def _read_levels(
     path: Path, present: Sequence[str], separator: str | None, split: str | None
 ) -> tuple[TextArray, Labelling, tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Read image ids, codes of labels, and the names of levels and labels, from a file with a column per level."""
-    names = tuple(level_columns(present) if is_manifest(present) else [name for name in present if name != "id"])
-    key = "path" if is_manifest(present) and "id" not in present else "id"
+    # A manifest, perhaps without splits, has columns that are no levels.
+    names = tuple(level_columns(present) if "path" in present else [name for name in present if name != "id"])
+    key = "path" if "path" in present and "id" not in present else "id"
     if key not in present or not names or len(set(present)) < len(present):
         raise InputError(
             f"{path}: the columns are {', '.join(present)}; expected id and landmark_id, or id and a column for each "

@@ -42,7 +42,7 @@ from safetensors.torch import save_file
 
 from hgld.arrays import Integers
 from hgld.compute.parted import PartedTensor
-from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.io.columns import is_list, preview, preview_rows, read_columns, require_non_null
 from hgld.io.files import atomic_write, path_beside
 from hgld.io.text_array import TextArray, Texts
@@ -160,10 +160,21 @@ def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> Integers:
     if (rows < 0).any():
         missing = wanted[rows < 0].tolist()
         raise InputError(
-            f"{embeddings.path}: {len(missing):,} of the {len(ids):,} {description} are not embedded:\n"
-            f"{indented_list(missing)}"
+            f"{embeddings.path}: {len(missing):,} of the {len(ids):,} {description} are not embedded; embed these, "
+            f"too, or leave them out (hgld manifest leave-out):\n{indented_list(missing)}"
         )
     return rows
+
+
+def require_finite(embeddings: Embeddings) -> None:
+    """Raise an InputError, which names the images, if embeddings have NaN or infinite values."""
+    rows = torch.nonzero(~embeddings.vectors.isfinite().all(dim=1))[:, 0].tolist()
+    if rows:
+        names = rows if embeddings.ids is None else embeddings.ids[rows].tolist()
+        raise InputError(
+            f"{embeddings.path}: {counted(len(rows), 'embedding')} with NaN or infinite values: {preview(names)}; "
+            "embed these images again, or leave them out"
+        )
 
 
 def write_embeddings(

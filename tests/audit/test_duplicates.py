@@ -252,6 +252,12 @@ def test_near_views_are_left_out_on_request(folder: Path) -> None:
 
 
 def test_wrong_inputs_are_explained(folder: Path) -> None:
+    for name in ("copy_agreement", "near_view_agreement"):
+        for value in (94, 1.5, 0, -1, float("nan"), float("inf")):
+            with pytest.raises(ConfigurationError, match=f"`{name}` is .*; expected a share above 0, up to 1"):
+                DuplicatesConfig(**{name: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match='no split "Train" among the images; expected test or train'):
+        find_duplicates(read_manifest(folder / "manifest.csv"), folder, config=DuplicatesConfig(train_split="Train"))
     with pytest.raises(ConfigurationError, match="`neighbours` is 0; expected at least 1"):
         DuplicatesConfig(neighbours=0)
     (folder / "broken.png").write_bytes(b"no picture")

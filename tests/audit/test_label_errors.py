@@ -202,6 +202,32 @@ def test_a_search_in_blocks_finds_the_same(manifest: Manifest, folder: Path, mon
         np.testing.assert_allclose(errors.margins, expected.margins, atol=1e-6)
 
 
+def test_files_that_do_not_fit_are_refused_before_any_work(folder: Path) -> None:
+    manifest, vectors = folder / "manifest.csv", np.load(folder / "e.npy")
+
+    def refused(*options: object) -> str:
+        return run_hgld("audit", "labels", manifest, "-o", folder / "errors.csv", *options, code=1).stderr
+
+    assert "none.npy: no such file" in refused("--embeddings", folder / "none.npy")
+    assert "nowhere: no such folder" in refused("--embeddings", folder / "e.npy", "--images", folder / "nowhere")
+    ids = (folder / "e.ids.txt").read_text().splitlines()
+    (folder / "few.ids.txt").write_text("\n".join([*ids[1:], ""]))
+    np.save(folder / "few.npy", vectors[1:])
+    assert "1 of the 85 images of the manifest are not embedded; embed these, too, or leave them out" in refused(
+        "--embeddings", folder / "few.npy"
+    )
+    vectors[7, 2] = np.nan
+    np.save(folder / "nan.npy", vectors)
+    (folder / "nan.ids.txt").write_text("\n".join([*ids, ""]))
+    assert "nan.npy: 1 embedding with NaN or infinite values: 0-07.png; embed" in refused(
+        "--embeddings", folder / "nan.npy"
+    )
+    assert (
+        "manifest.csv: is an input, and would be overwritten"
+        in run_hgld("audit", "labels", manifest, "-o", manifest, "--embeddings", folder / "e.npy", code=1).stderr
+    )
+
+
 def test_wrong_inputs_are_explained(folder: Path, manifest: Manifest) -> None:
     with pytest.raises(ConfigurationError, match="`neighbours` is 0 and `temperature` 0.07; expected at least 1"):
         LabelErrorsConfig(neighbours=0)

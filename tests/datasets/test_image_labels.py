@@ -90,6 +90,13 @@ def test_all_table_formats_give_the_same_labels(write: Callable[..., Path], tmp_
     assert read_labels(array, embeddings_of(None, 5), LANDMARKS).labels.tolist() == expected
 
 
+def test_the_paths_of_a_manifest_without_splits_are_no_level(tmp_path: Path) -> None:
+    path = tmp_path / "manifest.csv"
+    path.write_text("id,path,product,kind\n1,a.jpg,gala,fruit\n2,b.jpg,leek,vegetable\n")
+    image_labels = read_labels(path, embeddings_of(["1", "2"]))
+    assert image_labels.level_names == ("product", "kind")
+
+
 def test_split_of_a_manifest_selects_its_images(write: Callable[..., Path]) -> None:
     path = write("path,split,species\na.jpg,train,3\nb.jpg,test,4\n")
     image_labels = read_labels(path, embeddings_of(["a.jpg", "b.jpg"]), split="test")
