@@ -39,6 +39,14 @@ def run_script(script: str, *arguments: str | Path, cwd: Path | None = None) -> 
     return run_child([sys.executable, "-c", script, *arguments], cwd=cwd).stdout
 
 
+def run_hgld_without_torch(*words: object) -> str:
+    """Run a command in a child process, which fails if it imports torch; return what it printed to stdout."""
+    return run_script(
+        f"import sys\nfrom hgld.cli import app\ntry: app({list(map(str, words))})\nexcept SystemExit: pass\n"
+        "sys.exit('torch is imported' if 'torch' in sys.modules else 0)\n"
+    )
+
+
 def single_thread_environment() -> dict[str, str]:
     """Return environment variables with which a child imports what the tests do, and computes in one thread."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}

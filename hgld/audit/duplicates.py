@@ -24,7 +24,7 @@ from hgld.audit.grey_thumbnails import read_thumbnails, searched_layouts, whole_
 from hgld.audit.nearest_images import blocks_of, centred, mean_direction, nearest_images, only_itself
 from hgld.audit.settings import COPY, NEAR_VIEW, DuplicatesConfig
 from hgld.compute.nearest_neighbours import nearest_neighbours
-from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest
 from hgld.io.images import open_image, upright_rgb
 from hgld.progress import NoProgress, Progress

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.encoded_images import EncodedImages
 from hgld.errors import InputError
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress, Progress

@@ -17,7 +17,7 @@ from hgld.audit.nearest_images import centred, mean_direction
 from hgld.audit.settings import COPY, DuplicatesConfig
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
-from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest
 from hgld.io.images import open_image, upright_rgb
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset
 
+from hgld.datasets.encoded_images import EncodedImages, SkippedImage
 from hgld.datasets.image_folders import FoundImages, find_images, format_suffixes, image_id, is_tar
-from hgld.datasets.loading import Example, SkippedImage
+from hgld.datasets.loading import Example
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.transforms import Normalisation, Picture, Transform, open_picture
 from hgld.errors import InputError, counted, indented_list
-from hgld.gldv2.tar_images import TarFiles
 from hgld.io.columns import column_names
 from hgld.io.images import SUFFIXES, UnreadableImageError, box_inside, open_image, upright_rgb
 from hgld.io.text_array import TextArray
@@ -31,42 +31,6 @@ from hgld.tables.embeddings import read_embeddings
 #: A picture, the path of an image file, or pixels: uint8, shape (h, w), (h, w, 3) or (h, w, 4).
 AnyImage: TypeAlias = Image.Image | str | Path | NDArray[np.uint8]
 log = logging.getLogger(__name__)
-
-
-class EncodedImages:
-    """Reads the bytes of a manifest's images from image files and tar files, in worker processes, too.
-
-    Args:
-        root: Folder that the paths of the manifest are relative to.
-    """
-
-    def __init__(self, manifest: Manifest, root: Path) -> None:
-        self.manifest, self.root = manifest, root
-        if not root.is_dir():
-            raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
-        tars = manifest.paths[manifest.offsets >= 0].distinct()
-        missing = [path for path in tars if not (root / path).is_file()]
-        if missing:
-            raise InputError(
-                f"{root}: {len(missing):,} of the manifest's {len(tars):,} tar files are not in this folder; name "
-                f"the folder that was indexed, or fetch them again:\n{indented_list(missing)}"
-            )
-        self._tars = TarFiles(root)
-
-    def read(self, row: int) -> bytes:
-        """Return the bytes of the image in a row.
-
-        Raises:
-            InputError: The tar file of the image cannot be read, or is not the one that was indexed.
-        """
-        path: str = self.manifest.paths[row]
-        offset = int(self.manifest.offsets[row])
-        if offset >= 0:
-            return self._tars.read(path, offset, int(self.manifest.sizes[row]))
-        try:
-            return (self.root / path).read_bytes()
-        except OSError as error:
-            raise UnreadableImageError(f"{self.root / path}: {error.strerror}") from error
 
 
 class ImageDataset(Dataset[Example | SkippedImage]):

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from hgld.arrays import Integers
 from hgld.compute.machine import ignore_stop_signals, usable_cores
 from hgld.compute.processes import Processes
+from hgld.datasets.encoded_images import SkippedImage
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.datasets.transforms import Normalisation
@@ -45,18 +46,6 @@ class Example(NamedTuple):
     image: Tensor
     labels: Tensor
     row: int
-
-
-@dataclass(frozen=True)
-class SkippedImage:
-    """An image that could not be read.
-
-    Args:
-        reason: Why it could not be read, beginning with the id of the image.
-    """
-
-    row: int
-    reason: str
 
 
 @dataclass(frozen=True, eq=False)

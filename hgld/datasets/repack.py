@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.parts import Part
-from hgld.datasets.image_dataset import EncodedImages
-from hgld.datasets.loading import SkippedImage
+from hgld.datasets.encoded_images import EncodedImages, SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repacked_shards import RepackedImage, RepackedImages, RepackedShards, ShardRecord
 from hgld.datasets.settings import RepackConfig

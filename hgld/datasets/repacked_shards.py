@@ -25,8 +25,7 @@ from pathlib import Path, PurePosixPath
 
 from PIL import Image
 
-from hgld.datasets.image_dataset import EncodedImages
-from hgld.datasets.loading import SkippedImage, worker_loader
+from hgld.datasets.encoded_images import EncodedImages, SkippedImage
 from hgld.errors import HgldError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
@@ -121,6 +120,8 @@ class RepackedImages:
 
     def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:
         """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""
+        from hgld.datasets.loading import worker_loader  # imports torch
+
         chunks = (rows[start : start + _CHUNK] for rows in ranges for start in range(0, len(rows), _CHUNK))
         for images in worker_loader(self._read_rows, chunks, workers):
             if isinstance(images, HgldError):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from hgld.datasets.loading import SkippedImage
+from hgld.datasets.encoded_images import SkippedImage
 from hgld.io.files import atomic_write
 from hgld.models.image_embedder import EmbeddingShard
 from hgld.parted_output import Shards

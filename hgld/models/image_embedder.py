@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
+from hgld.datasets.encoded_images import SkippedImage
 from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_picture, open_images
-from hgld.datasets.loading import Batch, Images, SkippedImage, evaluation_batches
+from hgld.datasets.loading import Batch, Images, evaluation_batches
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.images import Box

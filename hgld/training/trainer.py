@@ -20,7 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hgld.compute.machine import StopRequest, catch_stop_signals
 from hgld.compute.processes import Processes
-from hgld.datasets.loading import Batch, BatchReader, ExampleDataset, SkippedImage
+from hgld.datasets.encoded_images import SkippedImage
+from hgld.datasets.loading import Batch, BatchReader, ExampleDataset
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig

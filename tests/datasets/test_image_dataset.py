@@ -21,8 +21,9 @@ from pydantic import ValidationError
 from hgld.compute.machine import usable_cores
 from hgld.compute.processes import Processes
 from hgld.datasets import loading, transforms
+from hgld.datasets.encoded_images import SkippedImage
 from hgld.datasets.image_dataset import ImageDataset, read_image_index
-from hgld.datasets.loading import Batch, Example, SkippedImage, collate
+from hgld.datasets.loading import Batch, Example, collate
 from hgld.datasets.manifest import Manifest
 from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform

@@ -10,7 +10,7 @@ import torch
 from hgld.models.embedding_files import embedding_request, is_made_by, record_request
 from hgld.models.model_loading import load_model, write_model
 from hgld.models.settings import EmbedImagesConfig
-from tests.child_processes import run_script
+from tests.child_processes import run_hgld_without_torch
 from tests.commands import run_hgld
 from tests.datasets.pictures import picture
 from tests.models.embedding import PATHS
@@ -48,14 +48,6 @@ def function_file(path: Path) -> Callable[[], object]:
     return lambda: path.write_text(FUNCTION.replace("1", "10"))
 
 
-def hgld_without_torch(*arguments: object) -> str:
-    """Run a command in a process of its own, which fails if it imports torch."""
-    return run_script(
-        f"import sys\nfrom hgld.cli import app\ntry: app({list(map(str, arguments))})\nexcept SystemExit: pass\n"
-        "sys.exit('torch is imported' if 'torch' in sys.modules else 0)\n"
-    )
-
-
 @pytest.mark.parametrize("kind", ["published", "weights", "function"])
 def test_up_to_date_without_torch_until_a_file_of_the_model_changes(kind: str, folder: Path, tmp_path: Path) -> None:
     place = tmp_path / {"published": "model", "weights": "w.pth", "function": "net.py"}[kind]
@@ -68,12 +60,12 @@ def test_up_to_date_without_torch_until_a_file_of_the_model_changes(kind: str, f
     out = tmp_path / "e.npy"
     command = ["embed-images", "--images", folder, "-o", out, *OPTIONS, "--model", *models[kind]]
     assert "images embedded" in run_hgld(*command).stdout
-    assert hgld_without_torch(*command) == f"{out}: up to date\n"
+    assert run_hgld_without_torch(*command) == f"{out}: up to date\n"
     before = out.read_bytes()
     change()
     assert "images embedded" in run_hgld(*command).stdout
     assert out.read_bytes() != before
-    assert hgld_without_torch(*command) == f"{out}: up to date\n"
+    assert run_hgld_without_torch(*command) == f"{out}: up to date\n"
 
 
 def test_an_image_of_a_folder_that_changes_is_noticed(folder: Path, tmp_path: Path) -> None:
@@ -88,7 +80,7 @@ def test_a_folder_of_parts_is_up_to_date_part_by_part(folder: Path, tmp_path: Pa
     command = ["embed-images", "--images", folder, "-o", tmp_path / "parts", *OPTIONS, "--model", "test_resnet"]
     command += ["--pretrained", "none", "--part", "1/1"]
     run_hgld(*command)
-    assert hgld_without_torch(*command).endswith("1-of-1.safetensors: up to date\n")
+    assert run_hgld_without_torch(*command).endswith("1-of-1.safetensors: up to date\n")
 
 
 def test_request_is_recorded_where_only_the_provenance_was(folder: Path, tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import torch
 from pydantic import ValidationError
 
 from hgld.cli.models import format_training
+from hgld.datasets.encoded_images import SkippedImage
 from hgld.datasets.image_dataset import FeatureDataset
-from hgld.datasets.loading import Example, SkippedImage, collate
+from hgld.datasets.loading import Example, collate
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.errors import ConfigurationError, InputError
 from hgld.models.model_loading import load_checkpoint_model, load_model
