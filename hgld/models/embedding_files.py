@@ -16,6 +16,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
+
 from hgld.compute.parts import Part
 from hgld.errors import ConfigurationError
 from hgld.io.files import atomic_write, files_below, path_beside, sha256_of
@@ -63,22 +65,15 @@ class EmbeddingRecord:
         return self.provenance.parameters["model"].get("distance", "cosine")  # type: ignore[no-any-return]
 
 
+_RECORD = TypeAdapter(EmbeddingRecord)
+
+
 def read_embedding_record(path: Path) -> EmbeddingRecord | None:
     """Return what embeddings are made from; None if hgld did not write them, or their record is not beside them."""
     try:
-        values = json.loads(_record_path(path).read_text())
-        images, root, model = (values["sources"][name] for name in ("images", "root", "model"))
-        mean, deviations = values["mean"], values["deviations"]
-        record = EmbeddingRecord(
-            Provenance(**values["provenance"]),
-            EmbeddingSources(Path(images), Path(root), None if model is None else ModelSource(**model)),
-            None if mean is None else tuple(mean),
-            tuple(values["embeddings"]),
-            None if deviations is None else tuple(deviations),
-            values.get("request"),
-        )
+        record = _RECORD.validate_json(_record_path(path).read_bytes())
         return record if record.embeddings[0] == path.stat().st_size else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except (OSError, ValueError):
         return None
 
 
@@ -169,7 +164,7 @@ def remove_record(out: Path) -> None:
 
 def _write_record(out: Path, record: EmbeddingRecord) -> None:
     with atomic_write(_record_path(out)) as draft:
-        draft.write_text(json.dumps(asdict(record), indent=1, default=str) + "\n")
+        draft.write_bytes(_RECORD.dump_json(record, indent=1) + b"\n")
 
 
 def is_folder_of_parts(out: Path) -> bool:

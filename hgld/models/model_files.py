@@ -55,24 +55,22 @@ def model_files(model: str, pretrained: str | None) -> list[Path] | None:
         model: See :func:`hgld.load_model`.
         pretrained: Weights of a model given by name.
     """
+    files: list[Path] = []
     if is_function(model):
-        files = [Path(model.removeprefix(PYTHON).rpartition(":")[0])]
-    elif model.startswith(HUB_PREFIX):
-        return None
+        path = Path(model.removeprefix(PYTHON).rpartition(":")[0])
+        if path.suffix != ".py":
+            return None
+        files.append(path)
     elif is_name(model):
         weights = pretrained or PRESETS.get(model, {}).get("pretrained") or model.partition("/")[2]
-        files = []
         if weights in PACKAGED_WEIGHTS:
             files.append(packaged_weights_file(weights))
         elif Path(weights).is_file():
             files.append(Path(weights))
     elif is_model_folder(Path(model)):
-        files = [Path(model, name) for name in (*CONFIG_FILES, WEIGHTS, OPEN_CLIP_WEIGHTS)]
-        files = [file for file in files if file.is_file()]
+        files += sorted(Path(model).glob("*.json")) + sorted(Path(model).glob("*.safetensors"))
     else:
-        checkpoint = find_checkpoint(model)
-        assert checkpoint is not None
-        files = [checkpoint]
+        files.append(find_checkpoint(model) or Path(model))  # no file of a repository of the hub
     return files if all(file.is_file() for file in files) else None
 
 
