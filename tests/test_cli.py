@@ -14,6 +14,7 @@ from hgld import __version__
 from hgld.cli import app
 from hgld.cli.base import App, SharedCommand, writable_file
 from hgld.cli.options import field_options, with_field_options
+from hgld.datasets.readers.registry import READERS
 from hgld.errors import ConfigurationError
 from hgld.figures.treemap import write_tree_page
 from hgld.io.files import write_page
@@ -29,6 +30,7 @@ SUBCOMMANDS = [
     "taxonomy check",
     "taxonomy export",
     "taxonomy import",
+    *(f"manifest {name}" for name in READERS),
 ]
 
 
@@ -46,7 +48,6 @@ def test_help_of_every_command_has_an_example(command: str) -> None:
     ("commands", "heavy"),
     [
         ([""], {"pyarrow", "requests", "pydantic"}),
-        # Help of a reader imports the reader, see `hgld.cli.images`.
         ([*COMMANDS, *SUBCOMMANDS], {"torch", "pandas", "numpy", "pyarrow", "requests", "matplotlib", "openpyxl"}),
     ],
     ids=["list of commands", "every command"],

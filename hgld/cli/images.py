@@ -34,7 +34,6 @@ from hgld.wikimedia.settings import ClientConfig
 if TYPE_CHECKING:
     from hgld.datasets.manifest_files import ManifestSummary
     from hgld.datasets.pixel_arrays import ExtractSummary
-    from hgld.datasets.readers.base import Reader
     from hgld.datasets.repack import RepackPlan, RepackSummary
     from hgld.gldv2.fetch import FetchSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsSummary
@@ -383,23 +382,22 @@ def about() -> None:
 
 
 class _ReaderCommand(Command):
-    """A command that writes a manifest by a reader, which is imported when the command is used."""
+    """A command that writes a manifest by a reader."""
 
     def function(self) -> Callable[..., None]:
-        """Return the function of the command, whose options are the fields of the reader."""
+        """Return the function of the command, whose options are the settings of the reader."""
         return _write_manifest_by(READERS[str(self.name)])
 
 
 def _write_manifest_by(entry: ReaderEntry) -> Callable[..., None]:
-    reader_class = entry.load()
     arguments: dict[str, Any] = {}
     if entry.argument:
         arguments[entry.argument] = typer.Argument(metavar=entry.argument.upper())
 
-    @field_options(reader_class, **arguments)
+    @field_options(entry.settings, **arguments)
     def write_manifest(
         *,
-        reader: Reader,
+        settings: Any,
         root: Path,
         out: Annotated[Path, out_file(".parquet")],
         force: Force = False,
@@ -411,9 +409,10 @@ def _write_manifest_by(entry: ReaderEntry) -> Callable[..., None]:
         """
         from hgld.datasets.manifest_files import make_manifest
 
+        reader = entry.load()(**vars(settings))
         print_summary(out, make_manifest(reader, root, out, force=force), format_manifest)
 
-    write_manifest.__annotations__["reader"] = reader_class
+    write_manifest.__annotations__["settings"] = entry.settings
     write_manifest.__annotations__["root"] = Annotated[Path, _FOLDER_OR_FILE if arguments else _FOLDER]
     return write_manifest
 

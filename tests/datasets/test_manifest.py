@@ -1,5 +1,4 @@
-from dataclasses import fields, is_dataclass
-from importlib import import_module
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -159,11 +158,10 @@ def test_image_index_is_a_manifest_without_levels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_every_setting_of_a_reader_is_a_documented_option(name: str) -> None:
-    module, _, class_name = READERS[name].target.partition(":")
-    reader = getattr(import_module(f"hgld.datasets.readers.{module}"), class_name)
-    assert is_dataclass(reader)
+    reader: Any = READERS[name].load()
     names = [field.name for field in fields(reader)]
-    assert sorted(described_parameters(reader)) == sorted(names)
+    assert names == [field.name for field in fields(READERS[name].settings)]
+    assert sorted(described_parameters(READERS[name].settings)) == sorted(names)
     result = run_hgld("manifest", name, "--help", env={"COLUMNS": "200", "TERM": "dumb"})
     argument = READERS[name].argument
     assert f"Example: hgld manifest {name} {f'{argument.upper()} --images ' * bool(argument)}DIR" in result.output

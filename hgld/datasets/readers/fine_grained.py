@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from hgld.datasets.readers.base import (
     read_text_list,
     read_text_lists,
 )
+from hgld.datasets.readers.settings import DymlSettings, INaturalistSettings, VehicleIdSettings
 from hgld.errors import InputError, indented_list
 from hgld.io.columns import parse_whole_number, read_rows
 
@@ -132,16 +132,11 @@ class StanfordOnlineProducts:
 
 
 @dataclass(frozen=True)
-class VehicleId:
+class VehicleId(VehicleIdSettings):
     """Reader of PKU VehicleID (Liu et al., CVPR 2016): ``train_test_split/train_list.txt``, and a test list.
 
     Vehicles are the only level. Test lists have 800, 1,600 or 2,400 vehicles (small, medium and large), or more.
-
-    Args:
-        test_list: Number of vehicles in the test list, which is part of its file name.
     """
-
-    test_list: int = 800
 
     def files(self, root: Path) -> Mapping[str, Path]:
         folder = root / "train_test_split"
@@ -191,18 +186,13 @@ class InShop:
 
 
 @dataclass(frozen=True)
-class INaturalist:
+class INaturalist(INaturalistSettings):
     """Reader of iNaturalist-2018 (Van Horn et al., CVPR 2018) with the splits of Smooth-AP (Brown et al., ECCV 2020).
 
     The lists, ``Inat_dataset_splits/Inaturalist_{train,test}_set1.txt``, have paths with the super-category and the
     number of the species. The ranks above each species are in ``train2018.json``. A name with several parents, as
     some genera have, is extended by its parent, since levels are nested.
-
-    Args:
-        levels: Species and super-category (base), or the seven ranks of taxonomy (full).
     """
-
-    levels: Literal["base", "full"] = "base"
 
     def files(self, root: Path) -> Mapping[str, Path]:
         files = self._lists(root)
@@ -321,19 +311,14 @@ def _halves(classes: Sequence[int], n_classes: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Dyml:
+class Dyml(DymlSettings):
     """Reader of a part of DyML-Vehicle, -Animal or -Product (Sun et al., Dynamic Metric Learning, CVPR 2021).
 
     ``train`` is ``train/label.csv``, whose images are in ``train/imgs``, with the levels fine, middle and coarse.
     ``fine``, ``middle`` and ``coarse`` are test sets of Vehicle and Animal, with the splits query and gallery and
     that level alone; ``test`` is the test set of Product, with all three levels. Training and test sets number their
     classes independently.
-
-    Args:
-        part: The training set, a level's test set (Vehicle, Animal), or the test set (Product).
     """
-
-    part: Literal["train", "fine", "middle", "coarse", "test"] = "train"
 
     def files(self, root: Path) -> Mapping[str, Path]:
         if self.part in LEVELS:

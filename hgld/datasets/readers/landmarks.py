@@ -20,6 +20,7 @@ from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.label_columns import label_columns
 from hgld.datasets.manifest import LANDMARK_LEVEL, prefix_input_errors
 from hgld.datasets.readers.base import ReaderResult, build_manifest
+from hgld.datasets.readers.settings import Gldv1Settings, Gldv2Settings, RevisitedSettings
 from hgld.datasets.splits import check_test_share, first_labels, open_set_split
 from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
 from hgld.hierarchy import Hierarchy, load_hierarchy
@@ -42,7 +43,7 @@ _KINDS = ("easy", "hard", "junk")
 
 
 @dataclass(frozen=True)
-class Gldv2:
+class Gldv2(Gldv2Settings):
     """Reader of Google Landmarks Dataset v2 and any part of it, with the levels of a hierarchy.
 
     Images are in the tar files that ``hgld index-images`` indexed, or extracted to ``a/b/c/abc….jpg``.
@@ -54,27 +55,7 @@ class Gldv2:
     With a test share, landmarks are divided such that training never sees those of the test split (open set): a
     random share of the landmarks of each label of the level above, their first one if they have several, goes to the
     split test, the others to train. A fractional number of landmarks is rounded up or down at random.
-
-    Args:
-        labels: Landmark of each image: train.csv, train_clean.csv, index_image_to_landmark.csv or a file with the
-            same columns.
-        images: Table from hgld index-images. By default, images are files a/b/c/abc….jpg.
-        hierarchy: Levels above landmarks: from hgld build, or H-GLDv2's CSV files. By default, landmarks are the
-            only level.
-        split: Split of the landmark ids, if the hierarchy has several.
-        min_images: Exclude landmarks with fewer images.
-        test_share: Share of the landmarks of each super-category in the split test, between 0 and 1; the others are
-            train. By default, there is one split.
-        seed: Seed of the random split.
     """
-
-    labels: Path
-    images: Path | None = None
-    hierarchy: Path | None = None
-    split: str | None = None
-    min_images: int = 1
-    test_share: float | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         check_test_share(self.test_share, example=0.5)
@@ -157,7 +138,7 @@ def _levels_above(hierarchy: Hierarchy, landmark_ids: NDArray[np.int64], split: 
 
 
 @dataclass(frozen=True)
-class Gldv1:
+class Gldv1(Gldv1Settings):
     """Reader of Google Landmarks Dataset v1 (Noh et al., DELF, 2017): ``train.csv``, and downloaded images.
 
     The list has the columns id, url and landmark_id; the only level is the landmark. It was published without images,
@@ -168,14 +149,7 @@ class Gldv1:
     The Kaggle version of 2018 lists 1.2 million images of 14,951 landmarks. The Recall@k paper (Table 1) gives
     1,060,709 images of 12,894 landmarks, the numbers of the dataset's paper, and does not publish its list. It trains
     on landmarks with four images or more.
-
-    Args:
-        labels: List of the images. By default, train.csv in the folder.
-        min_images: Exclude landmarks with fewer images.
     """
-
-    labels: Path | None = None
-    min_images: int = 1
 
     def __post_init__(self) -> None:
         require_at_least(1, min_images=self.min_images)
@@ -227,18 +201,13 @@ def _rows_by_id(root: Path, found: FoundImages, listed: Mapping[str, str]) -> di
 
 
 @dataclass(frozen=True)
-class Revisited:
+class Revisited(RevisitedSettings):
     """Reader of ROxford5k or RParis6k (Radenovic et al., CVPR 2018): ``gnd_roxford5k.pkl`` or ``gnd_rparis6k.pkl``.
 
     The images are in ``jpg``. The splits are query and gallery. A query is the part of its image that the ground
     truth gives as its box. The ground truth itself is no label of an image: ``hgld evaluate`` reads it. The only
     level is the beginning of an image's name, the term by which it was once found, such as all_souls.
-
-    Args:
-        ground_truth: Ground truth. By default, the only gnd_*.pkl in the folder.
     """
-
-    ground_truth: Path | None = None
 
     def files(self, root: Path) -> Mapping[str, Path]:
         if self.ground_truth is not None:

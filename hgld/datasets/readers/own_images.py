@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from hgld.datasets.image_folders import FoundImages, find_images, format_broken_links, image_id, match_paths
 from hgld.datasets.label_columns import label_columns, split_codes, split_labels
 from hgld.datasets.readers.base import LabelColumn, ReaderResult, build_manifest, disambiguate
+from hgld.datasets.readers.settings import LabelTableSettings, NestedFoldersSettings
 from hgld.datasets.splits import check_split_settings, split_at_random
 from hgld.errors import ConfigurationError, InputError, indented_list, require
 from hgld.hierarchy import load_hierarchy
@@ -25,47 +26,13 @@ _ONE_SPLIT = "all"
 
 
 @dataclass(frozen=True)
-class LabelTable:
+class LabelTable(LabelTableSettings):
     """Reader of a CSV or Parquet table with a row per image, and of images in folders or tar files.
 
     A path of the table is that of an image below the folder or in a tar file, see
     :func:`~hgld.datasets.image_folders.match_paths`. Labels are texts or numbers; each label of a level has one label
     at the next. Several labels of an image are in one cell per level, see :mod:`hgld.datasets.label_columns`.
-
-    Args:
-        table: CSV or Parquet file with a row per image.
-        levels: Columns with the labels, finest first: product,group,kind. With a code, names of the levels that its
-            parts make up, finest first: section,division,category.
-        label_separator: Separator between the labels of an image, such as a semicolon, if it may have several. Lists
-            in Parquet files need none.
-        code: Column with hierarchical codes, such as 05.03.13, that stand for the labels at all levels.
-        code_separator: Separator between the parts of a code.
-        path: Column with the path of each image.
-        id: Column with the id of each image. By default, the path.
-        split: Column with the split of each image, such as train and test. By default, there is one split, or two at
-            random.
-        hierarchy: Hierarchy from hgld build; ``levels`` is then one column, with the id of what each image shows. The
-            levels above it are those of the hierarchy, and so are splits by default. Images of others are excluded.
-        test_share: Share of the images of each class in a random split test; of an open set, share of the classes (by
-            default 0.5).
-        open_set: Level whose classes are divided between the splits train and test, which then share none.
-        seed: Seed of the random split.
-        skip_missing: Leave out rows whose image is not there.
     """
-
-    table: Path
-    levels: str
-    label_separator: str | None = None
-    code: str | None = None
-    code_separator: str = "."
-    path: str = "path"
-    id: str | None = None
-    split: str | None = None
-    hierarchy: Path | None = None
-    test_share: float | None = None
-    open_set: str | None = None
-    seed: int = 0
-    skip_missing: bool = False
 
     def __post_init__(self) -> None:
         _parse_levels(self.levels)
@@ -140,32 +107,12 @@ class LabelTable:
 
 
 @dataclass(frozen=True)
-class NestedFolders:
+class NestedFolders(NestedFoldersSettings):
     """Reader of images in folders such as ``Fruit/Apple/Golden-Delicious``, or in tar files with such folders.
 
     The topmost folders are the coarsest level; folders below the finest level do not count. Folders of the same name
     in different folders are different classes, told apart by the name of the folder above.
-
-    Args:
-        depth: Number of levels, which is that of nested folders.
-        levels: Names of the levels, finest first: product,group,kind. By default, level_3,level_2,level_1.
-        split_folders: The topmost folders are splits, such as train and test, with the levels below them.
-        hierarchy: Hierarchy from hgld build; ``depth`` is then 1, and folders are named by the ids of what their
-            images show. The levels above it are those of the hierarchy, and so are splits by default. Images of
-            others are excluded.
-        test_share: Share of the images of each class in a random split test; of an open set, share of the classes (by
-            default 0.5).
-        open_set: Level whose classes are divided between the splits train and test, which then share none.
-        seed: Seed of the random split.
     """
-
-    depth: int
-    levels: str | None = None
-    split_folders: bool = False
-    hierarchy: Path | None = None
-    test_share: float | None = None
-    open_set: str | None = None
-    seed: int = 0
 
     def __post_init__(self) -> None:
         require(self.depth >= 1, "1 or more nested folders", depth=self.depth)
