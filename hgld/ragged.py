@@ -105,6 +105,17 @@ class RaggedIndices:
         """Return the query of each item: int64, as long as ``columns``."""
         return np.repeat(np.arange(len(self)), self.counts())
 
+    def padded(self, width: int | None = None) -> Integers:
+        """Return the items of each query as a row: int64, shape (n_query, width), padded with -1.
+
+        Args:
+            width: Number of columns. Default: the largest number of items, at least 1.
+        """
+        rows = self.rows()
+        array = np.full((len(self), width or int(self.counts().max(initial=1))), -1)
+        array[rows, np.arange(len(rows)) - self.offsets[rows]] = self.columns
+        return array
+
     def block(self, queries: slice) -> tuple[Integers, Integers]:
         """Return the pairs of a few queries: rows, counted from the slice's start, and columns; both int64."""
         start, stop, _ = queries.indices(len(self))

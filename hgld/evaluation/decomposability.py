@@ -18,87 +18,9 @@ import numpy.typing as npt
 
 from hgld.arrays import Floats, Integers
 from hgld.compute.scoring import Vectors
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.evaluation.evaluate import evaluate_retrieval
-from hgld.hierarchy.label_matrix import LabelMatrix, require_labelled
-
-
-def decomposability_gap(
-    query_embeddings: Vectors,
-    query_labels: LabelMatrix,
-    gallery_embeddings: Vectors | None = None,
-    gallery_labels: LabelMatrix | None = None,
-    *,
-    batches: npt.ArrayLike,
-    metric: str = "AP",
-    relevance_alpha: float = 1.0,
-) -> Floats:
-    """Decomposability gap of a metric for each query: DG = M - (1/K) sum_b M_b (paper, Eq. 6).
-
-    M is the metric over the whole gallery, M_b that over batch b. Batches score higher than the whole gallery, so the
-    gap is mostly negative; appendix A of the paper draws and bounds it with the opposite sign. A batch without
-    positives of a query has no M_b: the mean is taken over the K batches that have one.
-
-    Args:
-        query_embeddings: float, shape (n_query, d).
-        query_labels: int64, shape (n_query, L), finest first.
-        gallery_embeddings: float, shape (n_gallery, d). Without a gallery each query is ranked against the others.
-        gallery_labels: int64, shape (n_gallery, L).
-        batches: Integers, shape (n_gallery,); batch of each gallery item.
-        metric: Name of the metric, see :meth:`hgld.evaluation.metrics.Metric.from_name`.
-        relevance_alpha: Exponent alpha of Eq. 20, for H-AP; relevances are those within the batch.
-
-    Returns:
-        float64, shape (n_query,); NaN where a query has no positives.
-
-    Raises:
-        InputError: Images are unlabelled, ``batches`` does not fit the gallery, or without a gallery a batch holds a
-            single item; see also :func:`~hgld.evaluation.evaluate.evaluate_retrieval`.
-        ConfigurationError: The gallery is given in part; see also that function.
-
-    >>> labels = np.array([0, 1, 0, 1, 0])
-    >>> embeddings = np.array([[1.0, 0.0], [0.9, 0.4], [0.8, 0.6], [0.7, 0.7], [0.6, 0.8]])
-    >>> decomposability_gap(embeddings[:1], labels[:1], embeddings[1:], labels[1:], batches=[0, 1, 1, 0]).round(3)
-    array([-0.25])
-    """
-    if (gallery_embeddings is None) != (gallery_labels is None):
-        raise ConfigurationError("the gallery is given in part; expected its embeddings and its labels, or neither")
-    leave_one_out = gallery_embeddings is None
-    gallery = query_embeddings if gallery_embeddings is None else gallery_embeddings
-    labels = query_labels if gallery_labels is None else gallery_labels
-    numbers = np.asarray(batches)
-    if numbers.shape != (len(labels),):
-        raise InputError(
-            f"batches has the shape {numbers.shape}; expected one number for each of {len(labels):,} items"
-        )
-    for own in (query_labels, labels):
-        require_labelled(own.reshape(len(own), -1))
-    names, sizes = np.unique(numbers, return_counts=True)
-    if leave_one_out and (sizes == 1).any():
-        raise InputError(f"batch {names[sizes == 1][0]} holds a single item, which cannot be ranked against itself")
-    ids = np.arange(len(labels))
-    queries = ids if leave_one_out else np.full(len(query_labels), -1)  # excludes a query from its own batch
-
-    def values(items: Integers) -> Floats:
-        result = evaluate_retrieval(
-            query_embeddings,
-            query_labels,
-            gallery[items],
-            labels[items],
-            metrics=[metric],
-            relevance_alpha=relevance_alpha,
-            query_ids=queries,
-            gallery_ids=items,
-        )
-        return result.per_query[metric].to_numpy()
-
-    with _without_warnings():
-        within = np.stack([values(ids[numbers == batch]) for batch in names])
-    known = ~np.isnan(within)
-    n_known = known.sum(axis=0)
-    means = np.where(n_known > 0, np.where(known, within, 0.0).sum(axis=0) / np.maximum(n_known, 1), np.nan)
-    gap: Floats = values(ids) - means
-    return gap
+from hgld.hierarchy.label_matrix import LabelMatrix
 
 
 @dataclass(frozen=True)
@@ -181,9 +103,7 @@ def gap_bound(positives: Counts, negatives: Counts) -> Floats:
     >>> gap_bound(np.array([[1, 1]]), np.array([[1, 1]]))  # + - + -: precisions 1 and 2/3
     array([0.16666667])
     """
-    _check_shapes(positives, negatives)
-    total = _precision_sum(positives, _before(positives), _before(negatives)).sum(axis=1)
-    return _one_minus_mean(total, positives)
+    return calibrated_gap_bound(positives, negatives, positives, negatives)
 
 
 def calibrated_gap_bound(
@@ -213,7 +133,9 @@ def calibrated_gap_bound(
     good = positives - violating_positives
     good_precisions = _precision_sum(good, _before(good), _before(violating_negatives))
     violating_precisions = _precision_sum(violating_positives, good + _before(positives), _before(negatives))
-    return _one_minus_mean((good_precisions + violating_precisions).sum(axis=1), positives)
+    total, n_positives = (good_precisions + violating_precisions).sum(axis=1), positives.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        return np.where(n_positives > 0, np.clip(1 - total / n_positives, 0, 1), np.nan)
 
 
 def _precision_sum(count: Counts, positives: Counts, negatives: Counts) -> Floats:
@@ -229,12 +151,6 @@ def _before(counts: Counts) -> Counts:
     """Return the sums of the columns to the left of each."""
     result: Counts = np.cumsum(counts, axis=1) - counts
     return result
-
-
-def _one_minus_mean(total: Floats, positives: Counts) -> Floats:
-    n_positives = positives.sum(axis=1)
-    with np.errstate(invalid="ignore"):
-        return np.where(n_positives > 0, np.clip(1 - total / n_positives, 0, 1), np.nan)
 
 
 def _check_shapes(*counts: Counts) -> None:

@@ -19,7 +19,7 @@ from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor, check_
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metrics import REVISITED_METRICS, LevelWeights, Metric, Relevance, default_metrics, needed_ranks
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
-from hgld.evaluation.ranking_statistics import RankingStatistics, RankTables, ranking_statistics
+from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import (
     RetrievalTask,
@@ -222,20 +222,11 @@ def label_array(labels: Labelling | Tensor, role: str) -> Labelling:
             f"the {role} labels are lists of different lengths; expected one label per level for each image, or "
             "`LabelSets.from_lists` for several labels per image"
         ) from None
-    if array.dtype.kind in "OSTU":
-        raise InputError(
-            f"the {role} labels are texts or objects; number the classes of queries and gallery together, such as "
-            "with numpy.unique(labels, return_inverse=True)"
-        )
     if array.ndim not in (1, 2) or not np.issubdtype(array.dtype, np.integer):
         raise InputError(
             f"the {role} labels have the shape {array.shape} and the type {array.dtype}; expected integers of the "
-            "shape (n, L), finest first"
-        )
-    if array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max:
-        raise InputError(
-            f"the {role} labels are uint64, such as {array.max()}; expected integers below 2**63, such as numbers of "
-            "classes from numpy.unique(labels, return_inverse=True)"
+            "shape (n, L), finest first, such as numbers of the classes of queries and gallery together from "
+            "numpy.unique(labels, return_inverse=True)"
         )
     array = array.astype(np.int64, copy=False)
     return array[:, None] if array.ndim == 1 else array
@@ -308,8 +299,6 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
 def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[RetrievalResult]:
     judgements = task.judgements
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
-    if task.query_ids is not None and len(task.query_ids) != n_queries:
-        raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
     graded = _graded_metrics(task, metrics, config)
     columns, settings = _measure(task, [metric for metric in metrics if metric not in graded], config)
@@ -417,10 +406,6 @@ def _measure(
         gain=own_relevance if config.gain is None else config.gain,
     )
     cutoffs = sorted({metric.k for metric in metrics if metric.k is not None})
-    # Metrics of a ranking without positives: wrong settings fail now, and not after a block of queries.
-    levels = torch.zeros(1, max(cutoffs, default=1), dtype=torch.uint8)
-    block_columns(metrics, levels, ranking_statistics(levels, n_levels, cutoffs), weights.block(slice(0, 1)))
-    tables: RankTables | None = None
     blocks: list[_BlockColumns] = []
     for ranked in rank(
         task,
@@ -429,16 +414,12 @@ def _measure(
         part=config.processes.part,
         progress=config.progress,
     ):
-        n_ranks = max(ranked.levels.shape[1], 0 if ranked.positives is None else int(ranked.positives.max()))
-        if tables is None or len(tables.rank) < n_ranks:
-            tables = RankTables(n_ranks, ranked.levels.device)
         statistics = ranking_statistics(
             ranked.levels,
             n_levels,
             cutoffs,
             n_ranked=ranked.n_ranked,
             positives=ranked.positives,
-            tables=tables,
             ends=ranked.ends,
         )
         if task.n_positives is not None:
@@ -542,11 +523,7 @@ class RetrievalMetric:
         matrix = label_array(labels, "query")
         if isinstance(matrix, LabelSets):
             raise InputError("batches have one label per image and level; found label sets")
-        mask = None if is_query is None else _array(is_query).astype(bool)
-        if mask is not None and mask.ndim != 1:
-            raise InputError(
-                f"`is_query` has the shape {mask.shape}; expected one value per image, of the shape (B,)"
-            )
+        mask = None if is_query is None else _array(is_query).astype(bool).reshape(-1)
         names = None if ids is None else _id_array(ids, "query")
         lengths = [len(part) for part in (vectors, matrix, mask, names) if part is not None]
         if len(set(lengths)) > 1:
@@ -607,16 +584,17 @@ def _distinct_images(
     Raises:
         InputError: Rows of one id have other labels, or as queries or in the gallery other embeddings.
     """
-    rows: npt.NDArray[np.intp]
     codes = np.unique(ids, return_inverse=True)[1].reshape(-1)
-    role = np.zeros(len(ids), np.intp) if is_query is None else is_query.astype(np.intp)
-    _, rows, copies = np.unique(2 * codes + role, return_index=True, return_inverse=True)
-    first_of_image = np.unique(codes, return_index=True)[1][codes]
-    first_of_role = rows[copies.reshape(-1)]
-    repeated = np.flatnonzero(first_of_role != np.arange(len(ids)))
-    pairs = [embeddings[torch.from_numpy(of)].double() for of in (repeated, first_of_role[repeated])]
-    apart = torch.linalg.vector_norm(pairs[0] - pairs[1], dim=1)
-    lengths = torch.linalg.vector_norm(pairs[1], dim=1)
+    roles = np.zeros(len(ids), bool) if is_query is None else is_query
+    rows = pd.Series(np.arange(len(ids)))
+    rows_of_role = rows.groupby([codes, roles])
+    first_of_image = rows.groupby(codes).transform("first").to_numpy()
+    first_of_role = rows_of_role.transform("first").to_numpy()
+    repeated = np.flatnonzero(first_of_role != rows)
+    copies = embeddings[torch.from_numpy(repeated)].double()
+    originals = embeddings[torch.from_numpy(first_of_role[repeated])].double()
+    apart = torch.linalg.vector_norm(copies - originals, dim=1)
+    lengths = torch.linalg.vector_norm(originals, dim=1)
     has_other_labels = np.flatnonzero((labels != labels[first_of_image]).any(axis=1))
     has_other_embedding = repeated[(apart > _ROUNDING * lengths).numpy()]
     for conflicting, what in ((has_other_labels, "labels"), (has_other_embedding, "embeddings")):
@@ -629,7 +607,8 @@ def _distinct_images(
             )
     if len(repeated):
         log.warning("%s of %s images were added again, and are counted once", f"{len(repeated):,}", f"{len(ids):,}")
-    return rows
+    first_rows: npt.NDArray[np.intp] = rows_of_role.first().to_numpy()
+    return first_rows
 
 
 def _array(values: Any) -> npt.NDArray[Any]:

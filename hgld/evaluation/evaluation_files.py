@@ -5,7 +5,7 @@ A protocol declares the input files that it accepts, and builds tasks from their
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -227,19 +227,12 @@ def evaluate_files(
     inputs = EvaluationInputs.read(files)
     tasks = chosen.build_tasks(inputs)
     return_memory()  # reading takes more than what it leaves, and rankings take as much again
-    return evaluate_inputs(chosen, inputs, tasks, config)
-
-
-def evaluate_inputs(
-    protocol: EvaluationProtocol, inputs: EvaluationInputs, tasks: Sequence[RetrievalTask], config: EvaluationConfig
-) -> Evaluation:
-    """Evaluate the contents of files."""
-    if protocol.answer_queries is not None:
-        answered, answers = protocol.answer_queries(inputs, config)
+    if chosen.answer_queries is not None:
+        answered, answers = chosen.answer_queries(inputs, config)
         return Evaluation(tuple(answered), (), hierarchy=inputs.hierarchy, answers=answers)
     results = evaluate_tasks(tasks, config)
     mean = None
-    if protocol.reports_mean:
+    if chosen.reports_mean:
         mean = {name: float(np.mean([result.means[name] for result in results])) for name in results[0].metrics}
     return Evaluation(tuple(results), tuple(tasks), mean, inputs.hierarchy)
 

@@ -24,8 +24,6 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 
 from hgld.arrays import Integers
@@ -188,16 +186,14 @@ def official_results(predictions: RetrievalPredictions, solution: RetrievalSolut
     result = result.renamed({"mAP@100": "map100_official"})
     positions = np.where(levels.any(axis=1), levels.argmax(axis=1) + 1.0, N_RANKS + 1.0)
     result = replace(result, per_query=result.per_query.assign(first_position=positions))
-    parts = [result.part(f"official {usage.lower()}", usages == usage) for usage in USAGES]
-    return [
-        replace(
-            part,
-            counts=part.counts | _without_predictions(predictions, part),
-            settings=part.settings
-            | {f"{name}_position": part.per_query["first_position"].agg(name) for name in ("mean", "median")},
-        )
-        for part in parts
-    ]
+    results = []
+    for usage in USAGES:
+        part = result.part(f"official {usage.lower()}", usages == usage)
+        first = part.per_query["first_position"]
+        counts = part.counts | _without_predictions(predictions, part)
+        settings = part.settings | {"mean_position": first.mean(), "median_position": first.median()}
+        results.append(replace(part, counts=counts, settings=settings))
+    return results
 
 
 def labelled_result(
@@ -251,11 +247,7 @@ def _levels(
 ) -> tuple[npt.NDArray[np.uint8], int, int]:
     """Return the levels at ranks 1 to 100, the number of lists with fewer labelled images, and of unknown images."""
     lists = [predictions.get(query, ()) for query in query_ids]
-    found = pc.index_in(
-        pa.array([image for images in lists for image in images], pa.string()),
-        value_set=pa.array(landmarks.ids, pa.string()),
-    )
-    positions = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+    positions = TextArray(landmarks.ids).find(TextArray([image for images in lists for image in images]))
     ends = np.cumsum([len(images) for images in lists])
     levels = np.zeros((len(lists), N_RANKS), np.uint8)
     enough = min(N_RANKS, int((gallery_codes[:, 0] >= 0).sum()))

@@ -84,7 +84,7 @@ from torch import Tensor
 
 from hgld.arrays import Integers
 from hgld.compute.machine import parallel_map
-from hgld.errors import ConfigurationError, similar_names
+from hgld.errors import ConfigurationError, require_at_least, similar_names
 from hgld.evaluation.ranking_statistics import RankingStatistics, cutoff_index
 from hgld.hierarchy.label_matrix import column_of
 from hgld.ragged import RaggedIndices
@@ -111,8 +111,7 @@ def hierarchical_relevance(counts: Tensor, alpha: float = 1.0, *, count_query: b
     >>> hierarchical_relevance(torch.tensor([[5.0, 2.0, 1.0]]))
     tensor([[0.0000, 0.2500, 1.0000]], dtype=torch.float64)
     """
-    if not alpha >= 0:
-        raise ConfigurationError(f"alpha is {alpha}; expected 0 or more")
+    require_at_least(0, alpha=alpha)
     n_levels = counts.shape[1] - 1
     levels = torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device)
     weights = (levels / n_levels) ** alpha

@@ -8,7 +8,7 @@ only the first ranks are needed, nothing else is sorted.
 
 Scores are cosines (paper, section III-A), or as :class:`~hgld.compute.scoring.ScoringConfig` says.
 
-Keys are integers: the score in fixed point, then the level. On a CPU compiled loops write and sort them;
+Keys are integers: the score in fixed point, then the level. On a CPU a compiled loop sorts many of them;
 elsewhere, and where loops are not compiled, operations of torch and NumPy give the same levels.
 
 Where R@1 and mAP@R are all that is asked for, a ranking of 20,000 items is needed up to rank R, which may be 10. Then
@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from hgld.arrays import Booleans, Integers
 from hgld.compute.compiled import compiled, is_compiled
 from hgld.compute.machine import parallel_map, thread_count
 from hgld.compute.scoring import Scorer, ScoringConfig, check_embeddings, float32_matmul
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import ConfigurationError, InputError, require_choice
 from hgld.evaluation.metrics import NeededRanks
 from hgld.evaluation.ranking_statistics import count_levels
 from hgld.evaluation.reranking import reranked_scorer
@@ -135,13 +135,8 @@ class KeyRows:
             excluded: Pairs that are ranked last, with level 0.
         """
         form, block = self._format, self._keys[: len(scores), gallery]
-        if is_compiled(self._keys.device):
-            keys = self._keys[: len(scores)].numpy()
-            scale = np.float32(form.scale)
-            _put(scores.numpy(), levels.contiguous().numpy(), scale, form.bits, form.flip, gallery.start, keys)
-        else:
-            block.copy_(scores.mul_(form.scale))
-            block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
+        block.copy_(scores.mul_(form.scale))
+        block.bitwise_left_shift_(form.bits).bitwise_or_(levels ^ form.flip)
         excluded.fill(gallery, block, form.last)
 
     def group_ends(self, n_rows: int) -> Tensor:
@@ -212,23 +207,6 @@ def _group_ends(values: Tensor) -> Tensor:
 def key_type(n_levels: int, largest: float) -> KeyType:
     """Return the type of keys: int32 for cosines with up to 15 levels, int64 otherwise."""
     return "int32" if n_levels < 16 and largest == 1 else "int64"
-
-
-@compiled()
-def _put(
-    scores: npt.NDArray[np.float32],
-    levels: npt.NDArray[np.uint8],
-    scale: np.float32,
-    n_bits: int,
-    flip: int,
-    start: int,
-    keys: Any,
-) -> None:
-    """Write the keys of a block of the gallery, whose first column is ``start``; keys: int32 or int64."""
-    for row in range(len(scores)):
-        block = keys[row, start : start + scores.shape[1]]
-        for i in range(len(block)):
-            block[i] = (keys.dtype.type(scores[row, i] * scale) << n_bits) | (levels[row, i] ^ flip)
 
 
 @compiled()
@@ -336,8 +314,7 @@ class RankingConfig(ScoringConfig):
             raise ConfigurationError(
                 f"`rerank` {self.reranking.rerank} is for cosines, but `distance` is {self.distance}; leave out one"
             )
-        if self.ties not in get_args(Ties):
-            raise ConfigurationError(f"ties are {self.ties!r}; expected one of {', '.join(get_args(Ties))}")
+        require_choice(Ties, ties=self.ties)
 
 
 @dataclass(frozen=True, eq=False)
@@ -379,12 +356,7 @@ def ranked_items(
     for count, name in ((n_queries, "queries"), (n_gallery, "gallery items")):
         if not count:
             raise InputError(f"there are no {name}; expected one row per image")
-    mask = np.ones(n_gallery, bool) if gallery_mask is None else np.asarray(gallery_mask)
-    if mask.shape != (n_gallery,) or mask.dtype != bool:
-        raise InputError(
-            f"`gallery_mask` has the shape {mask.shape} and the type {mask.dtype}; expected a bool for each of "
-            f"{n_gallery:,} gallery items"
-        )
+    mask = np.ones(n_gallery, bool) if gallery_mask is None else gallery_mask
     excluded = RaggedIndices.empty(n_queries) if excluded is None else excluded
     excluded.check(n_queries, n_gallery, "`excluded`")
     unmasked = mask[excluded.columns]

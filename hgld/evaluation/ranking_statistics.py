@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,9 +41,11 @@ from torch import Tensor
 from hgld.arrays import Floats, Integers
 from hgld.compute.compiled import REORDER_SUMS, compiled, is_compiled
 from hgld.compute.machine import parallel_map, thread_count
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least
 
 Levels = npt.NDArray[np.uint8]
+#: Sums over ranked levels by the names of the fields of :class:`RankingStatistics`; all float64.
+_Sums = dict[str, Tensor]
 
 #: Elements of a temporary array [rows, L, ranks] of the pass by operations of torch, unless a single row has more.
 _BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
@@ -104,16 +106,15 @@ class RankTables:
     """Functions of the rank k = 1, ..., n, computed once: float64, shape (n,).
 
     Attributes:
-        rank: k.
         inverse: 1 / k.
         discount: 1 / log2(1 + k).
         ideal: Sum of the discounts of the first k ranks, for k = 0, ..., n: shape (n + 1,).
     """
 
     def __init__(self, n_ranks: int, device: torch.device | str = "cpu") -> None:
-        self.rank = torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device)
-        self.inverse = 1 / self.rank
-        self.discount = (1 + self.rank).log2_().reciprocal_()
+        rank = torch.arange(1, n_ranks + 1, dtype=torch.float64, device=device)
+        self.inverse = 1 / rank
+        self.discount = (1 + rank).log2_().reciprocal_()
         self.ideal = torch.zeros(n_ranks + 1, dtype=torch.float64, device=device)
         torch.cumsum(self.discount, 0, out=self.ideal[1:])
 
@@ -125,7 +126,6 @@ def ranking_statistics(
     *,
     n_ranked: Tensor | None = None,
     positives: Tensor | None = None,
-    tables: RankTables | None = None,
     ends: Tensor | None = None,
 ) -> RankingStatistics:
     """Compute the statistics of rankings; memory is a few MB besides the result.
@@ -141,7 +141,6 @@ def ranking_statistics(
         n_ranked: int64, shape (n,); number of items of each ranking that are not excluded; N by default.
         positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking, where the
             levels are those of the first items only.
-        tables: Tables for as many ranks as there are items or positives or more, to share between calls.
         ends: int64, shape (n, N); rank of the item at each place, from 0, where ties share the rank of the last.
             Default: its place. It is the rank in all sums but ``overlap``.
 
@@ -150,10 +149,9 @@ def ranking_statistics(
     """
     (n_rows, n_items), device = ranked_levels.shape, ranked_levels.device
     cutoffs = tuple(sorted(set(cutoffs)))
-    if cutoffs and cutoffs[0] < 1:
-        raise ConfigurationError(f"k is {cutoffs[0]}; expected 1 or more")
+    require_at_least(1, k=min(cutoffs, default=None))
     n_positives = _count_positives(ranked_levels, n_levels) if positives is None else positives
-    tables = tables or RankTables(max(n_items, int(n_positives.max()) if n_positives.numel() else 0), device)
+    tables = RankTables(max(n_items, int(n_positives.max()) if n_positives.numel() else 0), device)
     if is_compiled(device) and ends is None:
         sums = _compiled_sums(ranked_levels, n_positives, cutoffs, tables)
     else:
@@ -166,7 +164,7 @@ def ranking_statistics(
         positives=n_positives.to(torch.float64),
         ideal_discount=tables.ideal[n_positives],
         cutoffs=cutoffs,
-        **sums._asdict(),
+        **sums,
         ideal_discount_at=tables.ideal[torch.minimum(n_positives[..., None], ks)],
         level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
     )
@@ -174,7 +172,9 @@ def ranking_statistics(
         return statistics
     names = ("precision", "discount", "ideal_discount", "overlap")
     unknown: dict[str, Any] = {name: torch.full_like(getattr(statistics, name), torch.nan) for name in names}
-    return replace(statistics, precision_at_r=sums.precision_at_r.where(positives <= n_items, torch.nan), **unknown)
+    return replace(
+        statistics, precision_at_r=statistics.precision_at_r.where(positives <= n_items, torch.nan), **unknown
+    )
 
 
 def cutoff_index(statistics: RankingStatistics, k: int) -> int:
@@ -186,18 +186,6 @@ def cutoff_index(statistics: RankingStatistics, k: int) -> int:
     if k not in statistics.cutoffs:
         raise ConfigurationError(f"the statistics have no cutoff {k}; add it to `cutoffs` of ranking_statistics")
     return statistics.cutoffs.index(k)
-
-
-class _Sums(NamedTuple):
-    """Sums over ranked levels, see :class:`RankingStatistics`; all float64."""
-
-    precision: Tensor
-    precision_at_r: Tensor
-    discount: Tensor
-    overlap: Tensor
-    hits_at: Tensor
-    precision_at: Tensor
-    discount_at: Tensor
 
 
 def _count_positives(levels: Tensor, n_levels: int) -> Tensor:
@@ -215,16 +203,16 @@ def _compiled_sums(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], 
     """Compute the sums in compiled loops, on a CPU."""
     floats, n_levels = partial(torch.empty, dtype=torch.float64), positives.shape[1]
     shape, shape_at = (len(levels), n_levels), (len(levels), n_levels, len(cutoffs))
-    sums = _Sums(
-        precision=floats(*shape, n_levels),
-        precision_at_r=floats(shape),
-        discount=floats(shape),
-        overlap=floats(len(levels)),
-        hits_at=floats(shape_at),
-        precision_at=floats(shape_at),
-        discount_at=floats(shape_at),
-    )
-    contiguous, arrays = levels.contiguous().numpy(), [tensor.numpy() for tensor in (positives, *sums)]
+    sums = {
+        "precision": floats(*shape, n_levels),
+        "precision_at_r": floats(shape),
+        "discount": floats(shape),
+        "overlap": floats(len(levels)),
+        "hits_at": floats(shape_at),
+        "precision_at": floats(shape_at),
+        "discount_at": floats(shape_at),
+    }
+    contiguous, arrays = levels.contiguous().numpy(), [tensor.numpy() for tensor in (positives, *sums.values())]
     inverse, discount, ks = tables.inverse.numpy(), tables.discount.numpy(), np.array(cutoffs, np.int64)
 
     def add_up(rows: slice) -> None:
@@ -238,63 +226,43 @@ def _compiled_sums(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], 
 def _torch_sums(
     levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor | None
 ) -> _Sums:
-    """Compute the sums by operations of torch, on any device."""
+    """Compute the sums by operations of torch, on any device; see :func:`ranking_statistics` for ``ends``."""
+    if ends is None:
+        ends = torch.arange(levels.shape[1], device=levels.device).expand(levels.shape)
     step = max(1, _BLOCK[levels.device.type] // max(1, positives.shape[1] * levels.shape[1]))
-    rows = [slice(start, start + step) for start in range(0, max(1, len(levels)), step)]
+    blocks = [slice(start, start + step) for start in range(0, max(1, len(levels)), step)]
 
-    def sums(part: slice) -> _Sums:
-        own = (levels[part], positives[part], cutoffs, tables)
-        return _sums_of_rows(*own) if ends is None else _sums_of_ties(*own, ends[part])
+    def sums(rows: slice) -> _Sums:
+        return _sums_of_rows(levels[rows], positives[rows], cutoffs, tables, ends[rows])
 
-    parts = parallel_map(sums, rows, levels.device)
-    return _Sums(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
+    parts = parallel_map(sums, blocks, levels.device)
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
 
 
-def _sums_of_rows(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
-    (n_items, n_levels), device = (levels.shape[1], positives.shape[1]), levels.device
-    rank, inverse, discount = (table[:n_items] for table in (tables.rank, tables.inverse, tables.discount))
-    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=device)[:, None]
+def _sums_of_rows(
+    levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor
+) -> _Sums:
+    n_levels, places = positives.shape[1], torch.arange(levels.shape[1], device=levels.device)
+    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
     member = (levels[:, None] >= at_least).to(torch.float64)
     seen = member.cumsum(2)
     # The best k items hold min(k, R_l) of level l or finer, and |A_k & B_k| is the least over l of
     # G_l(k) + max(0, k - R_l): the level that rank k has in a perfect ranking limits it.
-    common = (rank - positives[..., None]).clamp_(min=0).add_(seen).amin(1).mul_(inverse)
-    precisions = member * inverse
-    precision = precisions @ seen.transpose(1, 2)
-    precisions *= seen
-    last = max(cutoffs, default=0)
-    ends = torch.tensor(cutoffs, dtype=torch.int64, device=device).clamp(max=n_items) - 1
-    return _Sums(
-        precision=precision,
-        precision_at_r=precisions.masked_fill(rank > positives[..., None], 0.0).sum(2),
-        discount=member @ discount,
-        overlap=common.masked_fill_(rank > positives[:, :1], 0.0).sum(1),
-        hits_at=seen[..., ends],
-        precision_at=precisions[..., :last].cumsum(2)[..., ends],
-        discount_at=(member * discount)[..., :last].cumsum(2)[..., ends],
-    )
-
-
-def _sums_of_ties(
-    levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor
-) -> _Sums:
-    """Compute the sums where ties share a rank, see :func:`ranking_statistics`."""
-    n_levels, rank = positives.shape[1], (ends + 1)[:, None]
-    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
-    member = (levels[:, None] >= at_least).to(torch.float64)
-    seen = member.cumsum(2).gather(2, ends[:, None].expand(member.shape))
+    common = (places + 1 - positives[..., None]).clamp(min=0).add(seen).amin(1) * tables.inverse[places]
+    seen = seen.gather(2, ends[:, None].expand(member.shape))
+    rank = (ends + 1)[:, None]
     weights = member * tables.inverse[ends][:, None]
     gains = member * tables.discount[ends][:, None]
     within = (rank <= torch.tensor(cutoffs, device=levels.device)[:, None]).to(torch.float64).transpose(1, 2)
-    return _Sums(
-        precision=weights @ seen.transpose(1, 2),
-        precision_at_r=(weights * seen).masked_fill(rank > positives[..., None], 0.0).sum(2),
-        discount=gains.sum(2),
-        overlap=_sums_of_rows(levels, positives, (), tables).overlap,
-        hits_at=member @ within,
-        precision_at=(weights * seen) @ within,
-        discount_at=gains @ within,
-    )
+    return {
+        "precision": weights @ seen.transpose(1, 2),
+        "precision_at_r": (weights * seen).masked_fill(rank > positives[..., None], 0.0).sum(2),
+        "discount": gains.sum(2),
+        "overlap": common.masked_fill(places >= positives[:, :1], 0.0).sum(1),
+        "hits_at": member @ within,
+        "precision_at": (weights * seen) @ within,
+        "discount_at": gains @ within,
+    }
 
 
 @compiled(fastmath=REORDER_SUMS)
@@ -340,14 +308,15 @@ def level_sums(
     weights = np.empty(width)
     for row in range(n_rows):
         precision[row], discounts[row], precision_at_r[row], overlap[row], n_seen[:] = 0.0, 0.0, 0.0, 0.0, 0
-        start, next_cutoff = 0, 0
+        start = 0
         while start < n_items:
             stop = min(start + width, n_items)
-            for level in range(n_levels):
-                if start < positives[row, level] < stop:
-                    stop = positives[row, level]
-            if next_cutoff < len(cutoffs) and cutoffs[next_cutoff] < stop:
-                stop = cutoffs[next_cutoff]
+            for end in positives[row]:
+                if start < end < stop:
+                    stop = end
+            for end in cutoffs:
+                if start < end < stop:
+                    stop = end
             block = levels[row, start:stop]
             _count_seen(block, n_seen, seen)
             if start < positives[row, 0]:
@@ -358,18 +327,13 @@ def level_sums(
             for level in range(n_levels):
                 if positives[row, level] == stop:
                     precision_at_r[row, level] = precision[row, level, level]
-            if next_cutoff < len(cutoffs) and cutoffs[next_cutoff] == stop:
-                for level in range(n_levels):
-                    hits_at[row, level, next_cutoff] = n_seen[level]
-                    precision_at[row, level, next_cutoff] = precision[row, level, level]
-                    discount_at[row, level, next_cutoff] = discounts[row, level]
-                next_cutoff += 1
+            for cutoff in range(len(cutoffs)):
+                if min(cutoffs[cutoff], n_items) == stop:  # nothing follows the last rank
+                    for level in range(n_levels):
+                        hits_at[row, level, cutoff] = n_seen[level]
+                        precision_at[row, level, cutoff] = precision[row, level, level]
+                        discount_at[row, level, cutoff] = discounts[row, level]
             start = stop
-        for cutoff in range(next_cutoff, len(cutoffs)):  # nothing follows the last rank
-            for level in range(n_levels):
-                hits_at[row, level, cutoff] = positives[row, level]
-                precision_at[row, level, cutoff] = precision[row, level, level]
-                discount_at[row, level, cutoff] = discounts[row, level]
 
 
 @compiled()

@@ -202,8 +202,8 @@ class LabelSetJudgements(RelevanceJudgements):
         ]
         table = torch.from_numpy(np.stack(codes).astype(np.int32))  # (L, labels of queries, then of the gallery)
         self._query_table, self._gallery_table = table[:, : len(queries.labels)], table[:, len(queries.labels) :]
-        self._queries = torch.from_numpy(_padded(queries))
-        self._gallery = torch.from_numpy(_padded(gallery))
+        self._queries = torch.from_numpy(queries.members.padded().T)
+        self._gallery = torch.from_numpy(gallery.members.padded().T)
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
         own, others = self._queries[:, queries], self._gallery[:, gallery]
@@ -236,15 +236,6 @@ def _shared_with_any(levels: Tensor, images: Tensor) -> Tensor:
         columns = (labels >= 0).nonzero().view(-1)
         best[:, columns] = torch.maximum(best[:, columns], levels[:, labels[columns]])
     return best
-
-
-def _padded(sets: LabelSets) -> Integers:
-    """Return the labels of each image by their rows in ``sets.labels``: int64, shape (K, N), -1 as padding."""
-    members = sets.members
-    array = np.full((int(members.counts().max(initial=1)), len(members)), -1)
-    rows = members.rows()
-    array[np.arange(len(rows)) - members.offsets[rows], rows] = members.columns
-    return array
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require_at_least, require_choice
 
 #: Module of :mod:`hgld.evaluation` and object of each protocol, named without importing torch.
 PROTOCOLS = {
@@ -110,10 +110,7 @@ class MetricSettings:
     several_labels: SeveralLabels = "mean"
 
     def __post_init__(self) -> None:
-        if self.several_labels not in get_args(SeveralLabels):
-            raise ConfigurationError(
-                f'`several_labels` is "{self.several_labels}"; expected {" or ".join(get_args(SeveralLabels))}'
-            )
+        require_choice(SeveralLabels, several_labels=self.several_labels)
 
 
 @dataclass(frozen=True)
@@ -135,14 +132,10 @@ class RerankSettings:
     rerank_alpha: float = 3.0
 
     def __post_init__(self) -> None:
-        if self.rerank not in (None, *get_args(RerankMethod)):
-            raise ConfigurationError(
-                f'`rerank` is "{self.rerank}"; expected one of {", ".join(get_args(RerankMethod))}'
-            )
-        if self.rerank_neighbours < 1:
-            raise ConfigurationError(f"`rerank_neighbours` is {self.rerank_neighbours}; expected 1 or more")
-        if not self.rerank_alpha >= 0:
-            raise ConfigurationError(f"`rerank_alpha` is {self.rerank_alpha}; expected 0 or more")
+        if self.rerank is not None:
+            require_choice(RerankMethod, rerank=self.rerank)
+        require_at_least(1, rerank_neighbours=self.rerank_neighbours)
+        require_at_least(0, rerank_alpha=self.rerank_alpha)
 
     def describe(self) -> str | None:
         """Return the method and the settings that it uses; None without a method."""

@@ -3,15 +3,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.errors import ConfigurationError, InputError
+from hgld.errors import InputError
 from hgld.evaluation.decomposability import (
     batch_decomposability_gap,
     calibrated_gap_bound,
-    decomposability_gap,
     gap_bound,
 )
 from tests.evaluation import oracles
@@ -23,73 +21,6 @@ def data(n: int, seed: int) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
     fine = rng.integers(8, size=n)
     return rng.normal(size=(n, 5)), np.stack([fine, fine // 2, fine // 4], axis=1)
-
-
-METRICS = ("AP_l3", "AP_l1", "mAP@R_l2", "R@2_l3", "H-AP", "NDCG", "ASI")
-
-
-def slow_gaps(
-    queries: Array, labels: Array, gallery: Array, gallery_labels: Array, batches: Array, alone: bool
-) -> dict[str, list[float]]:
-    """Eq. 6, query by query and batch by batch."""
-    gaps = {metric: list[float]() for metric in METRICS}
-    for q in range(len(queries)):
-        scores = gallery @ queries[q] / np.linalg.norm(gallery, axis=1)
-        order = [item for item in np.argsort(-scores) if not (alone and item == q)]
-        values = {}
-        for batch in ["all", *sorted(set(batches.tolist()))]:
-            held = [item for item in order if batch in ("all", batches[item])]
-            levels = [int((labels[q] == gallery_labels[item]).sum()) for item in held]
-            values[batch] = oracles.by_name(levels, 3, cutoffs=[2])
-        whole = values.pop("all")
-        for metric, own in gaps.items():
-            within = [value[metric] for value in values.values() if not np.isnan(value[metric])]
-            own.append(whole[metric] - sum(within) / len(within) if within else np.nan)
-    return gaps
-
-
-def test_the_gap_is_equation_6() -> None:
-    gallery, gallery_labels = data(40, seed=0)
-    queries, labels = data(7, seed=1)
-    batches = np.arange(40) % 6 * 10 - 20
-    for metric, expected in slow_gaps(queries, labels, gallery, gallery_labels, batches, alone=False).items():
-        gap = decomposability_gap(queries, labels, gallery, gallery_labels, batches=batches, metric=metric)
-        np.testing.assert_allclose(gap, expected, atol=1e-12, err_msg=metric)
-    for metric, expected in slow_gaps(gallery, gallery_labels, gallery, gallery_labels, batches, alone=True).items():
-        alone = decomposability_gap(gallery, gallery_labels, batches=batches, metric=metric)
-        np.testing.assert_allclose(alone, expected, atol=1e-12, err_msg=metric)
-
-
-def test_single_batch_has_no_gap_and_small_batches_a_negative_one() -> None:
-    embeddings, labels = data(60, seed=0)
-    gap = decomposability_gap(embeddings, labels, batches=np.zeros(60))
-    np.testing.assert_allclose(gap, 0, atol=1e-12)
-    means = [np.nanmean(decomposability_gap(embeddings, labels, batches=np.arange(60) % n)) for n in (1, 3, 15)]
-    assert means[0] > means[1] > means[2]
-
-
-def test_gap_without_positives_is_nan() -> None:
-    embeddings, labels = torch.eye(4), np.array([0, 0, 1, 0])
-    gap = decomposability_gap(embeddings, labels, batches=[0, 0, 1, 1])
-    assert np.isnan(gap).tolist() == [False, False, True, False]
-
-
-IN_PART = "gallery is given in part; expected its embeddings and its labels"
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"batches": [0, 1]}, InputError, r"batches has the shape \(2,\); expected one number for each of 4 items"),
-        ({"batches": [0, 0, 0, 7]}, InputError, "batch 7 holds a single item, which cannot be ranked against itself"),
-        ({"gallery_embeddings": np.eye(4)}, ConfigurationError, IN_PART),
-        ({"gallery_labels": np.zeros(4, np.int64)}, ConfigurationError, IN_PART),
-        ({"metric": "MRR"}, ConfigurationError, "there is no metric 'MRR'"),
-    ],
-)
-def test_inconsistent_arguments_are_refused(options: dict[str, Any], error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        decomposability_gap(np.eye(4), np.array([0, 0, 1, 1]), **{"batches": [0, 0, 1, 1], **options})
 
 
 def test_the_gap_of_batches_is_the_whole_set_minus_their_mean() -> None:

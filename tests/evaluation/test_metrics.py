@@ -227,7 +227,7 @@ UNKNOWN = ("", "H", "map@r", "mAP@", "R@", "R@-1", "R@1.5", "AP@5", "AP_l", "AP_
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        *((partial(summed, [0, 1, 2], 2, [k, 2]), rf"k is {k}; expected 1 or more") for k in (0, -1)),
+        *((partial(summed, [0, 1, 2], 2, [k, 2]), rf"`k` is {k}; expected 1 or more") for k in (0, -1)),
         (partial(metrics.recall_at_k, SUMS, 2), "the statistics have no cutoff 2; add it to `cutoffs`"),
         *((partial(metrics.average_precision, SUMS, n), NO_LEVEL.format(n, 2)) for n in (0, 3, -1)),
         (partial(metrics.ndcg, SUMS, by_level([0, 2, 1])), "falls from a level to a finer one"),

@@ -116,27 +116,6 @@ def test_packed_keys_sort_like_fixed_point_scores(
         assert stored(rows, scores, levels, excluded) == [expected + [0] * (len(items) - len(expected))]
 
 
-@pytest.mark.parametrize(("n_levels", "largest"), [(1, 1.0), (3, 1.0), (3, 300000.0), (254, 1e-20)])
-@given(st.integers(0, 2**32), TIES)
-def test_compiled_keys_are_those_of_torch(n_levels: int, largest: float, seed: int, ties: Ties) -> None:
-    rng = np.random.default_rng(seed)
-    scores = torch.from_numpy(
-        (rng.choice([1.0, -1.0, 1.1, 0.0, 1e-9], (5, 9)) * rng.random((5, 9))) * largest
-    ).float()
-    levels = torch.from_numpy(rng.integers(0, n_levels + 1, (5, 9)).astype(np.uint8))
-    keys = []
-    for is_compiled in (True, False):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ranking, "is_compiled", lambda device, value=is_compiled: value)
-            rows = KeyRows(6, 12, KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
-            nothing = np.zeros(0, np.int64)
-            for gallery in (slice(0, 4), slice(4, 9)):
-                pairs = ExcludedPairs(nothing, (nothing, nothing))
-                rows.put(gallery, scores[:, gallery].clone(), levels[:, gallery], pairs)
-        keys.append(rows._keys[:5, :9])
-    assert torch.equal(*keys)
-
-
 def test_long_embedding_causes_no_ties_among_the_others() -> None:
     """Without normalising: steps of 2^-28 of the largest score would be too coarse for the first two."""
     scores = np.array([[1e-4, 1.5e-4, 1e6]], np.float32)
@@ -367,11 +346,6 @@ def test_message_lists_only_the_first_rows() -> None:
             {"excluded": RaggedIndices.from_lists([[1]]), "gallery_mask": np.array([False, True])},
             "no gallery item is left to rank",
         ),
-        (
-            {"gallery_mask": np.array([True])},
-            r"`gallery_mask` has the shape \(1,\).*expected a bool for each of 2 gallery items",
-        ),
-        ({"gallery_mask": np.array([0, 1])}, "`gallery_mask` has .* the type int64; expected a bool for each"),
     ],
 )
 def test_invalid_exclusions_are_refused(options: dict[str, Any], message: str) -> None:
@@ -384,7 +358,7 @@ def test_invalid_exclusions_are_refused(options: dict[str, Any], message: str) -
     [
         ({"block_size": 0}, "`block_size` is 0; expected 1 or more"),
         ({"precision": "float16"}, '`precision` is "float16"; choose float32, tf32 or float64'),
-        ({"ties": "random"}, "ties are 'random'; expected one of pessimistic, optimistic"),
+        ({"ties": "random"}, '`ties` is "random"; choose pessimistic, optimistic'),
         ({"device": "gpu"}, "`device` is gpu; expected cpu, cuda or cuda:N"),
         ({"device": "meta"}, "`device` is meta; expected cpu, cuda or cuda:N"),
         ({"device": "cuda:99"}, "device is 'cuda:99', but torch sees .* CUDA devices; use cpu, or a machine"),

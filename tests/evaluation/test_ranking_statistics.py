@@ -17,7 +17,7 @@ from hgld.evaluation import ranking_statistics as module
 from hgld.evaluation.evaluate import evaluate_retrieval
 from hgld.evaluation.metrics import Metric, NeededRanks, needed_ranks
 from hgld.evaluation.ranking import Ranked, RankingConfig
-from hgld.evaluation.ranking_statistics import RankTables, ranking_statistics
+from hgld.evaluation.ranking_statistics import ranking_statistics
 from hgld.ragged import RaggedIndices
 from tests.evaluation.helpers import Given, rank
 
@@ -47,14 +47,13 @@ def blocks(draw: st.DrawFn) -> tuple[int, torch.Tensor]:
 @example((254, torch.tensor([[254, 0, 3]], dtype=torch.uint8)), [2], 512)
 def test_compiled_sums_are_those_of_torch(block: tuple[int, torch.Tensor], cutoffs: list[int], width: int) -> None:
     n_levels, levels = block
-    tables = RankTables(50)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "COMPILED_WIDTH", width)
         patch.setattr(module, "_BLOCK", {"cpu": width * n_levels})
         patch.setattr(module, "is_compiled", lambda device: True)
-        ours = ranking_statistics(levels, n_levels, cutoffs, tables=tables)
+        ours = ranking_statistics(levels, n_levels, cutoffs)
         patch.setattr(module, "is_compiled", lambda device: False)
-        theirs = ranking_statistics(levels, n_levels, cutoffs, tables=tables)
+        theirs = ranking_statistics(levels, n_levels, cutoffs)
     for name in FIELDS:
         value, expected = getattr(ours, name), getattr(theirs, name)
         assert value.dtype == expected.dtype

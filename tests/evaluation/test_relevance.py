@@ -74,7 +74,7 @@ NOT_FINITE = "expected 0 at level 0, and finite numbers of 0 or more"
     ("call", "message"),
     [
         *(
-            (partial(hierarchical_relevance, counts([1]), n), "alpha is .*; expected 0 or more")
+            (partial(hierarchical_relevance, counts([1]), n), "`alpha` is .*; expected 0 or more")
             for n in (-0.1, np.nan)
         ),
         *(
@@ -333,7 +333,7 @@ def test_alpha_is_for_equation_20() -> None:
         evaluate_retrieval(embeddings, labels, relevance_alpha=2)
     evaluate_retrieval(embeddings, labels, relevance_alpha=2, several_labels="best")
     evaluate_retrieval(embeddings, labels, relevance_alpha=2, metrics=["R@1"])
-    with pytest.raises(ConfigurationError, match='`several_labels` is "all"; expected mean or best'):
+    with pytest.raises(ConfigurationError, match='`several_labels` is "all"; choose mean or best'):
         EvaluationConfig(several_labels="all")  # type: ignore[arg-type]
 
 

@@ -209,7 +209,7 @@ def test_copies_tie_and_zeros_are_ranked() -> None:
 
 
 def test_wrong_settings() -> None:
-    with pytest.raises(ConfigurationError, match='`rerank` is "best"; expected one of aqe'):
+    with pytest.raises(ConfigurationError, match='`rerank` is "best"; choose aqe'):
         RerankSettings("best")  # type: ignore[arg-type]
     for name in ("rerank_neighbours", "rerank_alpha"):
         with pytest.raises(ConfigurationError, match=f"`{name}` is -1; expected"):
