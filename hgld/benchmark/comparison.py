@@ -47,7 +47,6 @@ from hgld.training.run import usable_device
 
 #: Stands for all sweeps where sweeps are named.
 ALL_SWEEPS = "all"
-_MAX_STALE_LISTED = 5
 
 
 @dataclass(frozen=True)
@@ -91,10 +90,9 @@ class Comparison:
                 stale.append(str(error))
                 pending[run.folder] = True
         if stale and not force:
-            more = [f"… and {len(stale) - _MAX_STALE_LISTED} more"] if len(stale) > _MAX_STALE_LISTED else []
             raise ConfigurationError(
                 f"{len(stale)} of {len(runs)} runs were begun with other settings or data; retrain only these "
-                "with `force`, or choose another folder:\n" + "\n".join([*stale[:_MAX_STALE_LISTED], *more])
+                f"with `force`, or choose another folder:\n{indented_list(stale, limit=5)}"
             )
         if pending:
             self._check_inputs([run for run in runs if run.folder in pending])
@@ -116,57 +114,46 @@ class Comparison:
         if self.table and pictures is not None and pictures.hierarchy is not None:
             load_hierarchy(pictures.hierarchy)
 
-
-class ComparisonReports:
-    """Reports of the table or of the sweeps of a comparison whose runs are done."""
-
-    def __init__(self, comparison: Comparison) -> None:
-        self._comparison, self._settings, self._out = comparison, comparison.settings, comparison.out
-
     @cached_property
     def methods(self) -> tuple[MethodResults, ...]:
-        """Results of the methods of the table; empty where sweeps are selected."""
+        """Results of the methods of the table, whose runs are done."""
         methods = []
-        for name, runs in self._comparison.table.items():
-            method = self._settings.methods[name]
+        for name, runs in self.table.items():
+            method = self.settings.methods[name]
             methods.append(MethodResults(name, method.title, method.latex, method.baseline, self._evaluated(runs)))
         return tuple(methods)
 
     def reports(self) -> Iterator[Report]:
-        """Yield the report of the table, or those of the sweeps."""
-        if self._comparison.table:
-            runs = [run for runs in self._comparison.table.values() for run in runs]
-            yield Report(self._out / "results.made.json", self._provenance(runs), self._write_table)
-        for name, points in self._comparison.sweeps.items():
+        """Yield the report of the table, or those of the sweeps, whose runs are done."""
+        if self.table:
+            yield Report(self.out / "results.made.json", self._provenance(self.runs), self._write_table)
+        for name, points in self.sweeps.items():
             runs = [run for point in points for run in point.runs]
-            record = self._out / "sweeps" / f"{name}.made.json"
+            record = self.out / "sweeps" / f"{name}.made.json"
             yield Report(record, self._provenance(runs), partial(self._write_sweep, name))
 
     def _provenance(self, runs: Sequence[Run]) -> Provenance:
         files = {str(run): per_query_file(run) for run in runs}
-        return report_provenance("benchmark", to_dict(self._settings), files)
+        return report_provenance("benchmark", to_dict(self.settings), files)
 
     def _write_table(self, provenance: Provenance) -> list[Path]:
-        settings, methods, out = self._settings, self.methods, self._out
+        settings, methods, out = self.settings, self.methods, self.out
         figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
         files = write_results(settings, methods, out, provenance)  # after the figures, as it links those that exist
         return [*files, *figures]
 
     def _write_sweep(self, name: str, provenance: Provenance) -> list[Path]:
-        settings, path = self._settings, self._out / "sweeps" / f"{name}.png"
-        evaluated = [(point, self._evaluated(point.runs)) for point in self._comparison.sweeps[name]]
-        figure = draw_sweep(settings.sweeps[name], evaluated, path, method_colours(settings))
-        files = write_sweep(settings.sweeps[name], evaluated, path, provenance)
+        sweep, path = self.settings.sweeps[name], self.out / "sweeps" / f"{name}.png"
+        evaluated = [(point, self._evaluated(point.runs)) for point in self.sweeps[name]]
+        figure = draw_sweep(sweep, evaluated, path, method_colours(self.settings))
+        files = write_sweep(sweep, evaluated, path, provenance)
         return files if figure is None else [*files, figure]
 
     def _evaluated(self, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
         evaluated = []
         for run in runs:
-            result = read_evaluated(self._settings, run)
-            if result is None:
-                raise InputError(
-                    f"{run.folder}: its files have changed during the comparison; run the same command again"
-                )
+            result = read_evaluated(self.settings, run)
+            assert result is not None, f"{run.folder}: its files have changed during the comparison"
             evaluated.append(result)
         return tuple(evaluated)
 
@@ -304,9 +291,8 @@ def compare_methods(
                     f"{indented_list(describe_failures(failures))}"
                 )
         if part is None and is_first:
-            results = ComparisonReports(comparison)
-            written = [report for report in results.reports() if report.update(force=force)]
-            methods = results.methods if written else ()
+            written = [report for report in comparison.reports() if report.update(force=force)]
+            methods = comparison.methods if written else ()
     if not pending and not written:
         return None
     columns = table_columns(settings, methods) if methods else ()

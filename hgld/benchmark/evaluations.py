@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeVar
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pydantic import AfterValidator, Field, PositiveFloat
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat
 
 from hgld.compute.parts import Part
 from hgld.compute.processes import Processes
@@ -55,8 +55,16 @@ def _require_file_names(values: Mapping[str, T]) -> Mapping[str, T]:
     return values
 
 
+def _require_different(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError(f"the seeds are {', '.join(map(str, seeds))}; expected different seeds")
+    return seeds
+
+
 #: Settings by names that can be those of folders or files.
 ByFileName = Annotated[Mapping[str, T], AfterValidator(_require_file_names)]
+#: Seeds of trainings or of random splits, each once.
+Seeds = Annotated[tuple[NonNegativeInt, ...], AfterValidator(_require_different)]
 
 
 @dataclass(frozen=True)

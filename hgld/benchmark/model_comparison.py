@@ -8,7 +8,7 @@
     OUT/adaptations/NAME+LOSS/     trainings of linear layers on the embeddings of the training split
     OUT/evaluations/NAME.parquet   a row per query, see hgld.evaluation.results; NAME+TREATMENT after a treatment, and
                                    NAME+METHOD after re-ranking
-    OUT/results.parquet, .csv      a row per metric and model, see hgld.benchmark.statistics.compare
+    OUT/results.parquet            a row per metric and model, see hgld.benchmark.statistics.compare
     OUT/results.md, .tex           tables
     OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
     OUT/results.made.json          files of the report, and what they were made from
@@ -42,13 +42,13 @@ from hgld.compute.scoring import Distance
 from hgld.datasets.image_labels import read_labels
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.evaluation.evaluate import EvaluationConfig
-from hgld.evaluation.evaluation_files import EvaluationInputs, evaluate_inputs, get_protocol
+from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.metrics import default_metrics
+from hgld.evaluation.protocols import labelled_leave_one_out
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask
-from hgld.evaluation.settings import EvaluationFiles, RerankSettings
+from hgld.evaluation.settings import RerankSettings
 from hgld.hierarchy.label_matrix import main_labels
 from hgld.inspection.photos import manifest_photos
 from hgld.inspection.queries import find_method_differences
@@ -183,10 +183,9 @@ class ModelComparison:
 
     def _embedding_file(self, entry: ModelEntry, *, force: bool, progress: Progress) -> Path:
         """Return the file with the embeddings of a model, and note more facts about the model."""
-        given = Path(entry.model)
+        given, facts = Path(entry.model), self._facts[entry.name]
         if given.suffix in EMBEDDING_READERS and given.is_file():
-            dim = read_embeddings(given).vectors.shape[1]
-            self._facts[entry.name] = replace(self._facts[entry.name], dim=dim)
+            facts.dim = read_embeddings(given).vectors.shape[1]
             return given
         model = load_model(entry.model, **entry.options)
         out = self._out / "embeddings" / f"{entry.name}.parquet"
@@ -206,18 +205,17 @@ class ModelComparison:
             force=force,
             progress=progress,
         )
-        if done is not None or not record.is_file():
-            facts = replace(
-                self._facts[entry.name],
-                dim=model.network.dim,
-                parameters=sum(parameter.numel() for parameter in model.network.parameters()) or None,
-                images=model.image_settings.describe(),
-            )
-            if done is not None:
-                facts = replace(facts, images_per_s=done.embedded / done.seconds, skipped=len(done.skipped))
-            write_text(record, json.dumps(asdict(facts), indent=1))
-        known = ModelFacts(**read_json(record))
-        self._facts[entry.name] = replace(known, model=entry.model, seen=entry.seen)
+        if done is None and record.is_file():
+            recorded = read_json(record) | {"model": entry.model, "seen": entry.seen}
+            self._facts[entry.name] = ModelFacts(**recorded)
+            return out
+        facts.dim = model.network.dim
+        facts.parameters = sum(parameter.numel() for parameter in model.network.parameters()) or None
+        facts.images = model.image_settings.describe()
+        if done is not None:
+            facts.images_per_s = done.embedded / done.seconds
+            facts.skipped = len(done.skipped)
+        write_text(record, json.dumps(asdict(facts), indent=1))
         return out
 
     def evaluate(self, *, force: bool) -> None:
@@ -273,12 +271,7 @@ class ModelComparison:
         if metrics is None:
             metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
         ranking = RankingConfig(device=config.device, distance=self._distance(run), reranking=run.reranking)
-        (result,) = evaluate_inputs(
-            get_protocol("leave-one-out"),
-            EvaluationInputs(EvaluationFiles(embeddings=images.path), images, images),
-            [task],
-            EvaluationConfig(metrics=tuple(metrics), ranking=ranking),
-        ).results
+        (result,) = evaluate_tasks([task], EvaluationConfig(metrics=tuple(metrics), ranking=ranking))
         assert task.query_labels is not None
         result = with_classes(replace(result, name=str(run)), main_labels(task.query_labels)[:, 0].astype(str))
         write_per_query([result], file.path, file.provenance)
@@ -326,8 +319,7 @@ class ModelComparison:
         return np.asarray(pca.transform(vectors), np.float32)
 
     def _task(self, images: Embeddings) -> RetrievalTask:
-        files = EvaluationFiles(embeddings=images.path, labels=self._manifest, split=self._split)
-        (task,) = get_protocol("leave-one-out").build_tasks(EvaluationInputs(files, images, images))
+        task = labelled_leave_one_out(images, read_labels(self._manifest, images, split=self._split))
         # They count images without a label, which here are those of other splits.
         return replace(task, counts={})
 
@@ -336,7 +328,7 @@ class ModelComparison:
         if not self._results:
             raise InputError(f"no model could be compared:\n{indented_list(describe_failures(self._failures))}")
         for model, reason in self._failures.items():
-            self._facts[model] = replace(self._facts[model], failure=" ".join(reason.split()))
+            self._facts[model].failure = " ".join(reason.split())
         facts = tuple(self._facts.values())
         results = {name: read_per_query(path)[0] for name, path in self._results.items()}
         table = compare(results, self._config.reference)

@@ -22,7 +22,7 @@ from hgld.evaluation.results import (
     with_unit,
 )
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
-from hgld.io.files import atomic_write, write_page, write_text
+from hgld.io.files import write_page, write_text
 from hgld.io.markdown import markdown_link, markdown_table
 from hgld.pages.templates import page_templates
 from hgld.tables import Provenance, write_results
@@ -38,9 +38,9 @@ Difference from the model in the first row, with intervals of all pairs that hol
 open which of the two is better."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class ModelFacts:
-    """What is known about a compared model.
+    """Facts about a compared model, which a comparison adds as it finds them.
 
     Args:
         model: What was loaded.
@@ -110,10 +110,8 @@ def write_model_reports(
     table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
     figures = _draw_figures(outcome, out)
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    parquet, csv, markdown, latex = files = [out / f"results.{suffix}" for suffix in ("parquet", "csv", "md", "tex")]
+    parquet, markdown, latex = files = [out / f"results.{suffix}" for suffix in ("parquet", "md", "tex")]
     write_results(parquet, arrow, "model_comparison/1", provenance)
-    with atomic_write(csv) as draft:
-        table.to_csv(draft, index=False)
     write_text(markdown, _markdown(outcome, figures) + "\n")
     write_text(latex, _latex(outcome) + "\n")
     cells = {key: (row.mean, _mean_text(row)) for key, row in rows.items()}

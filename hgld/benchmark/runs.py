@@ -33,6 +33,7 @@ from hgld.benchmark.evaluations import (
     EvaluationContext,
     PicturedEvaluation,
     RevisitedEvaluation,
+    Seeds,
     SplitEvaluation,
     embedding_file,
     evaluation_folder,
@@ -154,8 +155,8 @@ class BenchmarkSettings(Settings):
 
     title: str
     methods: ByFileName[MethodSettings] = Field(min_length=1)
-    seeds: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
-    splits: tuple[NonNegativeInt, ...] = ()
+    seeds: Seeds = Field(default=(0, 1, 2), min_length=1)
+    splits: Seeds = ()
     set: tuple[str, ...] = ()
     evaluation: Evaluation = SplitEvaluation()
     metrics: tuple[str, ...] = ()
@@ -180,9 +181,6 @@ class BenchmarkSettings(Settings):
                 raise ValueError(
                     f'{key}: there is no method "{unknown[0]}"; expected one of {", ".join(self.methods)}'
                 )
-        for name, values in (("seeds", self.seeds), ("splits", self.splits)):
-            if len(dict.fromkeys(values)) < len(values):
-                raise ValueError(f"the {name} are {', '.join(map(str, values))}; expected different {name}")
         return self
 
 
@@ -340,7 +338,7 @@ def train_and_evaluate(
     device: str = "cpu",
     processes: Processes | None = None,
 ) -> None:
-    """Train and evaluate a run; a run that was interrupted is resumed.
+    """Train and evaluate a run, as far as that is not done; a run that was interrupted is resumed.
 
     Args:
         retrain: Whether to train again, whatever is in the folder of the run.
@@ -348,26 +346,12 @@ def train_and_evaluate(
 
     Raises:
         KeyboardInterrupt: A signal asked the process to stop; the last step is saved.
-        HgldError: See :func:`~hgld.training.run.train` and :func:`evaluate_run`.
+        ConfigurationError: A setting is wrong, see :func:`~hgld.training.run.train`, or a metric is unknown.
+        InputError: Images or labels cannot be read.
     """
     processes = processes or Processes()
     if retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
         train(run.settings, run.folder, resume=not retrain, force=retrain, device=device, processes=processes)
-    evaluate_run(settings, run, device=device, processes=processes)
-
-
-def evaluate_run(
-    settings: BenchmarkSettings, run: Run, *, device: str = "cpu", processes: Processes | None = None
-) -> None:
-    """Evaluate the model of a run, unless its evaluation is up to date.
-
-    Raises:
-        ConfigurationError: The training is not finished or has other settings, or a metric is unknown.
-        InputError: Images or labels cannot be read.
-    """
-    processes = processes or Processes()
-    if not is_finished(run.settings, run.folder):
-        raise ConfigurationError(f"{run.folder}: the training is not finished; resume it, then evaluate")
     file = _result_file(settings, run)
     # The first process, which writes the file, decides for all: others may see an older state of the file system.
     if processes.gather(_is_complete(settings, run, file))[0]:
@@ -391,7 +375,7 @@ EvaluatedPoint: TypeAlias = tuple[SweepPoint, tuple[EvaluatedRun, ...]]
 
 
 def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None:
-    """Read the result of :func:`evaluate_run`; None if there is none, or something has changed since.
+    """Read the result of :func:`train_and_evaluate`; None if there is none, or something has changed since.
 
     The result of GLDv2's protocol covers the queries with hierarchical labels; its column ``map100_official`` covers
     all queries, Public and Private together, for which the other metrics are NaN.

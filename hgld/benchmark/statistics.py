@@ -106,10 +106,8 @@ def _numbered(classes: npt.NDArray[np.object_]) -> Integers:
     return np.unique(classes.astype(str), return_inverse=True)[1].astype(np.int64)
 
 
-def difference_over_splits(
-    differences: Sequence[float], *, test_train_ratio: float, confidence: float = 0.95
-) -> Difference:
-    """Return the mean difference over random splits of the same images, with a corrected t interval.
+def difference_over_splits(differences: Sequence[float], *, test_train_ratio: float) -> Difference:
+    """Return the mean difference over random splits of the same images, with a corrected t interval of 95 %.
 
     Runs of one split resemble one another, so that each split gives one difference, of means over its queries and
     seeds. Random splits share classes, so that their differences are correlated, too, and an ordinary t interval is
@@ -121,14 +119,13 @@ def difference_over_splits(
     Args:
         differences: Difference of each of the J splits; at least 2.
         test_train_ratio: Number of test classes divided by that of training classes; with 0, the ordinary t interval.
-        confidence: Confidence level of the interval, between 0 and 1.
 
     >>> difference_over_splits([0.01, 0.02, 0.03], test_train_ratio=1)
     Difference(mean=0.02, low=-0.029..., high=0.069...)
     """
     n_splits = len(differences)
     mean, variance = float(np.mean(differences)), float(np.var(differences, ddof=1))
-    quantile = float(stats.t.ppf((1 + confidence) / 2, n_splits - 1))
+    quantile = float(stats.t.ppf(0.975, n_splits - 1))
     half_width = quantile * math.sqrt((1 / n_splits + test_train_ratio) * variance)
     return Difference(mean, mean - half_width, mean + half_width)
 

@@ -1,6 +1,5 @@
 """CIFAR-10 and -100 in miniature: the documented commands, from the published layout to the table of scores."""
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from PIL import Image
@@ -132,6 +132,6 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
     study = RejectionComparison(read_rejection_settings(path), data / "out")
     compare_rejection(study)
     assert study.failed == []
-    shown = {(row["score"], row["unknown"]) for row in json.loads((data / "out/results.json").read_text())["values"]}
+    shown = {(row.score, row.unknown) for row in pd.read_parquet(data / "out/values.parquet").itertuples()}
     assert {score for score, _ in shown} == set(settings["scores"])
     assert {unknown for _, unknown in shown} >= set(settings["unknown"])

@@ -14,7 +14,6 @@ from hgld.benchmark.evaluations import ManifestsEvaluation
 from hgld.benchmark.runs import (
     BenchmarkSettings,
     Run,
-    evaluate_run,
     is_done,
     read_benchmark,
     read_evaluated,
@@ -141,7 +140,7 @@ def happier(tmp_path: Path) -> Trained:
 
 
 def evaluate(settings: BenchmarkSettings, run: Run) -> RetrievalResult:
-    evaluate_run(settings, run)
+    train_and_evaluate(settings, run)
     evaluated = not_none(read_evaluated(settings, run))
     return evaluated.result
 
@@ -210,14 +209,14 @@ def test_several_processes_give_the_same_result(happier: Trained) -> None:
     values, barrier = [None, None, None], Barrier(3)
     threads = [Thread(rank, 3, values, barrier) for rank in range(3)]
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(lambda thread: evaluate_run(settings, run, processes=thread), threads))
+        list(pool.map(lambda thread: train_and_evaluate(settings, run, processes=thread), threads))
     result = not_none(read_evaluated(settings, run))
     pd.testing.assert_frame_equal(result.result.per_query, alone.per_query)
 
 
 def test_outdated_evaluations_are_ignored(happier: Trained, tmp_path: Path) -> None:
     settings, run = happier
-    evaluate_run(settings, run)
+    train_and_evaluate(settings, run)
     assert read_evaluated(settings.model_copy(update={"metrics": ("H-AP",)}), run) is None
     other = table_runs(settings, tmp_path / "out", ["batch_size=4"])["happier"][0]
     assert other.folder == run.folder
@@ -238,8 +237,6 @@ def test_unfinished_training_is_not_evaluated(tmp_path: Path) -> None:
     write_data(tmp_path)
     settings = read_benchmark(write_comparison(tmp_path))
     run = table_runs(settings, tmp_path / "out")["happier"][0]
-    with pytest.raises(ConfigurationError, match="seed0: the training is not finished"):
-        evaluate_run(settings, run)
     with pytest.raises(InputError, match="no such file; expected the embeddings"):
         read_evaluated_images(settings.evaluation, run)
 

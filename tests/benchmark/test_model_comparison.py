@@ -70,10 +70,9 @@ def test_numbers_are_those_of_the_commands_one_by_one(folder: Path, compared: Pa
     metrics = [word for name in names for word in ("--metric", name)]
     files = ("--embeddings", embeddings, "--manifest", manifest, "--split", "test")
     means = json.loads(hgld("evaluate", *files, *metrics, "--json"))["results"][0]["means"]
-    table = pd.read_csv(compared / "results.csv")
-    ours = pd.read_parquet(compared / "results.parquet").query("name == 'a'").set_index("metric")["mean"]
+    table = pd.read_parquet(compared / "results.parquet")
+    ours = table.query("name == 'a'").set_index("metric")["mean"]
     assert {name: ours[name] for name in names} == means
-    pd.testing.assert_frame_equal(pd.read_parquet(compared / "results.parquet"), table, check_dtype=False)
     assert read_provenance(compared / "results.parquet").command == "compare-models"
     facts = json.loads((compared / "embeddings" / "a.json").read_text())
     assert (facts["dim"], facts["seen"]) == (96, "no")
@@ -96,7 +95,7 @@ def test_models_are_compared_on_the_images_that_all_have(folder: Path, compared:
     (tmp_path / "fewer.ids.txt").write_text("\n".join(ids[row] for row in rows) + "\n")
     options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path / "out"]
     hgld("compare-models", MODELS[0], f"fewer={tmp_path / 'fewer.npy'}", *options)
-    table = pd.read_csv(tmp_path / "out" / "results.csv")
+    table = pd.read_parquet(tmp_path / "out" / "results.parquet")
     assert table["queries"].unique().tolist() == [sum(is_test) - len(lacking)]
     # Both are embeddings of the same network.
     h_ap = table[table["metric"] == "H-AP"].set_index("name")["mean"]
@@ -115,7 +114,7 @@ def test_a_file_without_any_evaluated_image_fails_alone(folder: Path, tmp_path: 
     options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path / "out"]
     shown = hgld("compare-models", MODELS[0], f"other={tmp_path / 'other.npy'}", *options)
     assert "other.npy: has no embedding of any evaluated image" in shown
-    assert pd.read_csv(tmp_path / "out" / "results.csv")["name"].unique().tolist() == ["a"]
+    assert pd.read_parquet(tmp_path / "out" / "results.parquet")["name"].unique().tolist() == ["a"]
 
 
 def test_pca_is_fitted_to_the_training_split_alone(folder: Path, compared: Path) -> None:
@@ -130,7 +129,7 @@ def test_pca_is_fitted_to_the_training_split_alone(folder: Path, compared: Path)
     pca = PCA(8, svd_solver="full").fit(vectors[number % 2 == 1])
     labels = np.stack([number, number // 4], axis=1)[number % 2 == 0]
     expected = evaluate_retrieval(pca.transform(vectors[number % 2 == 0]), labels)
-    table = pd.read_csv(compared / "results.csv")
+    table = pd.read_parquet(compared / "results.parquet")
     ours = table[table["name"] == "a + pca-8"].set_index("metric")["mean"]
     for metric in ("H-AP", "R@1"):
         assert ours[metric] == pytest.approx(expected.means[metric], abs=1e-5)
@@ -143,14 +142,14 @@ def test_finished_work_is_kept(folder: Path, compared: Path, tmp_path: Path) -> 
         files = [*compared.glob("embeddings/*.parquet"), *compared.glob("evaluations/*.parquet")]
         return {f"{path.parent.name}/{path.name}": path.stat().st_mtime_ns for path in files}
 
-    before, table = times(), (compared / "results.csv").read_bytes()
+    before, table = times(), (compared / "results.tex").read_bytes()
     (compared / "evaluations" / "b.parquet").unlink()
-    (compared / "results.csv").unlink()
+    (compared / "results.tex").unlink()
     options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", compared]
     hgld("compare-models", *MODELS, "--treatment", "none", "--treatment", "pca-8", *options)
     after = times()
     assert {key for key in before if after[key] != before[key]} == {"evaluations/b.parquet"}
-    assert (compared / "results.csv").read_bytes() == table
+    assert (compared / "results.tex").read_bytes() == table
     written = (compared / "index.html").stat().st_mtime_ns
     shown = hgld("compare-models", *MODELS, "--treatment", "none", "--treatment", "pca-8", *options)
     assert (compared / "index.html").stat().st_mtime_ns == written
@@ -162,7 +161,7 @@ def test_reranked_models_stand_beside_the_others(folder: Path, compared: Path, t
     options = ["--manifest", folder / "manifest.parquet", "--workers", 0, "-o", out, "--treatment", "none"]
     hgld("compare-models", MODELS[0], *options, "--treatment", "pca-8", "--rerank", "dba", "--rerank-neighbours", 3)
     assert not (out / "differences.html").exists(), "it shows two models"
-    means = pd.read_csv(out / "results.csv").query("metric == 'H-AP'").set_index("name")["mean"]
+    means = pd.read_parquet(out / "results.parquet").query("metric == 'H-AP'").set_index("name")["mean"]
     assert means.index.tolist() == ["a", "a + dba", "a + pca-8", "a + pca-8 + dba"]
     files = ("--embeddings", out / "embeddings" / "a.parquet", "--manifest", folder / "manifest.parquet")
     shown = hgld("evaluate", *files, "--split", "test", "--rerank", "dba", "--rerank-neighbours", 3, "--json")
@@ -179,7 +178,7 @@ def test_linear_adaptation_learns_and_is_trained_once(folder: Path, tmp_path: Pa
     (tmp_path / "evaluations" / "a+adapt-smooth_ap.parquet").unlink()
     hgld("compare-models", MODELS[0], *treatments, *options)
     assert (run / "last.pt").stat().st_mtime_ns == trained
-    names = pd.read_csv(tmp_path / "results.csv")["name"].unique().tolist()
+    names = pd.read_parquet(tmp_path / "results.parquet")["name"].unique().tolist()
     assert names == ["a", "a + adapt-smooth_ap", "a + center"]
 
 

@@ -114,7 +114,7 @@ def test_invalid_sweep_values_are_errors(tmp_path: Path) -> None:
     [
         ({"methods": {"../up": METHODS["plain"]}}, r'"../up" names a folder'),
         ({"seeds": [1, 1]}, r"the seeds are 1, 1; expected different seeds"),
-        ({"splits": [0, 0]}, r"the splits are 0, 0; expected different splits"),
+        ({"splits": [0, 0]}, r"the seeds are 0, 0; expected different seeds"),
         ({"pictures": {"baseline": "plane", "method": "happier"}}, r'pictures: there is no method "plane"'),
         ({"evaluation": {"name": "gldv2"}}, r'evaluation.name: found "gldv2"; expected one of split'),
         ({"colums": ["H-AP"]}, r"there is no such setting; did you mean columns\?"),

@@ -4,9 +4,7 @@
 
     OUT/scores/                 scores of the queries, see hgld.benchmark.rejection.split_scores
     OUT/values.parquet          metrics by embedding, score, unknown images and split, with intervals
-    OUT/values.csv              the same
     OUT/differences.parquet     differences from the baseline embeddings, and from the first score
-    OUT/results.json            settings, values and scores that could not be computed
     OUT/results.md              tables
     OUT/near_far_EMBEDDING.png  GAP, AUROC and FPR95 of near and of far unknown queries
     OUT/risk_EMBEDDING.png      share of wrong answers among the accepted ones, on the first split
@@ -16,13 +14,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 
-import pandas as pd
 import pyarrow as pa
 
 from hgld.benchmark.engine import Report, compute_runs, describe_failures, open_folder, report_provenance
@@ -38,13 +34,11 @@ from hgld.benchmark.rejection.split_scores import (
 )
 from hgld.benchmark.rejection.values import RejectionValues, compare_scores
 from hgld.errors import InputError, indented_list
-from hgld.evaluation.results import to_json_values
 from hgld.figures.style import figure_files
-from hgld.io.files import atomic_write, write_text
+from hgld.io.files import write_text
 from hgld.io.settings import to_dict
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, write_results
-from hgld.version import __version__
 
 
 @dataclass
@@ -166,20 +160,8 @@ class RejectionComparison:
         for name, table in (("values", values.values), ("differences", values.differences)):
             rows = pa.Table.from_pandas(table, preserve_index=False)
             write_results(out / f"{name}.parquet", rows, f"rejection_{name}/1", provenance)
-        with atomic_write(out / "values.csv") as draft:
-            values.values.to_csv(draft, index=False)
-        report = {
-            "hgld": __version__,
-            "settings": to_dict(settings),
-            "right": values.right,
-            "counts": _records(values.counts),
-            "values": _records(values.values),
-            "differences": _records(values.differences),
-            "failed": [{**run._asdict(), "reason": reason} for run, reason in self.failures.items()],
-        }
-        write_text(out / "results.json", json.dumps(to_json_values(report), indent=1, ensure_ascii=False))
         write_text(out / "results.md", rejection_markdown(settings, values, self.failed, shown) + "\n")
-        names = ("values.parquet", "values.csv", "differences.parquet", "results.json", "results.md")
+        names = ("values.parquet", "differences.parquet", "results.md")
         return [*(out / name for name in names), *shown]
 
 
@@ -198,7 +180,3 @@ def compare_rejection(
     with open_folder(study.out):
         results = study.compute(force=force, progress=progress or NoProgress())
         return study.report(results, force=force)
-
-
-def _records(table: pd.DataFrame) -> list[dict[str, object]]:
-    return list(table.astype(object).where(table.notna(), None).to_dict(orient="records"))

@@ -72,8 +72,8 @@ def rejection_markdown(
     sections = [f"# {settings.title}", about, sets, *(markdown_link(path, path.parent) for path in files)]
     for name, embedding in settings.embeddings.items():
         sections.append(f"## {embedding.title}")
-        if right := values.right.get(name, {}):
-            share = _percent(sum(right.values()) / len(right))
+        if name in values.right:
+            share = _percent(values.right[name])
             sections.append(f"The nearest image shows the landmark of {share} % of the known queries.")
         sections += _score_tables(settings, values, name)
     sections += _differences(settings, values)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
-from hgld.benchmark.evaluations import ByFileName
+from hgld.benchmark.evaluations import ByFileName, Seeds
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings, read_settings
 from hgld.rejection.registry import DETECTORS, build_detector
@@ -173,7 +173,7 @@ class RejectionSettings(Settings):
     unknown: ByFileName[UnknownImages] = Field(default={})
     embeddings: ByFileName[EmbeddingSettings] = Field(min_length=1)
     scores: ByFileName[ScoreSettings] = Field(default={})
-    splits: tuple[NonNegativeInt, ...] = Field(default=(0, 1, 2), min_length=1)
+    splits: Seeds = Field(default=(0, 1, 2), min_length=1)
     accepted: float = Field(default=0.95, gt=0, lt=1)
     n_resamples: PositiveInt = 1000
     mistakes: MistakesSettings | None = None
@@ -184,8 +184,6 @@ class RejectionSettings(Settings):
             raise ValueError(f'unknown images are called "{reserved[0]}", which means other images; rename them')
         if not self.unknown and isinstance(self.index, FixedIndex):
             raise ValueError("there are no unknown images; add `unknown`, or divide the landmarks (`open_set`)")
-        if len(set(self.splits)) < len(self.splits):
-            raise ValueError(f"the splits are {', '.join(map(str, self.splits))}; expected different seeds")
         for name, embedding in self.embeddings.items():
             if set(embedding.files) != set(self.sources):
                 raise ValueError(

@@ -47,14 +47,14 @@ class RejectionValues:
         differences: Columns ``embedding``, ``score``, ``unknown``, ``metric``, ``from_embedding``, ``from_score``,
             ``value``, ``low``, ``high``: the mean of the first two minus that of the others, on the same queries.
         counts: Columns ``split``, ``set``, ``kind``, ``queries``, ``classes``; a row per set of queries.
-        right: Share of the known queries whose nearest image shows their landmark, by embedding and seed of the
-            split.
+        right: Share of the known queries whose nearest image shows their landmark, by embedding: its mean over the
+            splits.
     """
 
     values: pd.DataFrame
     differences: pd.DataFrame
     counts: pd.DataFrame
-    right: Mapping[str, Mapping[int, float]]
+    right: Mapping[str, float]
 
     def unknown(self) -> list[str]:
         """Return the names of unknown queries, those of all last."""
@@ -215,13 +215,13 @@ def _counts(results: ScoreResults) -> pd.DataFrame:
     return classes.agg(queries="size", classes="nunique").reset_index()
 
 
-def _right(results: ScoreResults) -> dict[str, dict[int, float]]:
-    right: dict[str, dict[int, float]] = {}
+def _right(results: ScoreResults) -> dict[str, float]:
+    shares: dict[tuple[str, int], float] = {}
     for run, queries in results.items():
         known = queries[queries["kind"] == "known"]
-        share = float((known["nearest_class"] == known["class"]).mean())
-        right.setdefault(run.embedding, {})[run.split] = share
-    return right
+        shares[run.embedding, run.split] = float((known["nearest_class"] == known["class"]).mean())
+    means: dict[str, float] = pd.Series(shares).groupby(level=0).mean().to_dict()
+    return means
 
 
 def _counts_by_value(counts: Integers, codes: npt.NDArray[np.intp], n_values: int) -> Integers:
