@@ -480,27 +480,24 @@ def _hierarchy_table(
     with_source: bool,
     neutral: bool,
 ) -> pa.Table:
-    paths = {group.name: group.path for group in groups}
+    paths = {group.name: (group.name, *levels[group.name], *group.path[1:]) for group in groups}
+    path_of_row = [paths[row.groups[0]] for row in rows]
     columns: dict[str, list[Any]] = {
         "split": [row.candidate.split for row in rows],
         "landmark_id": [row.candidate.landmark_id for row in rows],
         "category": [row.candidate.category for row in rows],
         "supercategory": [row.label for row in rows],
     }
-    extra = [levels[row.groups[0]] for row in rows]
-    chains = [paths[row.groups[0]] for row in rows]
     if neutral:
         group, *above = groups[0].levels
         names = [group, *(f"extra_level_{n}" for n in range(1, config.extra_levels + 1)), *above]
-        for position, name in enumerate(names):
-            columns[name] = [
-                (chain[0], *more, *chain[1:])[position] for chain, more in zip(chains, extra, strict=True)
-            ]
+        for name, values in zip(names, zip(*path_of_row, strict=True), strict=True):
+            columns[name] = list(values)
     else:
-        columns[GROUP] = [chain[0] for chain in chains]
-        columns[ROOT] = [chain[-1] for chain in chains]
+        columns[GROUP] = [path[0] for path in path_of_row]
+        columns[ROOT] = [path[-1] for path in path_of_row]
         if len(groups[0].levels) > 2 or config.extra_levels:
-            columns["extra_levels"] = [(*more, *chain[1:-1]) for chain, more in zip(chains, extra, strict=True)]
+            columns["extra_levels"] = [path[1:-1] for path in path_of_row]
     if config.multi:
         columns["hierarchical_labels"] = [row.groups for row in rows]
     if with_source:

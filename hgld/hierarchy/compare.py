@@ -21,7 +21,7 @@ from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs, rows_of
 from hgld.hierarchy.files import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import escape_formula
-from hgld.io.files import atomic_write, require_own_csv
+from hgld.io.files import write_csv
 from hgld.tables import in_order
 from hgld.taxonomy.label_identity import label_id
 
@@ -136,11 +136,9 @@ def write_changes(path: Path, changes: pd.DataFrame) -> None:
     Raises:
         ConfigurationError: The file exists and has other columns.
     """
-    require_own_csv(path, list(changes.columns))
     known = changes.where(changes.notna(), "")  # None among whole numbers would make them floats
     escaped = known.map(lambda value: escape_formula(value) if isinstance(value, str) else value)
-    with atomic_write(path) as draft:
-        escaped.to_csv(draft, index=False, lineterminator="\n")
+    write_csv(path, list(escaped.columns), escaped.itertuples(index=False))
 
 
 #: Id and text of a label; None if the landmark has none.
@@ -404,12 +402,12 @@ def compare_hierarchies(
     """Compare two hierarchies at the levels that both have."""
     joined = join_hierarchies(before, after)
     splits = []
-    for split, rows in joined.groupby("split"):
+    for split in in_order(joined["split"]):
+        rows = joined[joined["split"] == split]
         counts = rows["change"].value_counts()
         added, lost, moved = (int(counts.get(kind, 0)) for kind in ("added", "lost", "moved"))
         other_root = int((rows["root_before"] != rows["root_after"]).sum()) - added - lost
-        splits.append(SplitChange(str(split), len(rows) - added, len(rows) - lost, added, lost, moved, other_root))
-    order = in_order(change.split for change in splits)
+        splits.append(SplitChange(split, len(rows) - added, len(rows) - lost, added, lost, moved, other_root))
     both = joined[~joined["change"].isin(["added", "lost"])]
     rows_before, rows_after = (both[f"row_{side}"].to_numpy(np.int64) for side in _SIDES)
     agreement = {
@@ -422,7 +420,7 @@ def compare_hierarchies(
     return HierarchyComparison(
         before=before_name,
         after=after_name,
-        splits=tuple(sorted(splits, key=lambda change: order.index(change.split))),
+        splits=tuple(splits),
         common=len(both),
         flows=_flows(before, after, both),
         agreement=agreement,

@@ -18,12 +18,11 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.download import ChecksumError, Downloader
+from hgld.gldv2.download import Downloader
 from hgld.gldv2.settings import HOST_URL, DownloadConfig
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import parse_whole_number, read_rows
-from hgld.io.files import atomic_write, cache_folder, sha256_of, write_csv
-from hgld.progress import Progress
+from hgld.io.files import cache_folder, write_csv
 from hgld.tables import SPLITS, without_completed
 
 OFFICIAL_COLUMNS = ("landmark_id", "category", "supercategory", "hierarchical_label", "natural_or_human_made")
@@ -45,26 +44,18 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
         A table in the order of the file (split, landmark_id, category and supercategory if present,
         hierarchical_label, natural_or_human_made; without whitespace around texts), and the line of each row.
     """
-    columns: list[str] = []
 
-    def parse(line: int, row: Mapping[str, str]) -> list[str | int]:
-        if not columns:
-            columns.extend(name for name in OFFICIAL_COLUMNS if name in row)
-        texts = [row[name].strip() for name in columns]
+    def parse(line: int, row: Mapping[str, str]) -> dict[str, str | int]:
         for name in _REQUIRED:
             if not row[name].strip():
                 raise ValueError(f"the {name} is empty")
-        return [line, parse_whole_number("landmark_id", texts[0]), *texts[1:]]
+        values: dict[str, str | int] = {"line": line, "split": split}
+        values |= {name: row[name].strip() for name in OFFICIAL_COLUMNS if name in row}
+        values["landmark_id"] = parse_whole_number("landmark_id", row["landmark_id"].strip())
+        return values
 
-    lines, landmark_ids, *texts = zip(*read_rows(path, _REQUIRED, parse), strict=True)
-    table = pa.table(
-        {
-            "split": pa.array([split] * len(lines)),
-            "landmark_id": pa.array(landmark_ids, pa.int64()),
-            **{name: pa.array(values) for name, values in zip(columns[1:], texts, strict=True)},
-        }
-    )
-    return table, list(lines)
+    table = pa.Table.from_pylist(read_rows(path, _REQUIRED, parse))
+    return table.drop_columns("line"), table["line"].to_pylist()
 
 
 def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
@@ -152,38 +143,28 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
         raise InputError(f"{', '.join(map(str, paths))}: {error}") from error
 
 
-def released_files(folder: Path | None = None, *, progress: Progress | None = None) -> list[Path]:
+def released_files() -> list[Path]:
     """Return the released CSV files of both splits, downloading those that are not in the cache from GLDv2's host.
 
     The addresses are those in the README of github.com/cvdfoundation/google-landmark. The host publishes checksums of
-    the tar files of photographs, but not of these files: the first download can only be compared with the size that
-    the server reports. Its SHA-256 is stored, and the cached file is verified against it on every use.
+    the tar files of photographs, but not of these files, whose downloads are compared with the size that the server
+    reports.
 
     Raises:
-        SourceError: The files cannot be downloaded, or the files of the host changed since they were cached.
+        SourceError: The files cannot be downloaded.
     """
-    folder = folder or cache_folder(H_GLDV2)
+    folder = cache_folder(H_GLDV2)
     host = os.environ.get("HGLD_GLDV2_URL", HOST_URL).rstrip("/")
     # Few retries: this runs interactively.
     downloader = Downloader(DownloadConfig(max_retries=2))
     paths = []
     for name in OFFICIAL_FILES.values():
-        path, digest_file = folder / name, folder / f"{name}.sha256"
-        digest = digest_file.read_text(encoding="ascii").split()[0] if digest_file.is_file() else None
         try:
-            downloader.download(f"{host}/metadata/{name}", path, sha256=digest, progress=progress)
-        except ChecksumError as error:
-            raise SourceError(
-                f"{path} is damaged, and the file of the host has changed: {error}\nto use the current files of the "
-                f"host, delete {folder}"
-            ) from error
+            downloader.download(f"{host}/metadata/{name}", folder / name)
         except (ConfigurationError, SourceError) as error:
             raise SourceError(
                 f"the released labels of H-GLDv2 could not be downloaded: {error}\nwithout a network, obtain "
                 f"{' and '.join(OFFICIAL_FILES.values())} elsewhere and load their folder"
             ) from error
-        if digest is None:
-            with atomic_write(digest_file) as draft:
-                draft.write_text(f"{sha256_of(path)}  {name}\n", encoding="ascii")
-        paths.append(path)
+        paths.append(folder / name)
     return paths

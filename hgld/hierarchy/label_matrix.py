@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -93,23 +94,24 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
     labels = np.concatenate([queries, gallery])
     unlabelled = ~labelled_rows(labels)
     codes = np.empty(labels.shape, np.int32)
-    for column in range(labels.shape[1]):
-        codes[:, column] = pd.factorize(labels[:, column], sort=True)[0]
-    for column in range(labels.shape[1] - 1):
-        parents = np.empty(codes[:, column].max(initial=-1) + 1, np.int32)
-        parents[codes[:, column]] = codes[:, column + 1]  # the parent in the last row with each label
-        deviating = np.flatnonzero(parents[codes[:, column]] != codes[:, column + 1])
+    for column, values in enumerate(labels.T):
+        codes[:, column] = pd.factorize(values, sort=True)[0]
+    for column, (finer, coarser) in enumerate(pairwise(codes.T)):
+        parents = np.empty(finer.max(initial=-1) + 1, np.int32)
+        parents[finer] = coarser  # the parent in the last row with each label
+        deviating = np.flatnonzero(parents[finer] != coarser)
         if deviating.size:
-            labels_a = labels[deviating[0]]
-            labels_b = labels[np.flatnonzero(codes[:, column] == codes[deviating[0], column])[-1]]
+            first = deviating[0]
+            last = np.flatnonzero(finer == finer[first])[-1]
             reversed_order = codes[:, 0].max() < codes[:, -1].max()
             raise InputError(
-                f"the labels are not nested: {labels_a.tolist()} and {labels_b.tolist()} agree in column {column}, "
-                f"but not in the coarser column {column + 1}{REVERSED * bool(reversed_order)}"
+                f"the labels are not nested: {labels[first].tolist()} and {labels[last].tolist()} agree in column "
+                f"{column}, but not in the coarser column {column + 1}{REVERSED * bool(reversed_order)}"
             )
-    codes[: len(queries)][unlabelled[: len(queries)]] = -1
-    codes[len(queries) :][unlabelled[len(queries) :]] = -2
-    return codes[: len(queries)].copy(), codes[len(queries) :]  # so that queries do not keep the gallery in memory
+    query_codes, gallery_codes = np.split(codes, [len(queries)])
+    query_codes[unlabelled[: len(queries)]] = -1
+    gallery_codes[unlabelled[len(queries) :]] = -2
+    return query_codes.copy(), gallery_codes  # so that queries do not keep the gallery in memory
 
 
 def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> Integers:
@@ -283,9 +285,9 @@ class LabelSets:
             images: int64, shape (n,); images to return. Default: all of them.
         """
         members = self.members if images is None else self.members.take(images)
-        array = np.full((len(members), self.most_labels, self.n_levels), -1)
-        rows = members.rows()
-        array[rows, np.arange(len(rows)) - members.offsets[rows]] = self.labels[members.columns]
+        rows = members.padded(self.most_labels)
+        array = np.full((*rows.shape, self.n_levels), -1)
+        array[rows >= 0] = self.labels[rows[rows >= 0]]
         return array
 
 
@@ -356,18 +358,22 @@ def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
     >>> deviating_parents(LabelSets.from_lists([np.array([[3, 0], [3, 1]]), np.array([[3, 0]])]))
     (0, 3, 1)
     """
+    import pandas as pd  # not for the help of commands that read hierarchies
+
     images = sets.members.rows()
     rows = sets.labels[sets.members.columns]
     for column in range(sets.n_levels - 1):
-        pairs, pair_of = np.unique(rows[:, column : column + 2], axis=0, return_inverse=True)
-        occurrences = np.unique(np.stack([images, pair_of.reshape(-1)], axis=1), axis=0)
-        images_of_pair = np.bincount(occurrences[:, 1], minlength=len(pairs))
-        classes, class_of = np.unique(pairs[:, 0], return_inverse=True)
-        members = np.unique(np.stack([occurrences[:, 0], class_of[occurrences[:, 1]]], axis=1), axis=0)
-        images_of_class = np.bincount(members[:, 1], minlength=len(classes))
-        if len(deviating := np.flatnonzero(images_of_pair < images_of_class[class_of])):
-            pair = deviating[0]
-            with_class = members[members[:, 1] == class_of[pair], 0]
-            with_pair = occurrences[occurrences[:, 1] == pair, 0]
-            return column, int(pairs[pair, 0]), int(np.setdiff1d(with_class, with_pair)[0])
+        columns = {"image": images, "class": rows[:, column], "parent": rows[:, column + 1]}
+        table = pd.DataFrame(columns).drop_duplicates()
+        images_of_class = table.groupby("class")["image"].nunique()
+        images_of_pair = table.groupby(["class", "parent"]).size()
+        deviating = images_of_pair.index[
+            images_of_pair < images_of_class.reindex(images_of_pair.index, level="class")
+        ]
+        if len(deviating):
+            name, parent = deviating[0]
+            with_class = table[table["class"] == name]
+            with_parent = with_class.loc[with_class["parent"] == parent, "image"]
+            image = with_class.loc[~with_class["image"].isin(with_parent), "image"].min()
+            return column, int(name), int(image)
     return None

@@ -90,16 +90,10 @@ def labels_of_winners(labels: Integers, winner: Integers) -> LabelMatrix:
 
 
 def _sums_by_label(weights: AnyFloats, names: Integers, voters: Booleans) -> Floats:
-    """Return the total weight of the voters with the label of each voter: (n, k); -inf for neighbours without vote.
-
-    Equal labels are brought together by a stable sort of each row, so weights are added in the order of neighbours.
-    """
-    order = np.argsort(names, axis=1, kind="stable")
-    together = np.take_along_axis(names, order, axis=1)
-    starts = np.ones(names.shape, bool)
-    starts[:, 1:] = together[:, 1:] != together[:, :-1]
-    groups = starts.ravel().cumsum() - 1
-    counted = np.take_along_axis(np.where(voters, weights, 0.0), order, axis=1)
-    sums = np.empty(names.shape)
-    np.put_along_axis(sums, order, np.bincount(groups, counted.ravel())[groups].reshape(names.shape), axis=1)
+    """Return the total weight of the voters with the label of each voter, shape (n, k); -inf without a vote."""
+    counted = np.where(voters, weights, 0.0)
+    sums = np.zeros(names.shape)
+    for neighbour in range(names.shape[1]):
+        column = slice(neighbour, neighbour + 1)
+        sums += np.where(names == names[:, column], counted[:, column], 0.0)
     return np.where(voters, sums, -np.inf)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -51,10 +51,6 @@ def _check_columns(table: pa.Table) -> pa.Table:
         for name in names
         if table[name].null_count and not (name == "category" and GROUP not in names)
     ]
-    if "label_source" in names and (
-        unknown := set(table["label_source"].to_pylist()) - {*tables.LABEL_SOURCES, None}
-    ):
-        problems.append(f"unknown label_source {', '.join(map(str, sorted(unknown, key=str)))}")
     if problems or not len(table):
         raise InputError(f"not a hierarchy:\n{indented_list(problems or ['no rows'])}")
     types = {**_TYPES, **dict.fromkeys(levels, pa.string())}
@@ -105,13 +101,15 @@ def check_tree(
         parent_of[codes] = parent_codes
         if np.array_equal(parent_of[codes], parent_codes):  # most often so, and without sorting millions of rows
             continue
-        pairs, first_rows = np.unique(codes * np.int64(len(parent_names)) + parent_codes, return_index=True)
-        children = pairs // len(parent_names)
-        for code in np.flatnonzero(np.bincount(children) > 1).tolist():
-            rows = first_rows[slice(*np.searchsorted(children, (code, code + 1)))]
-            shown = [f'"{parent_names[parent_codes[row]]}" in {describe_row(row)}' for row in rows[:_MAX_PARENTS]]
-            parents = ", ".join([*shown, "…"] if len(rows) > len(shown) else shown)
-            problems.append(f'{level_name} "{names[code]}" has several {parent_level}: {parents}')
+        import pandas as pd  # not for the help of commands that read hierarchies
+
+        pairs = pd.DataFrame({"code": codes, "parent": parent_codes}).drop_duplicates()
+        deviating = pairs[pairs.duplicated("code", keep=False)].sort_values(["code", "parent"])
+        for code, parents in deviating.groupby("code")["parent"]:
+            first = parents.head(_MAX_PARENTS)
+            shown = [f'"{parent_names[parent]}" in {describe_row(row)}' for row, parent in first.items()]
+            listed = ", ".join([*shown, "…"] if len(parents) > len(first) else shown)
+            problems.append(f'{level_name} "{names[code]}" has several {parent_level}: {listed}')
     if problems:
         advice = order_advice(level_names, [names for _, names in encoded])
         raise InputError(f"every name must have one parent{advice}:\n{indented_list(problems)}")
@@ -130,37 +128,27 @@ def order_advice(level_names: Sequence[str], names: Sequence[Sequence[str]]) -> 
     return f"; levels are given finest first, which by their numbers of names is {', '.join(order)}"
 
 
-def _flatten_lists(table: pa.Table, name: str, describe_row: DescribeRow) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """Return the concatenated values of a list column and the length of its lists; empty and 0 without the column."""
-    if name not in table.column_names:
-        return pa.array([], pa.string()), 0
-    lengths = pc.list_value_length(table[name]).to_numpy()
-    if len(deviating := np.flatnonzero(lengths != lengths[0])):
+def _extra_levels(table: pa.Table, describe_row: DescribeRow) -> list[pa.Array]:
+    """Return the levels of the column extra_levels, finest first; an empty list without the column."""
+    if "extra_levels" not in table.column_names:
+        return []
+    lengths = pc.list_value_length(table["extra_levels"]).to_numpy()
+    deviating = np.flatnonzero(lengths != lengths[0])
+    if len(deviating):
         raise InputError(
-            f"{name} has {lengths[0]} values in {describe_row(0)}, but {lengths[deviating[0]]} in "
+            f"extra_levels has {lengths[0]} values in {describe_row(0)}, but {lengths[deviating[0]]} in "
             f"{describe_row(deviating[0])}; {len(deviating):,} rows in all differ from the first"
         )
-    return pc.list_flatten(table[name]).combine_chunks(), int(lengths[0])
+    values = pc.list_flatten(table["extra_levels"]).combine_chunks()
+    return [values[level :: lengths[0]] for level in range(lengths[0])]
 
 
-def _group_lists(table: pa.Table, rows: Integers, describe_row: DescribeRow) -> npt.NDArray[np.object_] | None:
+def _group_lists(table: pa.Table, rows: Integers) -> npt.NDArray[np.object_] | None:
     """Return the column hierarchical_labels as tuples, in the order of ``rows``; None without this column."""
     if "hierarchical_labels" not in table.column_names:
         return None
     lists = np.empty(len(rows), object)
     lists[:] = [tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()]
-    group_column = tables.level_columns(table.column_names)[0]
-    groups = pc.utf8_trim_whitespace(table[group_column]).to_pylist()
-    problems = [
-        f'{describe_row(row)}: {names} for "{group}"'
-        for row, (names, group) in enumerate(zip(lists, groups, strict=True))
-        if names[:1] != (group,) or len(set(names)) < len(names)
-    ]
-    if problems:
-        raise InputError(
-            f"hierarchical_labels must begin with the {group_column} and contain no name twice:\n"
-            + indented_list(problems)
-        )
     return lists[rows]
 
 
@@ -228,8 +216,7 @@ class Hierarchy:
 
         Raises:
             InputError: A column is missing or unknown, a value is missing, a landmark occurs twice, a name has
-                several parents (such as a group with two roots), rows have different numbers of extra levels, or the
-                first of the hierarchical_labels is not the hierarchical_label.
+                several parents (such as a group with two roots), or rows have different numbers of extra levels.
         """
         table = _check_columns(
             without_neutral_names(table, tables.HIERARCHY) if "id" in table.column_names else table
@@ -247,11 +234,11 @@ class Hierarchy:
             landmark_ids = landmark_ids.astype(np.str_)
         _check_unique_landmarks(splits, landmark_ids, rows, describe)
 
-        extra, n_extra = _flatten_lists(table, "extra_levels", describe)
+        extra = _extra_levels(table, describe)
         group, *above = tables.level_columns(table.column_names)
-        between = [f"extra_level_{n}" for n in range(1, n_extra + 1)]
+        between = [f"extra_level_{n}" for n in range(1, len(extra) + 1)]
         level_names = (_FINEST if group == GROUP else _FINEST_NEUTRAL, group, *between, *above)
-        columns = [table[group], *(extra[n::n_extra] for n in range(n_extra)), *(table[name] for name in above)]
+        columns = [table[group], *extra, *(table[name] for name in above)]
         encoded = [
             encode_names(column, name, describe) for name, column in zip(level_names[1:], columns, strict=True)
         ]
@@ -264,7 +251,7 @@ class Hierarchy:
             nodes=tuple(names for _, names in encoded),
             categories=_object_column(table, "category", order),
             supercategories=_object_column(table, "supercategory", order),
-            hierarchical_labels=_group_lists(table, rows, describe),
+            hierarchical_labels=_group_lists(table, rows),
             label_sources=_object_column(table, "label_source", order),
         )
 
@@ -349,17 +336,10 @@ class Hierarchy:
 
     def code(self, name: str, level: Level) -> int:
         """Return the label of a name at a level, its index in :meth:`names`."""
-        column = self.column(level)
-        if column == 0:
-            split, _, number = name.partition("/")
-            is_text = self.landmark_ids.dtype.kind == "U"
-            if split in self.splits and (is_text or number.isdecimal()):
-                rows, exists = self._find([number if is_text else int(number)], split)
-                if exists[0]:
-                    return int(rows[0])
-        elif name in self.nodes[column - 1]:
-            return self.nodes[column - 1].index(name)
-        raise ConfigurationError(f'there is no "{name}" at the level {self.level_names[column]}')
+        names = self.names(level)
+        if name not in names:
+            raise ConfigurationError(f'there is no "{name}" at the level {self.level_names[self.column(level)]}')
+        return names.index(name)
 
     def counts(self, level: Level) -> dict[str, int]:
         """Return the number of landmarks below each name of a level, in descending order."""
@@ -480,57 +460,24 @@ class Hierarchy:
             if names is not None:
                 codes = [self.code(name, level) for name in _as_names(names)]
                 keep &= np.isin(self.labels[:, self.column(level)], codes)
-        if splits is not None:
-            if unknown := set(_as_names(splits)).difference(self.splits.tolist()):
-                raise ConfigurationError(f"there is no split {', '.join(sorted(unknown))} in the hierarchy")
-            keep &= np.isin(self.splits, _as_names(splits))
-        if label_sources is not None:
-            if unknown := set(_as_names(label_sources)).difference(tables.LABEL_SOURCES):
-                raise ConfigurationError(
-                    f"there is no label source {', '.join(sorted(unknown))}; expected "
-                    f"{' or '.join(tables.LABEL_SOURCES)}"
-                )
-            sources = np.full(len(self), "instance_of") if self.label_sources is None else self.label_sources
-            keep &= np.isin(sources, _as_names(label_sources))
+        sources = np.full(len(self), "instance_of") if self.label_sources is None else self.label_sources
+        for noun, names, known, values in (
+            ("split", splits, self.split_names, self.splits),
+            ("label source", label_sources, tables.LABEL_SOURCES, sources),
+        ):
+            if names is not None:
+                chosen = _as_names(names)
+                unknown = sorted(set(chosen).difference(known))
+                if unknown:
+                    raise ConfigurationError(
+                        f"there is no {noun} {', '.join(unknown)}; expected {' or '.join(known)}"
+                    )
+                keep &= np.isin(values, chosen)
         group = self.labels[:, self.column(self.group_level)]
         keep &= np.bincount(group[keep], minlength=len(self.names(self.group_level)))[group] >= min_landmarks
         if not keep.any():
             raise ConfigurationError("no landmark is left; filter less strictly")
         return Hierarchy.from_arrow(self.to_arrow().filter(pa.array(keep)))
-
-    def split(self, group: str, parts: Mapping[str, Iterable[str]]) -> Hierarchy:
-        """Move super-categories of a group into new groups.
-
-        A landmark with ``group`` among its *further* groups (``hierarchical_labels``) keeps it there, since the label
-        that led to it is unknown.
-
-        Args:
-            group: Group to split; it keeps the super-categories that are in no part.
-            parts: Super-categories of each new group, by its name.
-
-        Raises:
-            ConfigurationError: Super-categories are unknown, there is no such group, it has no such super-category,
-                one is in two parts, or a new name is that of another group.
-        """
-        in_group = self.labels[:, self.column(self.group_level)] == self.code(group, self.group_level)
-        if self.supercategories is None:
-            raise ConfigurationError(
-                "the super-categories of this hierarchy are unknown, so its groups cannot be split"
-            )
-        new_groups: dict[str, str] = {}
-        for name, supercategories in parts.items():
-            if name != group and name in self.names(self.group_level):
-                raise ConfigurationError(f'there is a group "{name}" already')
-            for supercategory in _as_names(supercategories):
-                if supercategory in new_groups:
-                    raise ConfigurationError(f'"{supercategory}" is named twice')
-                new_groups[supercategory] = name
-        if unknown := set(new_groups).difference(self.supercategories[in_group].tolist()):
-            raise ConfigurationError(f'"{group}" has no super-category {", ".join(sorted(unknown))}')
-        names = self.names_by_row(self.group_level)
-        for row in np.flatnonzero(in_group):
-            names[row] = new_groups.get(self.supercategories[row], group)
-        return self._with_groups(names, rename_further=lambda further: further)
 
     def merge(self, groups: Iterable[str], name: str) -> Hierarchy:
         """Merge groups into one."""
@@ -544,17 +491,11 @@ class Hierarchy:
         def rename(group: str) -> str:
             return name if group in ancestors else group
 
-        return self._with_groups(list(map(rename, self.names_by_row(self.group_level))), rename_further=rename)
-
-    def _with_groups(self, names: list[str], *, rename_further: Callable[[str], str]) -> Hierarchy:
-        """Return a copy with another group for each landmark, and with its further groups renamed."""
+        names = list(map(rename, self.names_by_row(self.group_level)))
         table = self.to_arrow()
         table = table.set_column(table.column_names.index(self.group_level), self.group_level, pa.array(names))
         if self.hierarchical_labels is not None:
-            lists = [
-                list(dict.fromkeys([name, *map(rename_further, groups[1:])]))
-                for name, groups in zip(names, self.hierarchical_labels, strict=True)
-            ]
+            lists = [list(dict.fromkeys(map(rename, groups))) for groups in self.hierarchical_labels]
             further = "hierarchical_labels" if "hierarchical_labels" in table.column_names else "groups"
             table = table.set_column(table.column_names.index(further), further, pa.array(lists))
         return Hierarchy.from_arrow(table)

@@ -269,9 +269,9 @@ def _agglomerate(vectors: Floats, n_subclusters: int) -> NDArray[np.int32]:
 
 def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: Integers) -> NDArray[np.int32]:
     """Renumber clusters from 1 by number of landmarks, then number of labels (most first), then first row."""
-    clusters, first_row = np.unique(assignment, return_index=True)
-    sizes = [(landmarks[assignment == cluster].sum(), (assignment == cluster).sum()) for cluster in clusters]
-    order = sorted(range(len(clusters)), key=lambda i: (-sizes[i][0], -sizes[i][1], first_row[i]))
+    clusters, first_row, n_labels = np.unique(assignment, return_index=True, return_counts=True)
+    n_landmarks = np.bincount(assignment, landmarks)[clusters]
+    order = np.lexsort((first_row, -n_labels, -n_landmarks))
     numbers = np.empty(int(clusters.max()) + 1, np.int32)
     numbers[clusters[order]] = np.arange(1, len(clusters) + 1)
     return numbers[assignment]

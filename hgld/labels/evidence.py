@@ -9,6 +9,7 @@ Labels are compared with examples: texts and classes whose group is known, or th
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,6 +51,8 @@ _MAX_VOTES = 4.0
 _FARTHER_WEIGHT = 0.3
 #: Factor for each step up to a farther superclass.
 _DECAY_PER_STEP = 0.8
+#: Largest number of terms that are compared with one another to scale cosines.
+_MAX_SCALE_TERMS = 4000
 #: Encodes texts as unit vectors: float64, shape (n_texts, dimension).
 EmbedTexts = Callable[[Sequence[str]], Floats]
 #: Transforms cosines; see :func:`_cosine_scale`.
@@ -266,19 +269,16 @@ def _similarity_evidence(
     is_term = np.array([example.source != "decision" for example in examples.rows])
     # Decisions leave the scale alone: values stay comparable as decisions come in.
     scale = _cosine_scale(vectors[is_term], example_groups[is_term])
-    compared = np.array([not compare_names or example.source != "name" for example in examples.rows])
-    numbers = np.flatnonzero(compared)
-    position_of = {number: position for position, number in enumerate(numbers.tolist())}
+    if compare_names:  # names have a column of their own, which is not used
+        is_name = np.array([example.source == "name" for example in examples.rows])
+        example_groups[is_name] = examples.n_columns
     cosines, nearest = nearest_examples(
-        labels.vectors,
-        vectors[numbers],
-        example_groups[numbers],
-        examples.n_columns,
-        [sorted(position_of[number] for number in own) for own in examples.own],
+        labels.vectors, vectors, example_groups, examples.n_columns + 1, list(map(sorted, examples.own))
     )
+    cosines = cosines[:, :-1]
 
     def explain(row: int, group: int) -> str:
-        number = int(numbers[nearest[row, group]])
+        number = int(nearest[row, group])
         source = examples.rows[number].source
         if source == "name":
             return "near the group's name"
@@ -321,23 +321,13 @@ def _cosine_scale(vectors: Floats, groups: Integers) -> ScaleCosines:
 
     This makes the evidence comparable between encoders, some of which give high cosines to all pairs.
     """
-    # Moments of all cosines less those within groups, without a matrix of all pairs: the sum of the cosines of a set
-    # is the squared norm of the sum of its vectors; the sum of their squares is that of its second moments, or of its
-    # own cosines, whichever are fewer.
-    sets = [vectors, *(vectors[groups == group] for group in np.unique(groups))]
-    signs = np.array([1] + [-1] * (len(sets) - 1))
-    counts, sums, squares = (
-        float(signs @ np.array(values))
-        for values in (
-            [len(rows) ** 2 for rows in sets],
-            [np.square(rows.sum(axis=0)).sum() for rows in sets],
-            [np.square(rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows).sum() for rows in sets],
-        )
-    )
-    if counts <= 0:
+    step = max(1, math.ceil(len(vectors) / _MAX_SCALE_TERMS))
+    vectors, groups = vectors[::step], groups[::step]
+    between_groups = (vectors @ vectors.T)[groups[:, None] != groups]
+    if not len(between_groups):
         return lambda cosines: cosines
-    mean = sums / counts
-    deviation = max(np.sqrt(max(squares / counts - mean**2, 0.0)), 0.01)
+    mean = between_groups.mean()
+    deviation = max(between_groups.std(), 0.01)
     return lambda cosines: (cosines - mean) / deviation
 
 

@@ -379,13 +379,13 @@ def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]
     return bare
 
 
-def score_groups(evidence: Sequence[Evidence], weights: Mapping[str, float] | None = None) -> Floats:
+def score_groups(evidence: Sequence[Evidence]) -> Floats:
     """Return the probability that annotators choose each group: float64, shape (n_labels, n_groups).
 
     The scores are a softmax over the logits of the groups and of none, reduced by ``RELIABILITY``, so the scores of a
     label add up to less than 1, and to little without evidence.
     """
-    weights = weights or _weights(evidence)
+    weights = _weights(evidence)
     logits = np.sum(
         [weights[name] * values for name, values in features(evidence).items() if name in weights], axis=0
     )

@@ -137,9 +137,6 @@ def test_selections_and_edits_keep_the_source(clean: Path, completed: Path) -> N
     assert plain.filter(label_sources=["instance_of"]) == plain
     with pytest.raises(ConfigurationError, match="no landmark is left"):
         plain.filter(label_sources=["photographs"])
-    unknown = hierarchy.to_pandas().assign(label_source="guess")
-    with pytest.raises(InputError, match="unknown label_source guess"):
-        Hierarchy.from_pandas(unknown)
 
 
 def test_stats_count_completed_landmarks(clean: Path, completed: Path) -> None:

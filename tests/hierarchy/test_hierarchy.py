@@ -270,10 +270,6 @@ def test_hierarchy_is_immutable(some: Hierarchy) -> None:
             lambda rows: rows.assign(extra_levels=[["a"], ["a"], [], ["a"], ["a"]]),
             r"1 values in row 0 .*, but 0 in row 2",
         ),
-        (
-            lambda rows: rows.assign(hierarchical_labels=[["church"]] * 5),
-            r"row 0 \(train 5\): \('church',\) for \"water\"",
-        ),
     ],
 )
 def test_invalid_hierarchies_are_rejected(change: Callable[[pd.DataFrame], pd.DataFrame], problem: str) -> None:
@@ -393,22 +389,14 @@ def test_filter_by_group_root_and_size(tree: Hierarchy, data: st.DataObject) -> 
 
 
 @given(hierarchies())
-def test_merge_reverts_split(tree: Hierarchy) -> None:
-    for group in tree.names("hierarchical_label"):
-        rows = tree.to_pandas()
-        labels = sorted(set(rows.supercategory[rows.hierarchical_label == group]))
-        parts = tree.split(group, {f"new {label}": [label] for label in labels})
-        assert set(parts.children(tree.ancestors(group, "hierarchical_label")[0], tree.n_levels - 2)) >= {
-            f"new {label}" for label in labels
-        }
-        again = parts.merge([f"new {label}" for label in labels], group)
-        assert again == tree
-
-
-def test_split_leaves_the_rest_in_the_group(some: Hierarchy) -> None:
-    parts = some.split("water", {"pond": ["pond"]})
-    assert parts.counts(2)["water"] == parts.counts(2)["pond"] == 1
-    assert len(parts) == len(some)
+def test_merged_groups_are_one_with_all_their_landmarks(tree: Hierarchy) -> None:
+    group = tree.names("hierarchical_label")[0]
+    parent = tree.ancestors(group, "hierarchical_label")[0]
+    groups = tree.children(parent, tree.n_levels - 2)
+    counts = tree.counts("hierarchical_label")
+    merged = tree.merge(groups, "merged")
+    assert merged.children(parent, tree.n_levels - 2) == ("merged",)
+    assert merged.counts("hierarchical_label")["merged"] == sum(counts[name] for name in groups)
 
 
 def test_merge_renames_further_groups_too() -> None:
@@ -428,10 +416,6 @@ def test_merge_renames_further_groups_too() -> None:
         (lambda tree: tree.filter(groups=["river"]), 'there is no "river"'),
         (lambda tree: tree.filter(splits="test"), "no split test"),
         (lambda tree: tree.filter(roots=["natural"], min_landmarks=9), "no landmark is left"),
-        (lambda tree: tree.split("river", {}), 'there is no "river"'),
-        (lambda tree: tree.split("water", {"church": ["pond"]}), 'a group "church" already'),
-        (lambda tree: tree.split("water", {"a": ["pond"], "b": ["pond"]}), '"pond" is named twice'),
-        (lambda tree: tree.split("water", {"a": ["hill"]}), '"water" has no super-category hill'),
         (lambda tree: tree.merge(["water", "church"], "a"), '"water" is below natural; "church" is below human-made'),
         (lambda tree: tree.merge(["water", "mountain"], "church"), 'a group "church" already'),
     ],

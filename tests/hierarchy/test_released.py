@@ -40,17 +40,6 @@ def test_released_labels_are_downloaded_once(server: FileServer, tmp_path: Path)
     assert cached.read_bytes() == (tmp_path / "host" / "metadata" / NAMES[0]).read_bytes()
 
 
-def test_damaged_cache_is_repaired(server: FileServer, tmp_path: Path) -> None:
-    tree = load_hierarchy("h-gldv2")
-    cached = tmp_path / "cache" / "h-gldv2" / NAMES[0]
-    cached.write_bytes(cached.read_bytes()[:-20])
-    assert load_hierarchy("h-gldv2") == tree
-    cached.write_bytes(b"")
-    write(tmp_path / "host" / "metadata" / NAMES[0], 1, 2, 3, 4)
-    with pytest.raises(SourceError, match=r"is damaged, and the file of the host has changed.*\n.*delete "):
-        load_hierarchy("h-gldv2")
-
-
 def test_offline_error_explains_alternatives(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
