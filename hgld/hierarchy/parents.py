@@ -10,7 +10,7 @@ A level is a rank of the superclasses, such as genus, family and order; which it
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
@@ -73,7 +73,8 @@ def _by_rank(label: InstanceOf, tree: ClassTree) -> dict[str, list[str]]:
         for item in items:
             if item in tree.ranks:
                 nearest[tree.ranks[item]].append(item)
-        by_rank = {**by_rank, **{rank: items for rank, items in nearest.items() if rank not in by_rank}}
+        for rank, classes in nearest.items():
+            by_rank.setdefault(rank, classes)
     return by_rank
 
 
@@ -192,16 +193,14 @@ def _parent_nodes(
     return parents
 
 
-def _unique_node_names(nodes: Iterable[_Node]) -> dict[_Node, str]:
+def _unique_node_names(nodes: Collection[_Node]) -> dict[_Node, str]:
     """Return the names of nodes, with root and items where several nodes have the same name."""
-    by_name: defaultdict[str, list[_Node]] = defaultdict(list)
-    for node in nodes:
-        by_name[node.name].append(node)
+    n_same_root = Counter((node.name, node.root) for node in nodes)
+    n_roots = Counter(name for name, _ in n_same_root)
     names = {}
-    for name, same_name in by_name.items():
-        per_root = Counter(node.root for node in same_name)
-        for node in same_name:
-            qualifiers = [node.root] if len(per_root) > 1 else []
-            qualifiers += node.items if per_root[node.root] > 1 else ()
-            names[node] = f"{name} ({', '.join(qualifiers)})" if qualifiers else name
+    for node in nodes:
+        qualifiers = [node.root] if n_roots[node.name] > 1 else []
+        if n_same_root[node.name, node.root] > 1:
+            qualifiers += node.items
+        names[node] = f"{node.name} ({', '.join(qualifiers)})" if qualifiers else node.name
     return names
