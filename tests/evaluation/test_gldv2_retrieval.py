@@ -229,7 +229,7 @@ def test_long_lists_have_the_labelled_scores_of_embeddings(folder: Path, embedde
     [
         (["--embeddings=e.npy"], "found --embeddings and --predictions"),
         (["--worst=3"], "--worst, --per-label, --write-predictions and --rerank need embeddings"),
-        (["--labels=l.csv"], "the protocol gldv2-retrieval needs --ground-truth"),
+        (["--manifest=l.csv"], "the protocol gldv2-retrieval needs --ground-truth"),
         (["--ground-truth=.", "--metric=R@1"], "takes --metric only with --hierarchy"),
     ],
 )

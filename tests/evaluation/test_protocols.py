@@ -91,7 +91,7 @@ def test_split_of_a_manifest_is_evaluated_and_the_rest_counted(tmp_path: Path) -
     rows = [f"{number:03},{'test' if number < 4 else 'train'},{number % 2}" for number in range(6)]
     (tmp_path / "m.csv").write_text("\n".join(["path,split,class", *rows]))
     result = run_hgld(
-        "evaluate", f"--embeddings={tmp_path / 'e.npy'}", f"--labels={tmp_path / 'm.csv'}", "--split=test", "--json"
+        "evaluate", f"--embeddings={tmp_path / 'e.npy'}", f"--manifest={tmp_path / 'm.csv'}", "--split=test", "--json"
     )
     (found,) = json.loads(result.stdout)["results"]
     alone = evaluate_retrieval(images.vectors[:4], np.arange(4) % 2)

@@ -283,7 +283,8 @@ def evaluate(files: EvaluationFiles, **settings: Any) -> Any:
 
 
 def options_of(files: EvaluationFiles) -> list[str]:
-    return [f"--{name.replace('_', '-')}={getattr(files, name)}" for name in sorted(files.given())]
+    options = {name: f"--{name.replace('_', '-')}" for name in files.given()} | {"labels": "--manifest"}
+    return [f"{options[name]}={getattr(files, name)}" for name in sorted(files.given())]
 
 
 def arrays(files: EvaluationFiles) -> tuple[Any, Any, Any, Any]:
@@ -360,7 +361,7 @@ def test_the_number_of_processes_and_the_size_of_blocks_do_not_count(files: Eval
     ("changes", "arguments", "message"),
     [
         ({}, ["--worst=3"], "--worst and --per-label show rankings, which gldv2-recognition does not score"),
-        ({"labels": None}, [], "does not say which landmark an image shows; give --labels"),
+        ({"labels": None}, [], "does not say which landmark an image shows; give --manifest"),
         ({"query_embeddings": "g.npy", "gallery_embeddings": "h.npy"}, [], "no such file"),
         (None, ["--embeddings=e.npy"], "the protocol gldv2-recognition needs --predictions and --ground-truth"),
         (None, ["--predictions=p.csv"], "needs --ground-truth (recognition_solution_v2.1.csv, or its folder)"),

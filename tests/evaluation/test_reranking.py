@@ -218,7 +218,7 @@ def test_wrong_settings() -> None:
         RankingConfig(distance="dot", reranking=RerankSettings("aqe"))
 
 
-FILES = ("--embeddings=e.npy", "--labels=l.csv")
+FILES = ("--embeddings=e.npy", "--manifest=l.csv")
 
 
 @pytest.fixture

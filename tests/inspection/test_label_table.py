@@ -122,7 +122,7 @@ def test_command_writes_and_prints_the_table(tmp_path: Path) -> None:
         "evaluate",
         "--no-intervals",
         f"--embeddings={tmp_path / 'e.npy'}",
-        f"--labels={tmp_path / 'labels.csv'}",
+        f"--manifest={tmp_path / 'labels.csv'}",
     ]
     for name in ("table.csv", "table.parquet"):
         result = run_hgld(*arguments, f"--per-label={tmp_path / name}")
