@@ -153,7 +153,13 @@ class PartedOutput:
         record = self.folder / RECORD
         if not record.is_file():
             return
-        recorded = Provenance.from_json(record.read_text(encoding="utf-8"))
+        try:
+            recorded = Provenance.from_json(record.read_text(encoding="utf-8"))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigurationError(
+                f"{record}: damaged, so it is not known what the {self.noun} are made from; discard these with "
+                f"`force`, or remove the folder {self.folder}"
+            ) from error
         if not recorded.same_work(self.provenance):
             changes = indented_list(recorded.changes(self.provenance))
             raise ConfigurationError(

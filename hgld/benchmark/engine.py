@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hgld.compute.parts import Part
-from hgld.errors import HgldError, failure_reason
+from hgld.errors import ConfigurationError, HgldError, failure_reason
 from hgld.figures.style import figure_files
 from hgld.io.files import read_json, sha256_of, write_text
 from hgld.parted_output import locked_output
@@ -128,12 +128,15 @@ class Report:
         """Write the files unless they are up to date, and return whether they were written.
 
         Earlier files are deleted first, as some are not written again, such as figures of other methods.
+
+        Raises:
+            ConfigurationError: The record lists a file outside its folder.
         """
-        recorded = Provenance(**self._recorded()["provenance"])
-        is_complete = all(each.is_file() for path in self.files for each in figure_files(path))
+        files, recorded = self._recorded()
+        is_complete = all(each.is_file() for path in files for each in figure_files(path))
         if recorded.same_work(self.provenance) and is_complete and not force:
             return False
-        for path in self.files:
+        for path in files:
             path.unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
         names = []
@@ -146,9 +149,21 @@ class Report:
     @property
     def files(self) -> list[Path]:
         """Files that were written last."""
-        return [self.record.parent / name for name in self._recorded()["files"]]
+        return self._recorded()[0]
 
-    def _recorded(self) -> dict[str, Any]:
+    def _recorded(self) -> tuple[list[Path], Provenance]:
+        """Return the files in the record, and what they are made from; a damaged record lists none."""
         if not self.record.is_file():
-            return {"files": [], "provenance": {"command": ""}}
-        return read_json(self.record)
+            return [], Provenance("")
+        try:
+            record = read_json(self.record)
+            names, provenance = list(map(str, record["files"])), Provenance(**record["provenance"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return [], Provenance("")
+        folder = self.record.parent
+        for name in names:
+            if folder.resolve() not in (folder / name).resolve().parents:
+                raise ConfigurationError(
+                    f"{self.record}: lists {name}, which is not in its folder; remove the record"
+                )
+        return [folder / name for name in names], provenance

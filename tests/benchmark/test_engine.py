@@ -1,12 +1,13 @@
 """What all comparisons share: runs that fail, results that are up to date, and reports."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from hgld.benchmark.engine import Report, compute_runs, describe_failures, open_folder, report_provenance
-from hgld.errors import BusyError, InputError
+from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.figures.style import also_written_as
 from hgld.progress import NoProgress
 from hgld.tables import Provenance
@@ -85,3 +86,40 @@ def test_figures_are_listed_with_their_further_formats(tmp_path: Path) -> None:
 def test_one_comparison_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
     with open_folder(tmp_path / "out"), pytest.raises(BusyError), open_folder(tmp_path / "out"):
         pass
+
+
+def reports_of(folder: Path, title: str) -> Report:
+    """A report of one file, which is made again where its title changes."""
+
+    def write(_: Provenance) -> Sequence[Path]:
+        (folder / "table.md").write_text(title)
+        return [folder / "table.md"]
+
+    return Report(folder / "results.made.json", Provenance("compare", {"title": title}), write)
+
+
+@pytest.mark.parametrize("name", ["../victim.txt", "{absolute}", "../folder", ".", "a/../../victim.txt"])
+def test_files_outside_the_folder_are_not_deleted(tmp_path: Path, name: str) -> None:
+    folder, victim = tmp_path / "out", tmp_path / "victim.txt"
+    folder.mkdir()
+    (tmp_path / "folder").mkdir()
+    victim.write_text("mine")
+    assert reports_of(folder, "a").update()
+    record = json.loads((folder / "results.made.json").read_text())
+    record["files"].append(name.format(absolute=victim))
+    (folder / "results.made.json").write_text(json.dumps(record))
+    with pytest.raises(ConfigurationError, match="results.made.json: lists .*, which is not in its folder; remove"):
+        reports_of(folder, "b").update()
+    assert victim.read_text() == "mine"
+    assert (folder / "table.md").read_text() == "a"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", '{"files": ["tab', "[]", "null", "\x00", '{"files": 1, "provenance": {}}', '{"files": []}', "[" * 10_000],
+)
+def test_reports_with_a_damaged_record_are_made_again(tmp_path: Path, text: str) -> None:
+    assert reports_of(tmp_path, "a").update()
+    (tmp_path / "results.made.json").write_text(text)
+    assert reports_of(tmp_path, "a").update()
+    assert not reports_of(tmp_path, "a").update()

@@ -231,6 +231,16 @@ def test_parts_are_joined_where_their_device_is_absent(
     assert embed(folder, out, loaded, config).images == 22
 
 
+@pytest.mark.parametrize("text", ["", '{"comm', "null", "[]", '{"a": 1}'])
+def test_a_damaged_record_of_parts_is_named(loaded: ImageEmbedder, folder: Path, tmp_path: Path, text: str) -> None:
+    out = tmp_path / "e.npy"
+    embed_part(folder, out, loaded, CONFIG, part=Part(1, 2))
+    (tmp_path / ".e.npy.parts" / "made_of.json").write_text(text)
+    with pytest.raises(ConfigurationError, match="made_of.json: damaged, .*; discard these with `force`, or remove"):
+        embed_images(folder, out, loaded, CONFIG)
+    assert embed_images(folder, out, loaded, CONFIG, force=True) is not None
+
+
 def test_a_folder_needs_parts_that_have_images(loaded: ImageEmbedder, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="6 parts of 22 images, which are 5 shards of 5; choose as many"):
         embed_part(folder, tmp_path / "parts", loaded, CONFIG, part=Part(1, 6))
