@@ -70,6 +70,22 @@ _PRECISION_LOCK = threading.RLock()
 _MAX_QUERIES = 512  # of a block, so that several processes have blocks to share
 
 
+def checked_device(name: str) -> torch.device:
+    """Return the device of a name.
+
+    Raises:
+        ConfigurationError: There is no such device.
+    """
+    require(re.fullmatch(r"cpu|cuda(:\d+)?", name) is not None, "cpu, cuda or cuda:N", device=name)
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigurationError(
+            f"the device is {name!r}, but torch sees {torch.cuda.device_count()} CUDA devices; use cpu, or a machine "
+            "and a build of torch with CUDA"
+        )
+    return device
+
+
 @dataclass(frozen=True)
 class ScoringConfig:
     """How scores of queries with a gallery are computed.
@@ -100,13 +116,7 @@ class ScoringConfig:
         require_at_least(1, block_size=self.block_size)
         require_choice(Precision, precision=self.precision)
         require_choice(Distance, distance=self.distance)
-        require(re.fullmatch(r"cpu|cuda(:\d+)?", self.device) is not None, "cpu, cuda or cuda:N", device=self.device)
-        device = torch.device(self.device)
-        if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-            raise ConfigurationError(
-                f"the device is {self.device!r}, but torch sees {torch.cuda.device_count()} CUDA devices; use cpu, "
-                "or a machine and a build of torch with CUDA"
-            )
+        checked_device(self.device)
 
     def queries_per_block(self, n_gallery: int, keys: Literal["int32", "int64"] = "int32") -> int:
         """Return the number of queries ranked at once against a gallery of this size.

@@ -224,21 +224,11 @@ def shared_classes(classes: Tensor, reference_classes: Tensor) -> Tensor:
     """
     if classes.ndim == 1:
         return classes[:, None] == reference_classes
-    known = torch.unique(classes[classes >= 0])
-    n_known = len(known)
-
-    def numbered(values: Tensor) -> Tensor:
-        """Return the numbers of classes that a query has, and n_known for all others."""
-        numbers = torch.searchsorted(known, values.contiguous()).clamp(max=n_known - 1)
-        return torch.where(known[numbers] == values, numbers, n_known)
-
-    has = torch.zeros(len(classes), n_known + 1, dtype=torch.bool, device=classes.device)
-    has.scatter_(1, numbered(classes), True)
-    has[:, n_known] = False
-    numbers = numbered(reference_classes)
-    shared = has[:, numbers[:, 0]]
-    for column in range(1, numbers.shape[1]):
-        shared |= has[:, numbers[:, column]]
+    shared = torch.zeros(len(classes), len(reference_classes), dtype=torch.bool, device=classes.device)
+    for own in classes.unbind(1):
+        known = own.masked_fill(own < 0, -2)  # not equal to -1
+        for others in reference_classes.unbind(1):
+            shared |= known[:, None] == others
     return shared
 
 

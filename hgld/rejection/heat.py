@@ -10,7 +10,7 @@ from typing import Any, ClassVar, get_args
 import torch
 
 from hgld.arrays import Integers
-from hgld.compute.scoring import ScoringConfig, at_least_float32
+from hgld.compute.scoring import at_least_float32, checked_device
 from hgld.errors import ConfigurationError, InputError, require, require_at_least, require_choice
 from hgld.rejection.classifiers import LinearClassifier, index_classifier
 from hgld.rejection.detector import Detector, DetectorInputs
@@ -125,7 +125,7 @@ class Heat(Detector):
 
     def _fit(self, images: DetectorInputs) -> None:
         labels = images.required_labels(self.name)
-        device = torch.device(ScoringConfig(device=self.device).device)  # checks it
+        device = checked_device(self.device)
         available = [name for name in get_args(PriorName) if name != "gmm_std" or images.deviations is not None]
         names = self._priors or available
         if missing := [name for name in names if name not in available]:

@@ -12,6 +12,7 @@ import torch
 
 from hgld.compute.machine import describe_machine, return_memory
 from hgld.compute.processes import Processes
+from hgld.compute.scoring import checked_device
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
 from hgld.io.files import exclusive_lock
@@ -256,12 +257,7 @@ def usable_device(name: str) -> torch.device:
     Raises:
         ConfigurationError: There is no such device.
     """
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise ConfigurationError(f'there is no device "{name}"; expected cpu, cuda or cuda:N') from error
+    device = checked_device(name)
     if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise ConfigurationError(f'`device` is "{name}", but torch finds no GPU; use cpu')
         torch.cuda.set_device(device)
     return device

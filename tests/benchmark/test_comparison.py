@@ -300,6 +300,6 @@ def test_error_messages_of_the_command(folder: Path) -> None:
     assert "there is no such setting; did you mean steps?" in error("--set", "stepz=3")
     assert 'the seeds are "0,x"' in error("--seeds", "0,x")
     assert 'the splits are "a"' in error("--splits", "a")
-    assert 'there is no device "tpu"; expected cpu, cuda or cuda:N' in error("--device", "tpu")
+    assert "--device is tpu; expected cpu, cuda or cuda:N" in error("--device", "tpu")
     (folder / "roadmap.yaml").write_text(yaml.safe_dump({"base": "nowhere.yaml"}))
     assert "no such file" in error()

@@ -61,7 +61,6 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -239,7 +238,7 @@ class _Items:
         #: Place of the first item that is more than c above each.
         self._above = None
         if not math.isinf(cut):
-            self._above = _places_above(self._position, self._cut)
+            self._above = torch.searchsorted(self._position, self._position + self._cut, right=True)
 
     def sums(self, kernels: Sequence[_Kernel], spectra: Sequence[Tensor]) -> list[Tensor]:
         """Return S_k with each kernel as h: tensors of shape (R, N), items in their original order."""
@@ -334,15 +333,3 @@ def _sums_from(values: Tensor, places: Tensor) -> Tensor:
     sums = torch.nn.functional.pad(values, (1, 0)).cumsum_(2)
     sums = sums[:, :, -1:] - sums
     return sums.view(-1).index_select(0, places.view(-1)).view_as(places)
-
-
-def _places_above(positions: Tensor, distance: float) -> Tensor:
-    """Return the place of the first item that is more than a distance above each, of rows in ascending order."""
-    bounds = positions + distance
-    if positions.device.type != "cpu":
-        return torch.searchsorted(positions, bounds, right=True)
-    places = np.empty(positions.shape, np.int64)
-    for row, (row_positions, row_bounds) in enumerate(zip(positions.numpy(), bounds.numpy(), strict=True)):
-        # NumPy begins a search where the one before ended, and takes half of torch's time.
-        places[row] = np.searchsorted(row_positions, row_bounds, side="right")
-    return torch.from_numpy(places)
