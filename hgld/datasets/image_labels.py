@@ -217,7 +217,7 @@ def _read_levels(
             "level, finest first, each name once"
         )
     if separator is None and is_manifest(present) and not is_plain_table(path):
-        manifest = read_manifest(path, places=False)
+        manifest = read_manifest(path)
         _require_split(path, split, manifest.split_names)
         manifest = manifest if split is None else manifest.select_split(split)
         return manifest.ids, manifest.labelling, names, manifest.class_names

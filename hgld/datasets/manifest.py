@@ -282,14 +282,13 @@ class Manifest:
         )
 
 
-def read_manifest(path: Path, root: Path | None = None, *, places: bool = True) -> Manifest:
+def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     """Read and validate a manifest: from ``hgld manifest``, or a CSV or Parquet file with its columns.
 
     Args:
         path: The file.
         root: Folder that its paths are relative to, to find the images of a CSV or Parquet file that are in tar files
             there. Default: images are not looked for.
-        places: Whether paths, offsets and sizes are needed; if not, those of a table of hgld are not read.
 
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
@@ -297,8 +296,7 @@ def read_manifest(path: Path, root: Path | None = None, *, places: bool = True) 
     if is_plain_table(path):
         table = _read_plain_manifest(path, root)
     else:
-        without = () if places else ("path", "offset", "size")
-        table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"), without=without)
+        table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"))
         if _in_tars(table):
             table = table.set_column(table.column_names.index("path"), "path", table["path"].dictionary_encode())
     with prefix_input_errors(path):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -235,14 +235,15 @@ class _RepackJob:
         """Write those of some tar files that have no record yet; return the records of all of them."""
         missing = [number for number in numbers if number not in records]
         progress.start(self.shards.n_images(numbers), self.shards.n_images(records))
+        if not missing:  # the files of images may be gone
+            return [records[number] for number in numbers]
         written = dict(records)
-        images: Iterator[RepackedImage | SkippedImage] = iter(())
-        if missing:
-            images = self._images.load([self.shards.rows([number]) for number in missing], self._config.workers)
+        ranges = [self.shards.rows([number]) for number in missing]
+        images = self._images.load(ranges, self._config.workers, progress)
         for number in missing:
             rows = self.shards.rows([number])
             ids = self._manifest.ids[rows.start : rows.stop].tolist()
-            written[number] = self.shards.write(number, rows, ids, _counted(islice(images, len(rows)), progress))
+            written[number] = self.shards.write(number, rows, ids, islice(images, len(rows)))
         return [written[number] for number in numbers]
 
     def write_tables(self, records: Sequence[ShardRecord]) -> tuple[str, ...]:
@@ -274,14 +275,6 @@ class _RepackJob:
             sizes=_joined([record.sizes for record in records]),
             boxes=None if taken.boxes is None else np.array(boxes, np.float64),
         )
-
-
-def _counted(
-    images: Iterator[RepackedImage | SkippedImage], progress: Progress
-) -> Iterator[RepackedImage | SkippedImage]:
-    for image in images:
-        yield image
-        progress.advance()
 
 
 def _images_digest(manifest: Manifest) -> str:

@@ -30,6 +30,7 @@ from hgld.errors import HgldError
 from hgld.io.files import atomic_write, sha256_of
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
 from hgld.parted_output import Shards
+from hgld.progress import Progress
 
 _SUMS = "sha256sums.txt"
 _GLDV2_ID = re.compile("[0-9a-f]{16}")
@@ -118,7 +119,9 @@ class RepackedImages:
         path = self.root / self._encoded.manifest.paths[row]
         return path.stat().st_size if path.is_file() else 0
 
-    def load(self, ranges: Sequence[range], workers: int) -> Iterator[RepackedImage | SkippedImage]:
+    def load(
+        self, ranges: Sequence[range], workers: int, progress: Progress
+    ) -> Iterator[RepackedImage | SkippedImage]:
         """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""
         from hgld.datasets.loading import worker_loader  # imports torch
 
@@ -126,7 +129,9 @@ class RepackedImages:
         for images in worker_loader(self._read_rows, chunks, workers):
             if isinstance(images, HgldError):
                 raise images
-            yield from images
+            for image in images:
+                yield image
+                progress.advance()
 
     def _read_rows(self, rows: range) -> list[RepackedImage | SkippedImage]:
         return [self[row] for row in rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -211,18 +211,11 @@ def _as_table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def read_table(
-    path: Path,
-    spec: TableSpec,
-    *,
-    encoded: Callable[[str], bool] = lambda _: False,
-    without: Collection[str] = (),
-) -> pa.Table:
+def read_table(path: Path, spec: TableSpec, *, encoded: Callable[[str], bool] = lambda _: False) -> pa.Table:
     """Read a table and validate it against its schema.
 
     Args:
         encoded: Returns whether a column of texts, given its name, has few distinct ones and becomes a dictionary.
-        without: Columns that are not read; they are empty texts or nulls.
 
     Raises:
         InputError: There is no such file, it is not Parquet, it is another table, or its columns do not fit ``spec``.
@@ -233,24 +226,19 @@ def read_table(
     if schema_id != spec.schema_id:
         actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
         raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}; {spec.command} writes one')
-    table = _read_columns(path, encoded, without)
+    table = _read_columns(path, encoded)
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)
     _check_key(table, layout, path)
     return table if layout is spec else without_neutral_names(table, spec)
 
 
-def _read_columns(path: Path, encoded: Callable[[str], bool], without: Collection[str]) -> pa.Table:
+def _read_columns(path: Path, encoded: Callable[[str], bool]) -> pa.Table:
     """Read columns one after another, as decoding takes memory beside the result."""
     schema, columns = pq.read_schema(path), {}
     texts = [field.name for field in schema if field.type == pa.string() and encoded(field.name)]
     with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
         for name in schema.names:
-            if name in without:
-                kind = schema.field(name).type
-                empty = pa.repeat("", _CHUNK) if kind == pa.string() else pa.nulls(_CHUNK, kind)
-                columns[name] = _repeated(empty, file.metadata.num_rows)
-                continue
             column = file.read([name])[name]
             if column.null_count == len(column) > _CHUNK:
                 column = _repeated(pa.nulls(_CHUNK, column.type), len(column))

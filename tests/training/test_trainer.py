@@ -471,7 +471,7 @@ def test_out_of_memory_error_names_the_settings(
 
 
 def test_missing_devices_are_refused(manifest: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match='`device` is gpu; expected cpu, cuda or cuda:N'):
+    with pytest.raises(ConfigurationError, match="`device` is gpu; expected cpu, cuda or cuda:N"):
         run.train(toy.settings(manifest), tmp_path / "run", device="gpu")
     if not torch.cuda.is_available():
         with pytest.raises(ConfigurationError, match="the device is 'cuda', but torch sees 0 CUDA devices"):
