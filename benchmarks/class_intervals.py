@@ -19,7 +19,6 @@ from report import table
 
 from hgld.arrays import Floats, Integers
 from hgld.compute.cluster_intervals import mean_intervals, pair_differences
-from hgld.compute.resampling import resampled_counts
 
 TRUTH = 0.5
 #: Standard deviations of the effects: of a class, of a class on one model, of a query, of a query on one model.
@@ -86,7 +85,8 @@ def drawn_means(values: Floats, classes: Integers, rng: np.random.Generator) -> 
     n_classes = int(classes.max()) + 1
     sums = np.zeros((n_classes, values.shape[1]))
     np.add.at(sums, classes, values)
-    times = resampled_counts(np.arange(n_classes), n_classes, N_RESAMPLES, rng)
+    drawn = rng.integers(n_classes, size=(N_RESAMPLES, n_classes))
+    times = np.stack([np.bincount(classes, minlength=n_classes) for classes in drawn])
     n_queries = times @ np.bincount(classes)
     drawn: Floats = (times @ sums) / n_queries[:, None]
     return drawn

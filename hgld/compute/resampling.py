@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from hgld.arrays import Floats, Integers
 from hgld.errors import ConfigurationError
@@ -46,22 +45,6 @@ def percentile_interval(values: Floats, confidence: float) -> Interval:
     tail = (1 - confidence) / 2
     low, high = np.quantile(known, [tail, 1 - tail])
     return float(low), float(high)
-
-
-def resampled_counts(
-    codes: npt.NDArray[np.intp], n_codes: int, n_resamples: int, rng: np.random.Generator
-) -> Integers:
-    """Draw n items with replacement, and count how often each code is drawn.
-
-    Args:
-        codes: Code of each item, int, shape (n,), each below ``n_codes``.
-
-    Returns:
-        int64, shape (n_resamples, n_codes); each row adds up to n.
-    """
-    drawn = codes[rng.integers(len(codes), size=(n_resamples, len(codes)))]
-    drawn += n_codes * np.arange(n_resamples)[:, None]
-    return np.bincount(drawn.ravel(), minlength=n_resamples * n_codes).reshape(n_resamples, n_codes)
 
 
 def resample_blocks(n_resamples: int, n_items: int) -> Iterator[int]:
