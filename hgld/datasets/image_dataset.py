@@ -17,7 +17,14 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from hgld.datasets.encoded_images import EncodedImages, SkippedImage
-from hgld.datasets.image_folders import FoundImages, find_images, format_suffixes, image_id, is_tar
+from hgld.datasets.image_folders import (
+    FoundImages,
+    find_images,
+    format_suffixes,
+    image_id,
+    is_tar,
+    places_of_repeated,
+)
 from hgld.datasets.loading import Example
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.transforms import Normalisation, Picture, Transform, open_picture
@@ -269,12 +276,9 @@ def _read_folder(folder: Path) -> Manifest:
             "%s: left out %s to images that are not there", folder, counted(found.broken_links, "broken link")
         )
     manifest = manifest_of_images(found)
-    names, counts = np.unique(np.asarray(manifest.ids), return_counts=True)
-    if len(repeated := names[counts > 1]):
-        files = np.array(found.names, object)
-        examples = [f"{name}: {', '.join(files[manifest.ids == name])}" for name in repeated[:20]]
+    if repeated := places_of_repeated(manifest.ids.tolist(), found.names):
         raise InputError(
             f"{folder}: {len(repeated):,} images are there several times; embed the folder of each set by itself:\n"
-            f"{indented_list(examples)}"
+            f"{indented_list(repeated)}"
         )
     return manifest

@@ -150,6 +150,20 @@ def image_id(name: str) -> str:
     return stored_id(match["id"] if match else name)
 
 
+def places_of_repeated(names: Sequence[str], places: Sequence[str]) -> list[str]:
+    """Return the names that are there several times, each with its places, for messages.
+
+    >>> places_of_repeated(["a", "b", "a"], ["1.tar", "1.tar", "2.tar"])
+    ['a: 1.tar, 2.tar']
+    """
+    counts = Counter(names)
+    found: dict[str, list[str]] = {}
+    for name, place in zip(names, places, strict=True):
+        if counts[name] > 1:
+            found.setdefault(name, []).append(place)
+    return [f"{name}: {', '.join(own)}" for name, own in found.items()]
+
+
 def format_suffixes(other_files: Mapping[str, int]) -> str:
     """Format numbers of files by suffix.
 
@@ -183,15 +197,10 @@ def _read_tars(folder: Path, tars: Sequence[str], others: Mapping[str, int] | No
         offsets += index.offsets
         sizes += index.sizes
         other_files.update(index.other_files)
-    if repeated := {name for name, count in Counter(names).items() if count > 1}:
-        places: dict[str, list[str]] = {}
-        for name, file in zip(names, files, strict=True):
-            if name in repeated:
-                places.setdefault(name, []).append(file)
-        examples = [f"{name}: {', '.join(tars_of)}" for name, tars_of in places.items()]
+    if repeated := places_of_repeated(names, files):
         raise InputError(
             f"{folder}: {len(repeated):,} images are in tar files several times; name one tar file, or a folder of "
-            f"tar files in which each path names one image\n{indented_list(examples, limit=5)}"
+            f"tar files in which each path names one image\n{indented_list(repeated, limit=5)}"
         )
     return FoundImages(names, files, offsets, sizes, other_files)
 
