@@ -62,14 +62,11 @@ class Ranking:
     def by_level(self) -> tuple[Tensor, Tensor]:
         """int64 indices of the items by level, and the place of the first of each level, and the number of all.
 
-        Shapes (n_query, n_items) and (n_query, L + 2).
+        Only for scores in main memory. Shapes (n_query, n_items) and (n_query, L + 2).
         """
         levels = self.levels.to(torch.int16)  # which NumPy sorts by counting
-        if levels.device.type == "cpu":
-            order = torch.from_numpy(np.argsort(levels.numpy(), axis=1, kind="stable"))
-        else:
-            order = levels.argsort(1)
-        bounds = torch.arange(self.n_levels + 2, dtype=torch.int16, device=levels.device)
+        order = torch.from_numpy(np.argsort(levels.numpy(), axis=1, kind="stable"))
+        bounds = torch.arange(self.n_levels + 2, dtype=torch.int16)
         return order, torch.searchsorted(levels.gather(1, order), bounds.expand(len(levels), -1).contiguous())
 
 
