@@ -130,8 +130,8 @@ class RepackedImages:
             if isinstance(images, HgldError):
                 raise images
             for image in images:
-                yield image
                 progress.advance()
+                yield image
 
     def _read_rows(self, rows: range) -> list[RepackedImage | SkippedImage]:
         return [self[row] for row in rows]
