@@ -184,7 +184,10 @@ class ModelComparison:
     def _embedding_file(self, entry: ModelEntry, *, force: bool, progress: Progress) -> Path:
         """Return the file with the embeddings of a model, and note more facts about the model."""
         given, facts = Path(entry.model), self._facts[entry.name]
-        if given.suffix in EMBEDDING_READERS and given.is_file():
+        if given.suffix in EMBEDDING_READERS:
+            if entry.options:
+                options = ", ".join(entry.options)
+                raise ConfigurationError(f"{given}: a file of embeddings takes no options, but {options} is given")
             facts.dim = read_embeddings(given).vectors.shape[1]
             return given
         model = load_model(entry.model, **entry.options)
@@ -277,12 +280,15 @@ class ModelComparison:
         write_per_query([result], file.path, file.provenance)
 
     def _read_compared_embeddings(self, model: str) -> Embeddings:
-        """Read the embeddings of a model, without the evaluated images that another model lacks."""
+        """Read the embeddings of a model in the order of the manifest, without images that another model lacks."""
         images = read_embeddings(self._files[model])
-        if not self._missing_ids or images.ids is None:
+        if images.ids is None:
             return images
-        kept = np.array([name not in self._missing_ids for name in images.ids.tolist()])
-        rows = np.flatnonzero(kept)
+        rows = images.ids.find(self._images.ids)
+        is_missing = np.array([name in self._missing_ids for name in self._images.ids.tolist()])
+        rows = rows[(rows >= 0) & ~is_missing]
+        if np.array_equal(rows, np.arange(len(images))):  # they may stay in their file
+            return images
         landmark_ids = None if images.landmark_ids is None else images.landmark_ids[rows]
         return replace(
             images, vectors=images.vectors[torch.from_numpy(rows)], ids=images.ids[rows], landmark_ids=landmark_ids

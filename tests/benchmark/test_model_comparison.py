@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from PIL import Image
 
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, parse_model, parse_treatment
 from hgld.errors import ConfigurationError
 from hgld.tables import MANIFEST, Provenance, read_provenance, write_table
-from hgld.tables.embeddings import read_embeddings
+from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.axe import violations
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table
@@ -106,6 +107,24 @@ def test_models_are_compared_on_the_images_that_all_have(folder: Path, compared:
     embedded = read_embeddings(tmp_path / "out" / "embeddings" / "a.parquet")
     assert embedded.ids is not None
     assert sorted(embedded.ids.tolist()) == sorted(name for name, tested in zip(ids, is_test, strict=True) if tested)
+
+
+def test_embeddings_in_another_order_are_the_same_images(folder: Path, compared: Path, tmp_path: Path) -> None:
+    known = read_embeddings(compared / "embeddings" / "a.parquet")
+    assert known.ids is not None
+    order = np.random.default_rng(0).permutation(len(known))
+    write_embeddings(tmp_path / "b.npy", known.vectors[torch.from_numpy(order)], known.ids[order].tolist())
+    models = (f"a={compared / 'embeddings' / 'a.parquet'}", f"b={tmp_path / 'b.npy'}")
+    hgld("compare-models", *models, "--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path / "out")
+    table = pd.read_parquet(tmp_path / "out" / "results.parquet").pivot(index="metric", columns="name", values="mean")
+    pd.testing.assert_series_equal(table["a"], table["b"], check_names=False)
+
+
+def test_files_of_embeddings_that_cannot_be_used_are_named(folder: Path, compared: Path, tmp_path: Path) -> None:
+    models = ("a=none.npy", f"b={compared / 'embeddings' / 'a.parquet'}?size=9")
+    shown = hgld("compare-models", *models, "--manifest", folder / "manifest.parquet", "-o", tmp_path / "out", code=1)
+    assert "none.npy: no such file; expected the embeddings of images" in shown
+    assert "a.parquet: a file of embeddings takes no options, but size is given" in shown
 
 
 def test_a_file_without_any_evaluated_image_fails_alone(folder: Path, tmp_path: Path) -> None:
