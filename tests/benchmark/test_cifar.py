@@ -119,7 +119,7 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
         if not Path(files[name]).exists():
             root = f" --images {images['root']}" if "root" in images else ""
             model = f"--model runs/cifar{n}/cross_entropy --with-std"
-            run(f"embed-images {model} --images {images['manifest']}{root} -o {files[name]}")
+            run(f"embed-images {model} --manifest {images['manifest']}{root} -o {files[name]}")
     small = dict(settings)
     small["n_resamples"] = 20
     overrides_of: Mapping[str, Mapping[str, Any]] = {"heat": SMALL_HEAT, "vim": SMALL_VIM}
