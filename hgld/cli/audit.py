@@ -29,7 +29,7 @@ audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 def about() -> None:
     """Find what is wrong with a data set.
 
-    Example: hgld audit duplicates manifest.parquet -o duplicates.csv
+    Example: hgld audit duplicates manifest.parquet -o copies.csv
     """
 
 
@@ -52,7 +52,7 @@ def duplicates(
     All images but one of each group of copies are marked to be left out, images of the training first, so that
     nothing of the test remains in it. Near views are listed, too. Edit the table where you decide otherwise.
 
-    Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o duplicates.csv --page copies.html
+    Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o copies.csv --page copies.html
 
     Args:
         manifest: Manifest of the images.
@@ -60,7 +60,8 @@ def duplicates(
         images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
         embeddings: Embeddings of the images, of any model, for more candidates. Default: thumbnails alone.
         page: HTML page to write, with the images of each group side by side.
-        recall: Measure how many altered copies of 100 images would be found, by the recorded model.
+        recall: Measure how many altered copies of 100 images would be found; with --embeddings, by
+            the model that hgld embed-images recorded, too.
     """
     from hgld.audit import find_duplicates, measure_recall
     from hgld.search.query_model import load_query_model

@@ -462,7 +462,7 @@ def leave_out(
 ) -> None:
     """Leave images out of a manifest: copies, or all that a table lists.
 
-    Example: hgld manifest leave-out manifest.parquet duplicates.csv -o clean.parquet
+    Example: hgld manifest leave-out manifest.parquet copies.csv -o clean.parquet
 
     Args:
         path: Manifest to read.
