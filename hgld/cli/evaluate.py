@@ -113,9 +113,6 @@ def evaluate(
     from hgld.evaluation import EvaluationConfig, RankingConfig, evaluate_files
     from hgld.evaluation.evaluation_files import evaluation_provenance
     from hgld.evaluation.results import write_per_query
-    from hgld.inspection.queries import average_precision_per_label, write_label_table
-    from hgld.inspection.queries import write_predictions as write_query_answers
-    from hgld.inspection.query_pages import write_evaluation_page
     from hgld.models.embedding_files import recorded_distance
     from hgld.progress import NoProgress, TerminalProgress
 
@@ -154,13 +151,19 @@ def evaluate(
         write_per_query(evaluation.results, per_query, provenance())
         typer.echo(per_query, err=json or latex)
     if per_label:
+        from hgld.inspection.queries import average_precision_per_label, write_label_table
+
         table = average_precision_per_label(evaluation, config)
         write_label_table(table, per_label, provenance())
         typer.echo(per_label if json or latex else f"{format_label_table(table)}\n{per_label}", err=json or latex)
     if write_predictions:
+        from hgld.inspection.queries import write_predictions as write_query_answers
+
         write_query_answers(evaluation, write_predictions, config=config.ranking)
         typer.echo(write_predictions, err=json or latex)
     if worst:
+        from hgld.inspection.query_pages import write_evaluation_page
+
         write_evaluation_page(evaluation, page, worst, images=images, sources=files.labels, config=config.ranking)
         typer.echo(page, err=json or latex)
 

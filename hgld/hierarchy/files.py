@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.download import Downloader
 from hgld.gldv2.settings import HOST_URL, DownloadConfig
 from hgld.hierarchy.tree import Hierarchy
 from hgld.io.columns import parse_whole_number, read_rows
@@ -153,6 +152,8 @@ def released_files() -> list[Path]:
     Raises:
         SourceError: The files cannot be downloaded.
     """
+    from hgld.gldv2.download import Downloader  # imports requests
+
     folder = cache_folder(H_GLDV2)
     host = os.environ.get("HGLD_GLDV2_URL", HOST_URL).rstrip("/")
     # Few retries: this runs interactively.
