@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -137,6 +137,11 @@ class BaseEvaluation(Settings, ABC):
     def files(self) -> Mapping[str, Path]:
         """Files that it reads besides those of the training, by what they are."""
         return {}
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Settings that change its results."""
+        return {"protocol": self.name}
 
     @property
     def embedding_sets(self) -> tuple[str, ...]:
@@ -373,6 +378,10 @@ class RevisitedEvaluation(BaseEvaluation):
     datasets: ByFileName[RevisitedData] = Field(min_length=1)
     scales: tuple[PositiveFloat, ...] = Field(default=(1.0,), min_length=1)
     distractors: Path | None = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {**super().parameters, "scales": list(self.scales)}
 
     @property
     def files(self) -> Mapping[str, Path]:

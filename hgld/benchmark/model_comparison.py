@@ -58,7 +58,7 @@ from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, 
 from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, input_digests
-from hgld.tables.embeddings import EMBEDDING_READERS, Embeddings, read_embeddings
+from hgld.tables.embeddings import EMBEDDING_READERS, Embeddings, find_ids_file, read_embeddings, required_ids
 from hgld.training import TrainingSettings, train
 from hgld.training.run import is_finished
 
@@ -174,11 +174,10 @@ class ModelComparison:
         zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
         if zeros:
             raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
-        if images.ids is not None:
-            missing = self._evaluated_ids.difference(images.ids.tolist())
-            if len(missing) == len(self._evaluated_ids):
-                raise InputError(f"{path}: has no embedding of any evaluated image")
-            self._missing_ids.update(missing)
+        missing = self._evaluated_ids.difference(required_ids(images).tolist())
+        if len(missing) == len(self._evaluated_ids):
+            raise InputError(f"{path}: has no embedding of any evaluated image")
+        self._missing_ids.update(missing)
         self._files[entry.name] = path
 
     def _embedding_file(self, entry: ModelEntry, *, force: bool, progress: Progress) -> Path:
@@ -216,8 +215,9 @@ class ModelComparison:
         facts.parameters = sum(parameter.numel() for parameter in model.network.parameters()) or None
         facts.images = model.image_settings.describe()
         if done is not None:
-            facts.images_per_s = done.embedded / done.seconds
             facts.skipped = len(done.skipped)
+            if done.embedded:  # else an interrupted run had embedded them
+                facts.images_per_s = done.embedded / done.seconds
         write_text(record, json.dumps(asdict(facts), indent=1))
         return out
 
@@ -256,8 +256,9 @@ class ModelComparison:
         distance = self._distance(run)
         if distance != "cosine":
             parameters["distance"] = distance
-        digests = input_digests(embeddings=embeddings, labels=self._manifest)
-        path = self._out / "evaluations" / f"{str(run).replace(' ', '')}.parquet"
+        ids = find_ids_file(embeddings)
+        digests = input_digests(embeddings=embeddings, embedding_ids=ids, labels=self._manifest)
+        path = self._out / "evaluations" / f"{str(run).replace(' + ', '+')}.parquet"
         return ResultFile(path, Provenance("compare-models", parameters, digests))
 
     def _distance(self, run: ModelRun) -> Distance:
@@ -282,16 +283,15 @@ class ModelComparison:
     def _read_compared_embeddings(self, model: str) -> Embeddings:
         """Read the embeddings of a model in the order of the manifest, without images that another model lacks."""
         images = read_embeddings(self._files[model])
-        if images.ids is None:
-            return images
-        rows = images.ids.find(self._images.ids)
+        ids = required_ids(images)
+        rows = ids.find(self._images.ids)
         is_missing = np.array([name in self._missing_ids for name in self._images.ids.tolist()])
         rows = rows[(rows >= 0) & ~is_missing]
         if np.array_equal(rows, np.arange(len(images))):  # they may stay in their file
             return images
         landmark_ids = None if images.landmark_ids is None else images.landmark_ids[rows]
         return replace(
-            images, vectors=images.vectors[torch.from_numpy(rows)], ids=images.ids[rows], landmark_ids=landmark_ids
+            images, vectors=images.vectors[torch.from_numpy(rows)], ids=ids[rows], landmark_ids=landmark_ids
         )
 
     def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
@@ -326,7 +326,7 @@ class ModelComparison:
 
     def _task(self, images: Embeddings) -> RetrievalTask:
         task = labelled_leave_one_out(images, read_labels(self._manifest, images, split=self._split))
-        # They count images without a label, which here are those of other splits.
+        # Its counts would be of the images of other splits, which have no label here.
         return replace(task, counts={})
 
     def report(self, *, force: bool) -> tuple[ModelResults, list[Path]]:

@@ -61,7 +61,7 @@ def parse_model(text: str) -> ModelEntry:
     name, equals, model = name_and_model.partition("=")
     if not equals:
         model = name_and_model
-        name = re.sub(r"[^\w.+-]+", "_", Path(model).name or model)
+        name = re.sub(r"[^\w.-]+", "_", Path(model).name or model)
     options: dict[str, Any] = {}
     for option, value in parse_qsl(query, keep_blank_values=True):
         if option not in _OPTIONS:

@@ -32,10 +32,10 @@ Values are in %, distances in levels. In brackets are 95 % intervals over the cl
 fewer than 6 classes, or where a few classes hold most images, there is no interval. A model is underlined where it is
 better than every other model, by intervals of all pairs that hold together (max-T)."""
 _RANKS = """\
-Rank of each model, and in brackets those that the same intervals leave possible."""
+Rank of each model, and in brackets the best and the worst rank that the intervals of all pairs leave possible."""
 _DIFFERENCES = """\
-Difference from the model in the first row, with intervals of all pairs that hold together. One that contains 0 leaves
-open which of the two is better."""
+Difference from the model that the row *reference* names for each metric, with intervals of all pairs that hold
+together. An interval that contains 0 leaves open which of the two is better."""
 
 
 @dataclass
@@ -163,15 +163,15 @@ def _fact_cells(facts: ModelFacts) -> list[str]:
 
 
 def _notes(outcome: ModelResults) -> list[str]:
-    first = next(iter(outcome.results.values()))
-    images = f"Leave-one-out on {first.counts['queries']:,} images of {outcome.split or 'all splits'}."
+    results = list(outcome.results.values())
+    images = f"Leave-one-out on {results[0].counts['queries']:,} images of {outcome.split or 'all splits'}."
     excluded = []
     if outcome.n_excluded:
         excluded = [f"Images that some model has no embedding of, excluded for all models: {outcome.n_excluded:,}."]
     skipped = [
         f"{each.name}: {counted(each.skipped, 'image')} could not be read." for each in outcome.facts if each.skipped
     ]
-    return [images, *excluded, *skipped, *setting_notes([first])]
+    return [images, *excluded, *skipped, *setting_notes(results)]
 
 
 def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:

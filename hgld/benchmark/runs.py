@@ -413,7 +413,7 @@ def _result_file(settings: BenchmarkSettings, run: Run) -> ResultFile:
     files = {"checkpoint": RunFolder(run.folder).result, **settings.evaluation.files}
     parameters = {
         "training": result_affecting(to_dict(run.settings)),
-        "protocol": settings.evaluation.name,
+        **settings.evaluation.parameters,
         "metrics": list(settings.metrics),
     }
     digests = data_digests(run.settings.data) | input_digests(**files)

@@ -222,7 +222,7 @@ def _format_model_results(outcome: ModelResults) -> str:
         of_main = outcome.rows[main, name]
         cells = {metric: f"{shown_value(metric, outcome.rows[metric, name].mean):.2f}" for metric in metrics}
         rows.append((name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells}))
-    lines = [wrapped_table("mean in %", [f"rank by {main}", *metrics], rows)]
+    lines = [wrapped_table("mean, in % or levels", [f"rank by {main}", *metrics], rows)]
     for facts in outcome.facts:
         if facts.failure:
             lines.append(f"failed: {facts.name}: {facts.failure}")

@@ -144,19 +144,24 @@ def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:
             raise InputError(f"{file}: {description}, but {files[0].name} has {descriptions[0]}; expected the same")
 
 
+def required_ids(embeddings: Embeddings) -> TextArray:
+    """Return the ids of embeddings, or raise an InputError if there are none."""
+    if embeddings.ids is None:
+        raise InputError(
+            f"{embeddings.path}: has no ids, by which images are identified here; write them to "
+            f"{embeddings.path.stem}.ids.txt beside it, one per line"
+        )
+    return embeddings.ids
+
+
 def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> Integers:
     """Return the rows of images among embeddings.
 
     Raises:
         InputError: The embeddings have no ids, or some of the images are not among them.
     """
-    if embeddings.ids is None:
-        raise InputError(
-            f"{embeddings.path}: has no ids, by which images are identified here; write them to "
-            f"{embeddings.path.stem}.ids.txt beside it, one per line"
-        )
     wanted = TextArray(ids)
-    rows = embeddings.ids.find(wanted)
+    rows = required_ids(embeddings).find(wanted)
     if (rows < 0).any():
         missing = wanted[rows < 0].tolist()
         raise InputError(

@@ -120,11 +120,37 @@ def test_embeddings_in_another_order_are_the_same_images(folder: Path, compared:
     pd.testing.assert_series_equal(table["a"], table["b"], check_names=False)
 
 
+def test_corrected_ids_are_noticed(folder: Path, compared: Path, tmp_path: Path) -> None:
+    known = read_embeddings(compared / "embeddings" / "a.parquet")
+    assert known.ids is not None
+    ids = known.ids.tolist()
+    command = ("compare-models", f"b={tmp_path / 'b.npy'}", "--manifest", folder / "manifest.parquet", "-o", tmp_path)
+    write_embeddings(tmp_path / "b.npy", known.vectors, ids[::-1])
+    hgld(*command)
+    wrong = pd.read_parquet(tmp_path / "results.parquet")["mean"]
+    (tmp_path / "b.ids.txt").write_text("\n".join([*ids, ""]))
+    hgld(*command)
+    right = pd.read_parquet(tmp_path / "results.parquet")["mean"]
+    assert not np.allclose(wrong, right)
+
+
+def test_names_that_differ_in_a_space_are_two_models(folder: Path, compared: Path, tmp_path: Path) -> None:
+    known = read_embeddings(compared / "embeddings" / "a.parquet")
+    assert known.ids is not None
+    for name, vectors in (("a", known.vectors), ("b", known.vectors[:, :4])):
+        write_embeddings(tmp_path / f"{name}.npy", vectors, known.ids.tolist())
+    models = (f"x y={tmp_path / 'a.npy'}", f"xy={tmp_path / 'b.npy'}")
+    hgld("compare-models", *models, "--manifest", folder / "manifest.parquet", "-o", tmp_path / "out")
+    assert {path.stem for path in (tmp_path / "out" / "evaluations").iterdir()} == {"x y", "xy"}
+
+
 def test_files_of_embeddings_that_cannot_be_used_are_named(folder: Path, compared: Path, tmp_path: Path) -> None:
-    models = ("a=none.npy", f"b={compared / 'embeddings' / 'a.parquet'}?size=9")
+    np.save(tmp_path / "c.npy", np.eye(96, dtype=np.float32))
+    models = ("a=none.npy", f"b={compared / 'embeddings' / 'a.parquet'}?size=9", f"c={tmp_path / 'c.npy'}")
     shown = hgld("compare-models", *models, "--manifest", folder / "manifest.parquet", "-o", tmp_path / "out", code=1)
     assert "none.npy: no such file; expected the embeddings of images" in shown
     assert "a.parquet: a file of embeddings takes no options, but size is given" in shown
+    assert "c.npy: has no ids, by which images are identified here" in shown
 
 
 def test_a_file_without_any_evaluated_image_fails_alone(folder: Path, tmp_path: Path) -> None:
