@@ -7,16 +7,18 @@ Miller, Bootstrap-Based Improvements for Inference with Clustered Errors, Review
 2008).
 
 A mean over all values has an error per cluster, e_g: the sum of the deviations of the values of cluster g from the
-mean, divided by the number of all values. With w_g, the share of the values that are in cluster g, the errors from
-another mean, at a distance x from the observed one, are e_g + x w_g, and they add up to x. The statistic of the test
-divides that sum by the size of the errors::
+mean, divided by the number of all values. With w_g, the share of the values that are in cluster g, the errors from a
+mean that is lower by x are e_g + x w_g, and they add up to x. The statistic of the test divides that sum by the size
+of the errors::
 
     U(x) = |x| / sqrt(sum_g (e_g + x w_g)^2)
 
 If the mean is the true one, each error is as likely as its opposite, so that flipping the signs of the observed
-errors at random gives the distribution of U. An interval holds all means that the test does not reject. For several
-results, the clusters are flipped for all of them together, and the quantile of the largest statistic of all pairs
-(max-T; Westfall and Young 1993; Romano and Wolf 2005) makes the intervals of all pairs hold together.
+errors at random gives the distribution of U. Before that, each error is divided by sqrt(1 - w_g), since a cluster
+draws the mean to itself, which makes its own error too small. An interval holds all means that the test does not
+reject. For several results, the clusters are flipped for all of them together, and the quantile of the largest
+statistic of all pairs (max-T; Westfall and Young 1993; Romano and Wolf 2005) makes the intervals of all pairs hold
+together.
 
 Two limits are part of the method. With fewer clusters than :func:`smallest_number_of_clusters`, no test can reject at
 the level asked for, and there is no interval. Where a few clusters hold most of the values, the test may reject no
@@ -97,16 +99,16 @@ def mean_intervals(values: Floats, clusters: Integers, *, confidence: float, n_r
         :func:`smallest_number_of_clusters`, and infinite for an interval that is unbounded.
     """
     ends = np.full((2, values.shape[1]), np.nan)
-    sums = _cluster_errors(values, clusters)
-    n_clusters = (sums.shares > 0).sum(axis=0)
+    by_cluster = _cluster_errors(values, clusters)
+    n_clusters = (by_cluster.shares > 0).sum(axis=0)
     columns = np.flatnonzero(n_clusters >= smallest_number_of_clusters(confidence))
     if not len(columns):
         return ends
-    statistics = np.concatenate(list(_flipped_statistics(sums, n_resamples, seed)))
+    statistics = np.concatenate(list(_flipped_statistics(by_cluster, n_resamples, seed)))
     quantiles = np.quantile(statistics, confidence, axis=0)
     for column in columns:
-        errors, shares = sums.errors[:, column], sums.shares[:, column]
-        ends[:, column] = _accepted(sums.means[column], errors, shares, quantiles[column])
+        errors, shares = by_cluster.errors[:, column], by_cluster.shares[:, column]
+        ends[:, column] = _accepted(by_cluster.means[column], errors, shares, quantiles[column])
     return ends
 
 
@@ -122,21 +124,21 @@ def pair_differences(
         n_resamples: Number of random patterns of signs; where there are fewer patterns, all of them are used.
     """
     n_results = values.shape[1]
-    sums = _cluster_errors(values, clusters)
-    differences = sums.means[:, None] - sums.means[None, :]
+    by_cluster = _cluster_errors(values, clusters)
+    differences = by_cluster.means[:, None] - by_cluster.means[None, :]
     shape = (n_results, n_results)
-    n_clusters = int((sums.shares > 0).any(axis=1).sum())
+    n_clusters = int((by_cluster.shares > 0).any(axis=1).sum())
     if n_clusters < smallest_number_of_clusters(confidence):
         unknown = np.full(shape, np.nan)
         return PairDifferences(differences, unknown, unknown, unknown)
 
-    blocks = _flipped_pair_statistics(sums, n_resamples, seed)
+    blocks = _flipped_pair_statistics(by_cluster, n_resamples, seed)
     largest = np.concatenate([block.max(axis=1, initial=0.0) for block in blocks])
     quantile = float(np.quantile(largest, confidence))
     low, high, p_values = np.zeros(shape), np.zeros(shape), np.ones(shape)
     for first, second in zip(*np.triu_indices(n_results, 1), strict=True):
         difference = differences[first, second]
-        errors, shares = _pair_errors(sums, int(first), int(second))
+        errors, shares = _pair_errors(by_cluster, int(first), int(second))
         start, end = _accepted(difference, errors, shares, quantile)
         low[first, second], high[first, second] = start, end
         low[second, first], high[second, first] = -end, -start
@@ -161,10 +163,10 @@ def _cluster_errors(values: Floats, clusters: Integers) -> _ClusterErrors:
     return _ClusterErrors(means, errors, shares)
 
 
-def _pair_errors(sums: _ClusterErrors, first: int, second: int) -> tuple[Floats, Floats]:
+def _pair_errors(by_cluster: _ClusterErrors, first: int, second: int) -> tuple[Floats, Floats]:
     """Return the error of the difference of two results and the mean of their shares for each cluster, shape (G,)."""
-    errors = sums.errors[:, first] - sums.errors[:, second]
-    shares = (sums.shares[:, first] + sums.shares[:, second]) / 2
+    errors = by_cluster.errors[:, first] - by_cluster.errors[:, second]
+    shares = (by_cluster.shares[:, first] + by_cluster.shares[:, second]) / 2
     return errors, shares
 
 
@@ -175,8 +177,8 @@ def _varies(errors: Floats) -> bool:
 def _accepted(mean: float, errors: Floats, shares: Floats, quantile: float) -> tuple[float, float]:
     """Return the ends of the interval of all means that the test does not reject.
 
-    The means at a distance x below the observed one are accepted if U(x) is at most the quantile q, that is, if
-    (1 - q^2 sum w^2) x^2 - 2 q^2 sum(e w) x - q^2 sum e^2 <= 0.
+    The mean that is lower than the observed one by x, which may be negative, is accepted if U(x) is at most the
+    quantile q, that is, if (1 - q^2 sum w^2) x^2 - 2 q^2 sum(e w) x - q^2 sum e^2 <= 0.
     """
     if not _varies(errors):
         return mean, mean
@@ -191,21 +193,21 @@ def _accepted(mean: float, errors: Floats, shares: Floats, quantile: float) -> t
 
 
 def _scaled_errors(errors: Floats, shares: Floats) -> Floats:
-    """Undo that a cluster draws the mean to itself, which makes its error too small by the factor sqrt(1 - w_g)."""
+    """Return the errors of clusters divided by sqrt(1 - w_g), see the top of this module."""
     return errors / np.sqrt(np.maximum(1 - shares, _ROUNDING_ERROR))
 
 
-def _flipped_statistics(sums: _ClusterErrors, n_resamples: int, seed: int) -> Iterator[Floats]:
+def _flipped_statistics(by_cluster: _ClusterErrors, n_resamples: int, seed: int) -> Iterator[Floats]:
     """Yield the statistic of each result for patterns of signs, in blocks of shape (n_rows, M)."""
-    errors = _scaled_errors(sums.errors, sums.shares)
+    errors = _scaled_errors(by_cluster.errors, by_cluster.shares)
     sizes = np.maximum(np.sqrt((errors**2).sum(axis=0)), _ROUNDING_ERROR)
     for signs in _sign_patterns(len(errors), n_resamples, seed):
         yield np.abs(signs @ errors) / sizes
 
 
-def _flipped_pair_statistics(sums: _ClusterErrors, n_resamples: int, seed: int) -> Iterator[Floats]:
+def _flipped_pair_statistics(by_cluster: _ClusterErrors, n_resamples: int, seed: int) -> Iterator[Floats]:
     """Yield the statistics of all pairs that differ for patterns of signs, in blocks of shape (n_rows, n_pairs)."""
-    errors = _scaled_errors(sums.errors, sums.shares)
+    errors = _scaled_errors(by_cluster.errors, by_cluster.shares)
     first, second = np.triu_indices(errors.shape[1], 1)
     sizes = np.array([_pair_size(errors, int(i), int(j)) for i, j in zip(first, second, strict=True)])
     differ = sizes > _ROUNDING_ERROR
@@ -222,7 +224,8 @@ def _pair_size(errors: Floats, first: int, second: int) -> float:
 def _sign_patterns(n_clusters: int, n_resamples: int, seed: int) -> Iterator[Floats]:
     """Yield signs of clusters in blocks of float64, shape (n_rows, n_clusters): all patterns if there are few enough.
 
-    A pattern and its opposite give the same statistic, so that the sign of the last cluster is +1 in all patterns.
+    A pattern and its opposite give the same statistic, so that of all patterns only those with the sign +1 for the
+    last cluster are needed.
     """
     if n_clusters - 1 <= math.log2(n_resamples):
         patterns = np.arange(2 ** (n_clusters - 1))

@@ -1,4 +1,4 @@
-"""Confidence intervals: by bootstrap, draws with replacement and percentiles of what they give; and of shares."""
+"""Intervals, and checks of their settings; percentiles of resamples; and intervals of shares."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BLOCK_SIZE = 2**18
 
 
 def check_resampling(confidence: float, n_resamples: int) -> None:
-    """Check the settings of a bootstrap.
+    """Check the settings of an interval: its confidence, and a number of random draws.
 
     Raises:
         ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.

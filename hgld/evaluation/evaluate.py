@@ -318,7 +318,8 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
         if task.label_names:
             classes = [task.label_names[0][code] for code in classes]
         per_query["class"] = classes
-    if not config.processes.rank:  # where levels have relevances of their own, some may have no items
+    if config.processes.rank == 0:
+        # Levels that have relevances of their own may have no items.
         n_needed = n_levels if judgements.relevance is None else 1
         warn_without_positives(task.name, per_query, range(1, n_needed + 1))
     result = RetrievalResult(

@@ -361,9 +361,9 @@ def h_ap(statistics: RankingStatistics, relevance: Relevance = hierarchical_rele
     :func:`~hgld.evaluation.metrics.weighted_ap_relevance` (Property 1).
     """
     relevances = relevance(statistics.counts())[:, 1:]
-    # From "level l or finer" to "exactly level l", on both axes.
-    exact = statistics.precision - torch.nn.functional.pad(statistics.precision, (0, 0, 0, 1))[:, 1:]
-    exact = exact - torch.nn.functional.pad(exact, (0, 1))[:, :, 1:]
+    # exact[l, m] is the sum, over ranks k with an item of exactly level l, of the number of items of exactly level m
+    # among the first k, divided by k. Weighted by the lesser relevance, these add up to the sum of H-rank^+(k) / k.
+    exact = _exact_levels(_exact_levels(statistics.precision, axis=1), axis=2)
     lesser = torch.minimum(relevances[:, :, None], relevances[:, None, :])
     return _ratio((lesser * exact).sum((1, 2)), (relevances * statistics.counts()[:, 1:]).sum(1))
 
@@ -427,13 +427,20 @@ def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
 def _level_index(statistics: RankingStatistics, level: int | None) -> int:
     """Return the index of a level on the axes of the statistics; raises for a level that does not exist."""
     level = statistics.n_levels if level is None else level
-    return statistics.n_levels - 1 - column_of(level, statistics.n_levels)
+    column_of(level, statistics.n_levels)  # raises if there is no such level
+    return level - 1
 
 
 def _exact_hits(statistics: RankingStatistics, k: int) -> Tensor:
     """Return the number of items of exactly level 1, ..., L among the first k: shape (n, L)."""
-    hits = statistics.hits(k)
-    return hits - torch.nn.functional.pad(hits, (0, 1))[:, 1:]
+    return _exact_levels(statistics.hits(k), axis=1)
+
+
+def _exact_levels(sums: Tensor, axis: int) -> Tensor:
+    """Return sums over items of exactly level l from sums over items of level l or finer, along an axis of levels."""
+    finer = sums.roll(-1, dims=axis)
+    finer.select(axis, -1).zero_()  # nothing is finer than the finest level
+    return sums - finer
 
 
 def _gain_steps(statistics: RankingStatistics, gain: Relevance) -> Tensor:
@@ -693,7 +700,7 @@ class Metric:
     Args:
         name: Name in results, such as ``H-AP``, ``mAP@100``, ``R@1_l2`` (level 2), ``AP_l3``, ``NDCG@10``.
         spec: Its entry in :data:`METRICS`, or one of its own.
-        k: Cutoff up to which the ranking statistics are needed; None for a metric of whole rankings.
+        k: Cutoff up to which the ranking statistics are needed; None for a metric without a cutoff.
         level: Semantic level, of a metric that takes one.
     """
 

@@ -8,12 +8,12 @@ only the first ranks are needed, nothing else is sorted.
 
 Scores are cosines (paper, section III-A), or as :class:`~hgld.compute.scoring.ScoringConfig` says.
 
-Keys are integers: the score in fixed point, then the level. On a CPU a compiled loop sorts many of them;
-elsewhere, and where loops are not compiled, operations of torch and NumPy give the same levels.
+On a CPU a compiled loop sorts many keys; elsewhere, and where loops are not compiled, operations of torch and NumPy
+give the same levels.
 
-Where R@1 and mAP@R are all that is asked for, a ranking of 20,000 items is needed up to rank R, which may be 10. Then
-only the smallest keys of each query are selected; their levels are those that a sort of all keys gives. How many they
-are depends on the number of positives, which are counted with the keys.
+Where R@1 and mAP@R are all that is asked for, a ranking of 20,000 items is needed up to the number of positives of
+the query, which may be 10. Then only the smallest keys of each query are selected; their levels are those that a sort
+of all keys gives. The positives are counted with the keys.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ class KeyFormat:
 
     Args:
         bits: Number of bits of a level.
-        flip: Bits that are flipped in levels: keys ascend, so that lower levels come first, or last.
+        flip: Bits that are flipped in levels: 0, so that of equal scores the lower level comes first; or all bits of
+            a level, so that the higher level does.
         scale: Factor of scores; negative, so that the best score has the smallest key.
         last: Key that sorts last, with level 0.
     """

@@ -1,23 +1,23 @@
 """Sufficient statistics of rankings: all metrics are functions of a few sums over the levels in ranked order.
 
-Write G_m(k) for the number of items of level m or finer among the first k. The sums, taken in one pass, are for
-levels l and m
+Write G_m(k) for the number of items of level m or finer among the first k, and R_l for the number of items of level l
+or finer in the whole ranking. The sums, taken in one pass, are for levels l and m
 
     precision[l, m] = sum over ranks k with an item of level >= l of G_m(k) / k
     discount[l]     = sum over ranks k with an item of level >= l of 1 / log2(1 + k)
     overlap         = sum over ranks k <= N of |A_k & B_k| / k,   N = number of items of level >= 1
 
-where A_k are the first k items and B_k the first k of a perfect ranking. AP of level l is
-precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up min(rel(k), rel(j)) over the items j before k; since an
-item's relevance depends on its level only, differences of ``precision`` give the contribution of each pair of levels,
-and H-AP follows for any relevance, which need not be known during the pass. Each item costs L cumulative counts and
-one L x L product, whatever the length of the ranking. On a CPU the pass is compiled; elsewhere, and where loops are
-not compiled, the same sums are taken by operations of torch. Both are equal up to the order in which float64 values
-are added.
+where A_k are the first k items and B_k the first k of a perfect ranking. So ``precision`` holds sums of precisions.
+AP of level l is precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up min(rel(k), rel(j)) over the items j up to
+and including k; since an item's relevance depends on its level only, differences of ``precision`` give the
+contribution of each pair of levels, and H-AP follows for any relevance, which need not be known during the pass. Each
+item costs L cumulative counts and one L x L product, whatever the length of the ranking. On a CPU the pass is
+compiled; elsewhere, and where loops are not compiled, the same sums are taken by operations of torch. Both are equal
+up to the order in which float64 values are added.
 
 The compiled pass reads a few hundred ranks at a time. For each level, one loop counts the items so far; all other
 loops multiply and add arrays that fit into a core's first cache. Blocks end at every rank after which a sum is asked
-for: the cutoffs and the numbers of positives R_l. The overlap needs two levels per rank only:
+for: the cutoffs and the numbers R_l. The overlap needs two levels per rank only:
 
     |A_k & B_k| = min over l of G_l(k) + max(0, k - R_l).
 
@@ -60,7 +60,7 @@ class RankingStatistics:
     Args:
         n_ranked: shape (n,); number of ranked items.
         positives: shape (n, L); R_l, the number of items of level l or finer in the whole ranking.
-        precision: shape (n, L, L); see above.
+        precision: shape (n, L, L); sums of precisions, see above.
         precision_at_r: shape (n, L); precision[l, l], but over the first R_l ranks only.
         discount: shape (n, L); see above.
         ideal_discount: shape (n, L); the sum of 1 / log2(1 + k) over the ranks k = 1, ..., R_l.

@@ -102,7 +102,7 @@ class RetrievalResult:
         return {name: float(self.per_query[name].mean()) for name in self.metrics}
 
     def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
-        """Return confidence intervals of the means, for other classes of the same kind.
+        """Return confidence intervals of the means, as these would vary with another sample of classes.
 
         Queries of the same class, in the column ``class``, are not independent of one another; without that column
         each query is a class of its own. See :mod:`hgld.compute.cluster_intervals`.
@@ -110,6 +110,7 @@ class RetrievalResult:
         Args:
             confidence: Probability with which an interval holds the true mean, between 0 and 1.
             n_resamples: Number of random patterns of signs.
+            seed: Seed of these patterns.
 
         Returns:
             (low, high) by metric; NaN where the queries that have the metric are of too few classes (fewer than 6 for
