@@ -71,10 +71,10 @@ class Comparison:
         return tuple({run.folder: run for runs in in_turn for run in runs if run is not None}.values())
 
     def pending(self, runs: Sequence[Run], n_processes: int, *, force: bool) -> dict[Path, bool]:
-        """Return the folders of runs that are not done.
+        """Return the runs that are not done.
 
         Returns:
-            Whether a run is to be trained again, as its settings or data have changed, by its folder.
+            By the folder of a run, whether it is trained from the start, as its settings or data have changed.
 
         Raises:
             ConfigurationError: A run was begun with other settings, and ``force`` is false.
@@ -99,7 +99,7 @@ class Comparison:
         return pending
 
     def _check_inputs(self, runs: Sequence[Run]) -> None:
-        """Raise if a file that all runs need is missing, rather than fail one by one after hours of training."""
+        """Raise if a file that one of the runs needs is missing, rather than fail after hours of training others."""
         missing: dict[str, None] = {}
         for run in runs:
             for path in (run.settings.data.manifest, run.settings.data.features):
@@ -112,7 +112,7 @@ class Comparison:
             )
         pictures = self.settings.pictures
         if self.table and pictures is not None and pictures.hierarchy is not None:
-            load_hierarchy(pictures.hierarchy)
+            load_hierarchy(pictures.hierarchy)  # only to see that it can be read
 
     @cached_property
     def methods(self) -> tuple[MethodResults, ...]:
@@ -278,11 +278,11 @@ def compare_methods(
         pending = processes.gather(pending)[0]
         if pending:
             usable_device(device)  # raises for a wrong one, rather than in every run
-            train = partial(train_and_evaluate, settings, device=device, processes=processes)
+            complete = partial(train_and_evaluate, settings, device=device, processes=processes)
             work = {}
             for run in runs:
                 if run.folder in pending:
-                    work[str(run)] = partial(train, run, retrain=pending[run.folder])
+                    work[str(run)] = partial(complete, run, retrain=pending[run.folder])
             failures = compute_runs(work, progress or NoProgress(), stop_at_failure=processes.count > 1)
             if failures:
                 raise ConfigurationError(

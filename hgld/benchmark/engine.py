@@ -5,8 +5,9 @@ makes reports from these files. The commands differ in what a run is, and in the
 
     benchmark           a run: a training of a method with a seed, on a split
       results           OUT/runs/METHOD/seed0/evaluation/per_query.parquet, a row per query
-      computed again    if the checkpoint, the images, or the metrics or files of the evaluation have changed; other
-                        settings or data of the training are refused, unless they are to be trained again
+      computed again    if the checkpoint, the manifest or features, or the metrics or files of the evaluation have
+                        changed; photographs that changed under an unchanged manifest are not noticed; a run begun
+                        with other settings or data is refused, and ``force`` trains it again
       reports           table, figures and strips: OUT/results.made.json; each sweep: OUT/sweeps/NAME.made.json
     compare-models      a run: a model after a treatment of its embeddings, and after re-ranking
       results           OUT/evaluations/NAME.parquet, a row per query
@@ -74,7 +75,7 @@ def compute_runs(
     """Compute runs one after the other; a run that fails does not stop the others.
 
     Args:
-        runs: Functions that compute a run and write its results, by runs, whose texts are names in messages.
+        runs: Function that computes each run and writes its results, by the run, whose text is its name in messages.
         progress: Progress in runs.
         stop_at_failure: Whether to raise the error of a run, as other processes may still work on it.
 
@@ -117,7 +118,7 @@ class Report:
     Args:
         record: File that lists the files and what they were made from, written last.
         provenance: What they are made from.
-        write: Writes the files with this provenance, and returns them, figures without further formats.
+        write: Writes the files with this provenance, and returns them; of a figure in several formats, only the PNG.
     """
 
     record: Path

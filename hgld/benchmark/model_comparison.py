@@ -389,7 +389,7 @@ def compare_models(
     Args:
         manifest: Table of ``hgld manifest``.
         root: Folder that the paths of the manifest are relative to. Default: that of the manifest.
-        force: Whether to embed again what is up to date.
+        force: Whether to do everything again, although it is up to date.
         progress: Progress in images.
 
     Returns:

@@ -290,7 +290,7 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
         sentences += texts if split is None else [f"Split {split}: {' '.join(texts)}"]
     sentences.append(
         "The last checkpoint of each training is evaluated, or the best one on validation images where there are "
-        "some; none was selected on these images."
+        "some; no checkpoint was selected on the test images."
     )
     trainings = [training for method in methods for training in method.trainings]
     versions = (f"{name} {version}" for training in trainings for name, version in training["versions"].items())

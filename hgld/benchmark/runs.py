@@ -234,6 +234,7 @@ def read_benchmark(config: str | Path) -> BenchmarkSettings:
     presets, origins, folder = training_presets(), read_origins(path), containing_file(path).parent
     methods = {}
     for name, method in settings.methods.items():
+        # The row is in the file that defines the method, which this file may extend.
         own_row = containing_file(origins[f"methods.{name}.title"][1]) / name
         given = method.training and presets.get(str(method.training), folder / method.training)
         methods[name] = method.model_copy(update={"training": given or own_row})
@@ -352,6 +353,7 @@ def train_and_evaluate(
     processes = processes or Processes()
     if retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
         train(run.settings, run.folder, resume=not retrain, force=retrain, device=device, processes=processes)
+    # Evaluations during a training are for its learning curve; this one keeps values of each query, and embeddings.
     file = _result_file(settings, run)
     # The first process, which writes the file, decides for all: others may see an older state of the file system.
     if processes.gather(_is_complete(settings, run, file))[0]:

@@ -106,6 +106,7 @@ def benchmark(
         work = partial(compare_methods, comparison, force=force, device=device)
         with TerminalProgress("benchmark", "parts", interval_s=60) as progress:
             division.run_on_ray(work, progress, device=device)
+    # After the parts all runs are done, and only the reports are written.
     with (
         figure_formats(formats),
         joined_processes(training_backend(device)) as processes,

@@ -98,7 +98,9 @@ def train(
     with exclusive_lock(out) if processes.rank == 0 else nullcontext():
         folder, images, torch_device = RunFolder(out), TrainingImages(settings), usable_device(device)
         images.require_readable()
-        resuming = processes.gather(processes.rank == 0 and folder.prepare(resume=resume, force=force))[0]
+        # The first process prepares the folder, and tells the others whether there is a run to resume.
+        is_resumed = folder.prepare(resume=resume, force=force) if processes.rank == 0 else False
+        resuming = processes.gather(is_resumed)[0]
         trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
         return_memory()
         n_history_lines = 0

@@ -100,7 +100,7 @@ class Trainer:
                 with stop.interrupting():
                     self.evaluate()
             if self.n_steps == 0:
-                self.save()
+                self.save()  # again, now with the evaluation in the history
             batch_size = self.settings.batch_size
             self.progress.start(self.n_steps * batch_size, self.step * batch_size)
             while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of the last step of an epoch
