@@ -74,7 +74,7 @@ def parse_model(text: str) -> ModelEntry:
     seen = options.pop("seen", "unknown")
     if seen not in _SEEN:
         raise ConfigurationError(f'{text}: seen is "{seen}"; expected {", ".join(_SEEN)}')
-    if not re.fullmatch(r"[\w.-][\w. -]*", name):
+    if not re.fullmatch(r"\w[\w. -]*", name):
         raise ConfigurationError(
             f'{text}: "{name}" cannot name files; put a name of letters and digits before it: NAME={model}'
         )

@@ -31,17 +31,19 @@ _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
 #: Text that a spreadsheet runs as a formula, after any escapes; with East Asian settings full-width signs count, too.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
+#: Column in which pandas writes an index without a name, such as that of a filtered table.
+_PANDAS_INDEX = re.compile(r"__index_level_[0-9]+__")
 #: A whole number as a number with decimals is written, such as 20.0 or 2e+16.
 _WHOLE_NUMBER = r"^-?[0-9]+(\.0+|(\.[0-9]+)?e\+[0-9]{2})$"
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the column names of a Parquet file, or of a CSV file with a header."""
+    """Return the column names of a Parquet file without those of an index of pandas, or of a CSV file with a header."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV or Parquet file")
     try:
         if path.suffix == ".parquet":
-            return list(pq.read_schema(path).names)
+            return [name for name in pq.read_schema(path).names if not _PANDAS_INDEX.fullmatch(name)]
         with pa_csv.open_csv(path, read_options=_ONE_THREAD) as stream:
             return list(stream.schema.names)
     except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:

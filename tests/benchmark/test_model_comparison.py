@@ -259,6 +259,8 @@ def test_wrong_settings_are_named(folder: Path, tmp_path: Path) -> None:
         ("a?size=x", 'size is "x"; expected a whole number'),
         ("a?seen=maybe", 'seen is "maybe"'),
         ("../=a", '"../" cannot name files'),
+        ("..=a", '".." cannot name files'),
+        (".hid=a", '".hid" cannot name files'),
     ):
         with pytest.raises(ConfigurationError, match=message):
             parse_model(text)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -134,6 +135,13 @@ def test_what_is_no_csv_is_named_with_its_cause(tmp_path: Path, text: str, messa
     if "separated" in message:
         with pytest.raises(InputError, match=message):
             read_text_columns(tmp_path / "a.csv", ["id", "n"])
+
+
+def test_the_index_of_pandas_is_no_column(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"id": ["a", "b", "c"], "kind": ["x", "y", "x"]})
+    rows[rows["kind"] == "x"].to_parquet(tmp_path / "rows.parquet")
+    assert column_names(tmp_path / "rows.parquet") == ["id", "kind"]
+    assert read_text_columns(tmp_path / "rows.parquet", ["id"])["id"].to_pylist() == ["a", "c"]
 
 
 def test_spaces_around_column_names(tmp_path: Path) -> None:
