@@ -38,7 +38,7 @@ _WHOLE_NUMBER = r"^-?[0-9]+(\.0+|(\.[0-9]+)?e\+[0-9]{2})$"
 
 
 def column_names(path: Path) -> list[str]:
-    """Return the column names of a Parquet file without those of an index of pandas, or of a CSV file with a header."""
+    """Return the column names of a Parquet file, without an index of pandas, or of a CSV file with a header."""
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected a CSV or Parquet file")
     try:
