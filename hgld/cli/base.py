@@ -410,21 +410,29 @@ def in_words_of(table: Path, text: str) -> str:
 
 def begin_project(table: Path, words: tuple[str, str]) -> None:
     """Write the project file of a list other than GLDv2's (:mod:`hgld.taxonomy.project`), if it has none yet."""
-    from hgld.taxonomy.project import create_project
+    from hgld.taxonomy.project import create_project, find_project_file
 
     project = create_project(table, *words)
     if project is not None:
         typer.echo(f"{project}: says what the list is about; further commands read it, and you may edit it", err=True)
+    else:
+        known = find_project_file(table)
+        typer.echo(f"{known}: this list, too, is of {words[1]}; give --entity if it is another one", err=True)
 
 
 def remember(near: Path, role: Role, file: Path | None) -> None:
     """Add a file that was given to the project of a table (:mod:`hgld.taxonomy.project`), if it names none yet."""
     from hgld.taxonomy.project import remember_in_project
 
-    if file is not None:
+    if file is None:
+        return
+    try:
         project = remember_in_project(near, role, file)
-        if project is not None:
-            typer.echo(f"{project}: noted the {role} {file} for further commands", err=True)
+    except ConfigurationError as error:  # the work is done, so it is no failure of the command
+        typer.echo(f"note: {error}", err=True)
+        return
+    if project is not None:
+        typer.echo(f"{project}: noted the {role} {file} for further commands", err=True)
 
 
 def require_none_failed(failures: Sequence[str], outcome: str) -> None:

@@ -85,7 +85,7 @@ def labels(
         variants: An edited copy of X.variants.csv: rows with yes are merged, and those with no are kept apart.
         entity: Word for one thing of the list, such as painting, which hgld.yaml keeps for further commands. Default:
             entity.
-        entities: Word for several things of the list. Default: ENTITY with an s.
+        entities: Word for several things of the list. Default: the regular plural of ENTITY.
     """
     from hgld.labels.plain_labels import label_file
     from hgld.taxonomy.project import words_of_list

@@ -226,7 +226,9 @@ def import_sheet(
     check_writable_file(out)
     with friendly_errors(merge="--merge"):  # an option of hgld export
         summary = stage.import_sheet(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
-    print_summary(out, summary, format_import, table=clusters or stage.clusters_beside(sheet))
+    clusters = clusters or stage.clusters_beside(sheet)
+    remember(clusters, "taxonomy", taxonomy)
+    print_summary(out, summary, format_import, table=clusters)
 
 
 @app.command(rich_help_panel="Review")
@@ -253,6 +255,7 @@ def agreement(
     from hgld.review.agreement import agreement_files
 
     result = agreement_files(decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure)
+    remember(clusters or decisions[0], "taxonomy", taxonomy)
     text = format_agreement(result)
     typer.echo(text if clusters is None else in_words_of(clusters, text))
     for path in (out, figure):
@@ -329,6 +332,7 @@ def adjudicate(
             )
     else:
         raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
+    remember(clusters or first, "taxonomy", taxonomy)
     remember(clusters or first, "decisions", out)
     print_summary(out, summary, format_adjudicate)
 

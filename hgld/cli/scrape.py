@@ -68,7 +68,7 @@ def scrape(
         out: Table to write.
         entity: With --id, word for one thing of the list, such as bird, which hgld.yaml keeps for further commands.
             Default: entity.
-        entities: Word for several things of the list. Default: ENTITY with an s.
+        entities: Word for several things of the list. Default: the regular plural of ENTITY.
         force: Discard an unfinished scrape, and replace an existing table.
     """
     from hgld.taxonomy.project import words_of_list

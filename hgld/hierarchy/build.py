@@ -217,6 +217,8 @@ def build_file(
         raise ConfigurationError(
             "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
         )
+    if csv is not None and tables.is_neutral(clean):
+        raise ConfigurationError("`csv` writes the official files of H-GLDv2, which are of GLDv2's landmarks alone")
     beside = tables.find_classes_tables(clean)
     setting = "levels_from" if from_parents else "extra_levels"
     classes = _tables_for(setting, from_parents or bool(config.extra_levels), "classes", classes, beside, clean)
@@ -321,7 +323,7 @@ def build(
     index = DecisionIndex(corrected_decisions(decisions, corrections_of_labels))
     assignment = _assign_groups(candidates, index, corrections_of_landmarks)
     if assignment.undecided and not (config.allow_undecided or config.levels_from):
-        raise InputError(_undecided_message(assignment.undecided))
+        raise InputError(_undecided_message(assignment.undecided, tables.nouns(neutral=neutral)))
     rows = assignment.rows
     completed = _add_proposals(rows, proposals) if proposals is not None else None
     if not rows:
@@ -455,12 +457,13 @@ def _add_proposals(rows: list[_Row], proposals: Sequence[Proposal]) -> Completed
     )
 
 
-def _undecided_message(undecided: Counter[str]) -> str:
+def _undecided_message(undecided: Counter[str], nouns: tuple[str, str]) -> str:
+    """Return the list of undecided labels; ``nouns`` are the words for one and for several things with labels."""
     landmarks, labels = undecided.total(), len(undecided)
-    counts = "1 landmark has a label" if landmarks == 1 else f"{landmarks:,} landmarks have a label"
+    counts = f"1 {nouns[0]} has a label" if landmarks == 1 else f"{landmarks:,} {nouns[1]} have a label"
     counts += " without a decision" + (f", {labels:,} labels in all" if labels > 1 else "")
     listed = indented_list(format_counts(_descending(undecided)))
-    return f"{counts}:\n{listed}\ndecide and build again, or set `allow_undecided` to exclude these landmarks"
+    return f"{counts}:\n{listed}\ndecide and build again, or set `allow_undecided` to exclude these {nouns[1]}"
 
 
 def _describe_undecided(label: InstanceOf, decision: Decision | None) -> str:

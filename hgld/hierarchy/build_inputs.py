@@ -23,6 +23,7 @@ from hgld.taxonomy.decisions import (
     read_named_decisions,
 )
 from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.project import Role, project_file_of
 
 #: Split and landmark id.
 Key = tuple[str, int]
@@ -122,8 +123,8 @@ def _tables(folder: Path, spec: tables.TableSpec) -> Iterator[Path]:
 def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, Path]:
     """Return the files of decisions and of groups that a hierarchy was built with, as far as they are found.
 
-    Files are compared by the SHA-256 that the hierarchy records: those that come with hgld, and the CSV files of a
-    folder and of the folder ``decisions`` in it.
+    Files are compared by the SHA-256 that the hierarchy records: those that come with hgld, those of the project
+    (:mod:`hgld.taxonomy.project`), and the CSV files of a folder and of the folder ``decisions`` in it.
 
     Returns:
         Paths by role: ``decisions``, ``taxonomy``, ``corrections``.
@@ -134,8 +135,13 @@ def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, P
         return {}
     folder = folder or hierarchy.parent
     candidates = [*sorted(folder.glob("*.csv")), *sorted(folder.glob("decisions/*.csv"))]
-    packaged = [annotation_file(name) for name in ("decisions/final.csv", "taxonomy.csv")]
-    found = {sha256_of(path): path for path in (*packaged, *candidates)}
+    known = [annotation_file(name) for name in ("decisions/final.csv", "taxonomy.csv")]
+    roles: tuple[Role, ...] = ("taxonomy", "decisions")
+    for role in roles:
+        path = project_file_of(role, hierarchy)
+        if path is not None:
+            known.append(path)
+    found = {sha256_of(path): path for path in (*known, *candidates)}
     digests = {role: built.inputs.get(role, "") for role in ("decisions", "taxonomy", "corrections")}
     return {role: found[digest] for role, digest in digests.items() if digest in found}
 

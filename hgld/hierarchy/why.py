@@ -20,7 +20,7 @@ from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.decisions import Decision, DecisionIndex, format_time, landmark_key
 from hgld.taxonomy.groups import Group, find_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
-from hgld.taxonomy.project import project_file_of
+from hgld.taxonomy.project import nouns_of, project_file_of
 
 _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
     "multiple": "since it has several relevant labels (hgld clean and hgld build can keep such landmarks)",
@@ -111,7 +111,8 @@ def trace_landmark(
             steps = _steps(files, row_of, index, correction, {group.name: group for group in groups})
             traces.append(Trace(name, landmark_id, steps))
     if not traces:
-        raise _not_found_error(files, f"landmark {landmark_id}{f' of {split}' if split else ''}")
+        noun, _ = nouns_of(next(iter(files.tables.values()), hierarchy))
+        raise _not_found_error(files, f"{noun} {landmark_id}{f' of {split}' if split else ''}")
     return traces
 
 
@@ -167,8 +168,11 @@ def _steps(
         steps += [
             ("label", label),
             ("cluster", _cluster(files.tables.get("clusters"), label_id(label, item))),
-            *_decision(decision, groups),
         ]
+        if "decisions" in files.annotations:
+            steps += _decision(decision, groups)
+        else:
+            steps.append(("decision", "unknown: no decisions are known for this list"))
     if correction is not None:
         steps += _decision(correction, groups, "correction")
     if proposal is not None and (from_photographs or built is None):

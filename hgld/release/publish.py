@@ -25,7 +25,7 @@ from hgld.io.markdown import in_words
 from hgld.release.documents import files_in, write_croissant, write_documents
 from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts, ReleaseSettings
 from hgld.taxonomy.decisions import corrected_decisions, read_corrections, read_named_decisions
-from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
+from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,9 @@ def _annotations(
     corrections: Path | None,
 ) -> dict[str, Path]:
     """Return the files of annotations that the hierarchy was built with, by role; raise if others are given."""
-    beside = {"taxonomy": find_taxonomy(None, hierarchy, decisions)} if decisions else {}
+    beside = {}
+    if decisions is not None and taxonomy_beside(decisions).is_file():
+        beside["taxonomy"] = taxonomy_beside(decisions)
     given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
     found = {**beside, **find_annotations(hierarchy), **{role: path for role, path in given.items() if path}}
     for role in (role for role, path in given.items() if path or role in built.inputs):

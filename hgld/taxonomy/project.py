@@ -20,10 +20,12 @@ hgld count. These are not used for other lists.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import yaml
+from pydantic import StringConstraints
 
 from hgld.errors import ConfigurationError
 from hgld.io.files import write_text
@@ -34,6 +36,8 @@ from hgld.tables import is_neutral
 PROJECT_FILE = "hgld.yaml"
 _HEADER = "# What the tables in this folder and below are about; options of commands come first.\n"
 
+#: A word for the things of a list.
+Word = Annotated[str, StringConstraints(pattern=r"^[^\s][^\n]*$|^$")]
 #: Kinds of files that a project names.
 Role = Literal["taxonomy", "decisions", "irrelevant"]
 _PACKAGED: dict[Role, str] = {
@@ -48,25 +52,47 @@ class Project(Settings):
 
     Args:
         entity: Word for one thing of the list, such as painting.
-        entities: Word for several of them.
+        entities: Word for several of them. Default: the regular plural.
         taxonomy: CSV file of groups and the levels above them.
         decisions: CSV file of the final decisions on labels.
         irrelevant: CSV file of labels that say nothing.
     """
 
-    entity: str = "entity"
-    entities: str = "entities"
+    entity: Word = "entity"
+    entities: Word = ""
     taxonomy: Path | None = None
     decisions: Path | None = None
     irrelevant: Path | None = None
+
+    @property
+    def nouns(self) -> tuple[str, str]:
+        """The words for one and for several things of the list."""
+        return self.entity, self.entities or plural(self.entity)
+
+
+def plural(entity: str) -> str:
+    """Return the usual word for several things, given that for one.
+
+    >>> plural("cheese"), plural("entity"), plural("berry"), plural("toy")
+    ('cheeses', 'entities', 'berries', 'toys')
+    """
+    if re.search("[^aeiou]y$", entity):
+        return f"{entity[:-1]}ies"
+    return f"{entity}s"
 
 
 def find_project_file(near: Path) -> Path | None:
     """Return the project file in the folder of a file, or in the next folder above it that has one."""
     for folder in near.absolute().parents:
         if (folder / PROJECT_FILE).is_file():
-            return Path(os.path.relpath(folder / PROJECT_FILE))
+            return _short(folder / PROJECT_FILE)
     return None
+
+
+def _short(path: Path) -> Path:
+    """Return a path relative to the working directory, if it is below it."""
+    path = Path(os.path.normpath(path.absolute()))
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def read_project(near: Path) -> Project:
@@ -83,25 +109,34 @@ def read_project(near: Path) -> Project:
 def project_file_of(role: Role, near: Path) -> Path | None:
     """Return the file of a role that the project of a table names; for GLDv2's tables, else the one in hgld.
 
+    Args:
+        role: Kind of the file.
+        near: Table, or another file such as a store of decisions; it need not exist.
+
     Returns:
         Path of the file; None for a list of other entities whose project names none.
+
+    Raises:
+        ConfigurationError: The project file is invalid, or names a file that does not exist.
     """
     project = find_project_file(near)
     if project is not None:
         named: Path | None = getattr(read_project(near), role)
         if named is not None:
-            return Path(os.path.relpath(project.parent / named))
-    if near.is_file() and is_neutral(near):
-        return None
-    return annotation_file(_PACKAGED[role])
+            path = _short(project.parent / named)
+            if not path.is_file():
+                raise ConfigurationError(f"{project}: {role}: {path}: no such file; correct it, or give `{role}`")
+            return path
+    is_table = near.suffix == ".parquet" and near.is_file()
+    is_of_gldv2 = not is_neutral(near) if is_table else project is None
+    return annotation_file(_PACKAGED[role]) if is_of_gldv2 else None
 
 
 def nouns_of(table: Path) -> tuple[str, str]:
     """Return the words for one and for several things of a table: landmarks, or those of its project."""
-    if not is_neutral(table):
+    if not table.is_file() or not is_neutral(table):
         return "landmark", "landmarks"
-    project = read_project(table)
-    return project.entity, project.entities
+    return read_project(table).nouns
 
 
 def words_of_list(near: Path, entity: str | None = None, entities: str | None = None) -> tuple[str, str]:
@@ -110,19 +145,22 @@ def words_of_list(near: Path, entity: str | None = None, entities: str | None = 
     Args:
         near: Table of a list other than GLDv2's, which need not exist.
         entity: Word for one thing of the list. Default: that of the project file, else entity.
-        entities: Word for several of them. Default: that of the project file, else the first word with an s.
+        entities: Word for several of them. Default: that of the project file, else the regular plural.
 
     Raises:
-        ConfigurationError: The folder of the table has a project file with other words.
+        ConfigurationError: The folder of the table has a project file with other words, or only the word for several
+            things is given.
     """
-    project = read_project(near)
+    if entity is None and entities is not None:
+        raise ConfigurationError("`entities` needs `entity`, the word for one of them")
+    nouns = read_project(near).nouns
     if entity is None:
-        return project.entity, entities or project.entities
-    words = (entity, entities or f"{entity}s")
+        return nouns
+    words = (entity, entities or plural(entity))
     path = near.with_name(PROJECT_FILE)
-    if path.is_file() and words != (project.entity, project.entities):
+    if path.is_file() and words != nouns:
         raise ConfigurationError(
-            f'`entity` is "{entity}", but {path} says entity: {project.entity} and entities: {project.entities}; '
+            f'`entity` is "{entity}", but {path} says entity: {nouns[0]} and entities: {nouns[1]}; '
             "edit that file, or write the tables of another list to a folder of its own"
         )
     return words
@@ -134,8 +172,7 @@ def create_project(near: Path, entity: str, entities: str) -> Path | None:
     Returns:
         Path of the file; None if there was one.
     """
-    project = read_project(near)
-    if find_project_file(near) is not None and (project.entity, project.entities) == (entity, entities):
+    if find_project_file(near) is not None and read_project(near).nouns == (entity, entities):
         return None
     path = near.with_name(PROJECT_FILE)
     words = {"entity": entity, "entities": entities}
@@ -147,13 +184,28 @@ def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
     """Add a file to the project of a table that names none of this role yet.
 
     Returns:
-        Path of the project file that was changed; None if nothing was added.
+        Path of the project file that was changed; None if there is none, or it names this file already.
+
+    Raises:
+        ConfigurationError: The project names another file, or nothing can be added to it.
     """
     path = find_project_file(near)
-    if path is None or getattr(read_project(near), role) is not None:
+    if path is None:
+        return None
+    named = getattr(read_project(near), role)
+    if named is not None:
+        if (path.parent / named).resolve() != file.resolve():
+            raise ConfigurationError(f"{path} keeps {role}: {named}; edit it if {file} is to be used from now on")
         return None
     relative = Path(os.path.relpath(file, path.parent)).as_posix()
     entry = yaml.safe_dump({role: relative}, allow_unicode=True)
     text = path.read_text(encoding="utf-8")
-    write_text(path, f"{text.rstrip()}\n{entry}")
+    changed = f"{text.rstrip()}\n{entry}"
+    try:
+        is_added = yaml.safe_load(changed) == {**yaml.safe_load(text), role: relative}
+    except yaml.YAMLError:
+        is_added = False
+    if not is_added:
+        raise ConfigurationError(f"{path}: nothing can be added at its end; write {entry.strip()} into it")
+    write_text(path, changed)
     return path

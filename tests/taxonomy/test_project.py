@@ -47,6 +47,8 @@ def cheeses(tmp_path: Path) -> Path:
 def test_the_nearest_project_file_counts(cheeses: Path) -> None:
     table = cheeses / "tables" / "clean.parquet"
     assert find_project_file(table) is None
+    for name in ("outer.csv", "inner.csv"):
+        (cheeses / name).touch()
     (cheeses / PROJECT_FILE).write_text("taxonomy: outer.csv\n")
     assert find_taxonomy(None, table).resolve() == cheeses / "outer.csv"
     (cheeses / "tables").mkdir()
@@ -63,6 +65,9 @@ def test_files_of_gldv2_are_for_gldv2_alone(cheeses: Path, tmp_path: Path, role:
     assert project_file_of(role, landmarks) == annotation_file(name)
     assert project_file_of(role, cheeses / "clean.parquet") is None
     (tmp_path / "gldv2" / PROJECT_FILE).write_text(f"{role}: mine.csv\n")
+    with pytest.raises(ConfigurationError, match=f"hgld.yaml: {role}: .*mine.csv: no such file; correct it, or give"):
+        project_file_of(role, landmarks)
+    (tmp_path / "gldv2" / "mine.csv").touch()
     own = project_file_of(role, landmarks)
     assert own is not None
     assert own.resolve() == tmp_path / "gldv2" / "mine.csv"
@@ -99,9 +104,34 @@ def test_files_are_added_where_none_is_named(cheeses: Path) -> None:
     assert changed is not None
     assert changed.resolve() == cheeses / PROJECT_FILE
     assert (cheeses / PROJECT_FILE).read_text() == f"{text}taxonomy: trees/tree.csv\n"
-    assert remember_in_project(table, "taxonomy", cheeses / "other.csv") is None
+    assert remember_in_project(table, "taxonomy", cheeses / "trees" / "tree.csv") is None
+    with pytest.raises(
+        ConfigurationError, match=r"hgld.yaml keeps taxonomy: trees/tree.csv; edit it if .*other.csv is"
+    ):
+        remember_in_project(table, "taxonomy", cheeses / "other.csv")
+    (cheeses / "trees").mkdir()
+    (cheeses / "trees" / "tree.csv").touch()
     assert find_taxonomy(None, table).resolve() == cheeses / "trees" / "tree.csv"
     assert find_taxonomy(cheeses / "other.csv", table) == cheeses / "other.csv"
+
+
+@pytest.mark.parametrize("text", ["{entity: cheese}", "  entity: cheese", "entity: cheese\n..."])
+def test_a_file_in_which_nothing_can_be_added_stays_as_it_is(cheeses: Path, text: str) -> None:
+    (cheeses / PROJECT_FILE).write_text(text)
+    with pytest.raises(ConfigurationError, match="nothing can be added at its end; write taxonomy: tree.csv into it"):
+        remember_in_project(cheeses / "clean.parquet", "taxonomy", cheeses / "tree.csv")
+    assert (cheeses / PROJECT_FILE).read_text() == text
+
+
+def test_files_of_gldv2_are_not_for_the_folder_of_another_list(cheeses: Path) -> None:
+    create_project(cheeses / "clean.parquet", "cheese", "cheeses")
+    assert project_file_of("decisions", cheeses / "hierarchy.parquet") is None  # not built yet
+    assert (
+        "decision   unknown: no decisions are known for this list"
+        in run_hgld("why", "1", "--hierarchy", cheeses / "hierarchy.parquet").stdout
+    )
+    missing = run_hgld("why", "9", "--hierarchy", cheeses / "hierarchy.parquet", code=1).stderr
+    assert "cheese 9 is in none of" in missing
 
 
 def test_mistakes_in_the_file_are_named(cheeses: Path) -> None:
@@ -110,6 +140,11 @@ def test_mistakes_in_the_file_are_named(cheeses: Path) -> None:
         ConfigurationError, match=r"hgld.yaml: taxonmy: there is no such setting; did you mean taxonomy"
     ):
         find_taxonomy(None, cheeses / "clean.parquet")
+    (cheeses / PROJECT_FILE).write_text('entity: "two\\nlines"\n')
+    with pytest.raises(ConfigurationError, match="hgld.yaml: entity: "):
+        nouns_of(cheeses / "clean.parquet")
+    (cheeses / PROJECT_FILE).write_text("entity: berry\n")
+    assert nouns_of(cheeses / "clean.parquet") == ("berry", "berries")
 
 
 def test_commands_speak_of_the_list_and_know_its_taxonomy(tmp_path: Path) -> None:
@@ -131,3 +166,11 @@ def test_commands_speak_of_the_list_and_know_its_taxonomy(tmp_path: Path) -> Non
     built = run_hgld("build", clean, "--decisions", tmp_path / "ada.csv", "-o", tmp_path / "hierarchy.parquet")
     assert "3 of 3 cheeses kept, in 2 groups" in built.stdout
     assert "hgld.yaml: noted the decisions" in built.stderr
+    other = tmp_path / "ben.csv"
+    other.write_text((tmp_path / "ada.csv").read_text())
+    again = run_hgld("build", clean, "--decisions", other, "-o", tmp_path / "tables" / "hierarchy.parquet")
+    assert "hgld.yaml keeps decisions: ../ada.csv; edit it if " in again.stderr
+    refused = run_hgld("build", clean, "-o", tmp_path / "h.parquet", "--csv", tmp_path / "official", code=1)
+    assert "--csv writes the official files of H-GLDv2, which are of GLDv2's landmarks alone" in refused.stderr
+    second = run_hgld("labels", tmp_path / "list.csv", "--label", "label", "-o", tmp_path / "tables" / "b.parquet")
+    assert "hgld.yaml: this list, too, is of cheeses; give --entity if it is another one" in second.stderr

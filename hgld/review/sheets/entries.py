@@ -27,11 +27,15 @@ from hgld.names import stored_name
 from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
 
 ENTRY_COLUMNS = ("group", "decision", "comment")
+#: Words for one and for several things of GLDv2's lists.
+LANDMARKS = ("landmark", "landmarks")
 COLUMNS = (
     *("label_id", "label", "landmarks", "parents", "cluster", "sub-cluster"),
     *(f"example {n}" for n in range(1, N_EXAMPLES + 1)),
     *("suggested group", *ENTRY_COLUMNS),
 )
+#: Columns that a sheet must have to be read. That of the counts has the name of the things of the list.
+REQUIRED_COLUMNS = tuple(name for name in COLUMNS if name != "landmarks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +231,22 @@ def sheet_cells(row: ReviewLabel, entries: Entries) -> list[tuple[str | int, str
     return [*((value, None) for value in about), *links, *((value, None) for value in entered)]
 
 
-def write_csv_sheet(path: Path, rows: Sequence[ReviewLabel], entries: Entries) -> None:
-    """Write a sheet as CSV, atomically."""
+def named_columns(nouns: tuple[str, str]) -> list[str]:
+    """Return the columns of a sheet for a list, of whose things these are the words for one and for several.
+
+    >>> named_columns(("ship", "ships"))[:4]
+    ['label_id', 'label', 'ships', 'parents']
+    """
+    return [nouns[1] if name == "landmarks" else name for name in COLUMNS]
+
+
+def write_csv_sheet(
+    path: Path, rows: Sequence[ReviewLabel], entries: Entries, *, nouns: tuple[str, str] = LANDMARKS
+) -> None:
+    """Write a sheet as CSV, atomically; ``nouns`` are the words for one and for several things of the list."""
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
-        writer.writerow(COLUMNS)
+        writer.writerow(named_columns(nouns))
         for row in rows:
             writer.writerow([escape_formula(url or str(value)) for value, url in sheet_cells(row, entries)])
 
@@ -261,7 +276,7 @@ def read_csv_sheet(path: Path) -> list[SheetRow]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = []
     try:
-        header = check_header(path, "line 1", next(reader, []), COLUMNS)
+        header = check_header(path, "line 1", next(reader, []), REQUIRED_COLUMNS)
         for number, record in enumerate(reader, 2):
             # Spreadsheet programs may omit blank cells at the end of a row.
             cells = list(zip_longest(header, record[: len(header)], fillvalue=""))

@@ -22,6 +22,7 @@ from hgld.review.sheets.entries import (
 )
 from hgld.tables import Provenance
 from hgld.taxonomy.groups import Group, read_taxonomy
+from hgld.taxonomy.project import nouns_of
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +95,7 @@ def export_sheets(
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = read_taxonomy(inputs.taxonomy)
     name_by_key = {group.key: group.name for group in groups}
+    nouns = nouns_of(clusters)
     rows = [
         replace(row, suggested_group=name_by_key.get(row.suggested_group, row.suggested_group))
         for row in review_labels(*inputs.read_tables())
@@ -129,7 +131,7 @@ def export_sheets(
                 kept = {label_id: entry for label_id, entry in entries.items() if label_id in labels}
                 set_aside = {label_id: entry for label_id, entry in entries.items() if label_id not in labels}
                 _warn_about_groups(workbooks[name], kept, groups)
-                write_csv_sheet(staging / f"{name}.csv", rows, kept)
+                write_csv_sheet(staging / f"{name}.csv", rows, kept, nouns=nouns)
                 write_workbook(
                     staging / f"{name}.xlsx",
                     rows,
@@ -138,6 +140,7 @@ def export_sheets(
                     groups=groups,
                     annotator=name,
                     provenance=provenance[name],
+                    nouns=nouns,
                 )
                 n_kept += len(kept)
                 n_set_aside += len(set_aside)

@@ -31,7 +31,8 @@ from hgld.io.files import atomic_write
 from hgld.review.labels import ReviewLabel
 from hgld.review.sheets import worksheets
 from hgld.review.sheets.entries import (
-    COLUMNS,
+    LANDMARKS,
+    REQUIRED_COLUMNS,
     Entries,
     Entry,
     SheetRow,
@@ -79,16 +80,18 @@ def write_workbook(
     groups: Sequence[Group],
     annotator: str,
     provenance: Provenance,
+    nouns: tuple[str, str] = LANDMARKS,
 ) -> None:
-    """Write a workbook, atomically."""
+    """Write a workbook, atomically; ``nouns`` are the words for one and for several things of the list."""
     book = Workbook()
     book.properties.creator = "hgld"
     book.properties.title = f"Labels to review, {annotator}"
     first_sheet = book.active
     assert isinstance(first_sheet, Worksheet)
     worksheets.add_styles(book)
-    worksheets.fill_read_me(first_sheet, annotator)
-    worksheets.fill_labels(book.create_sheet(LABELS), rows, entries, len(groups))
+    examples = [row.label for row in sorted(rows, key=lambda row: -row.landmarks)]
+    worksheets.fill_read_me(first_sheet, annotator, nouns, examples)
+    worksheets.fill_labels(book.create_sheet(LABELS), rows, entries, len(groups), nouns)
     worksheets.fill_groups(book.create_sheet(worksheets.GROUPS), groups)
     if set_aside:
         worksheets.fill_set_aside(book.create_sheet(SET_ASIDE), set_aside)
@@ -128,7 +131,7 @@ def read_workbook(path: Path) -> SavedWorkbook:
         set_aside = _sheet_rows(path, book[SET_ASIDE], worksheets.SET_ASIDE_COLUMNS)
     provenance = about.get("provenance")
     return SavedWorkbook(
-        rows=_sheet_rows(path, book[LABELS], COLUMNS),
+        rows=_sheet_rows(path, book[LABELS], REQUIRED_COLUMNS),
         set_aside=read_entries(path, set_aside),
         provenance=Provenance.from_json(provenance) if provenance else None,
         exported=about.get("exported entries"),

@@ -18,7 +18,7 @@ from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
 from hgld.review.labels import ReviewLabel, fit_for_cell
-from hgld.review.sheets.entries import COLUMNS, ENTRY_COLUMNS, Entries, sheet_cells
+from hgld.review.sheets.entries import COLUMNS, ENTRY_COLUMNS, LANDMARKS, Entries, named_columns, sheet_cells
 from hgld.taxonomy.decisions import DECISIONS
 from hgld.taxonomy.groups import Group
 
@@ -132,13 +132,6 @@ SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
 
 #: Left and right column of the sheet "Read me".
 _INSTRUCTIONS = (
-    ("What to do", ""),
-    (
-        "",
-        "Thousands of landmarks have a label such as “arch bridge” or “lake”. Put every label into one of the "
-        "groups. Your decision on a label holds for all of its landmarks; the photographs of the three examples show "
-        "what the label is used for.",
-    ),
     ("1", f"Open the sheet “{LABELS}” and go from top to bottom. Similar labels are next to each other."),
     ("2", "Choose a group from the list in the column “group”. That alone is a complete decision."),
     ("3", "If the label fits no group or does not say what can be seen (“building”), decide “drop”."),
@@ -160,12 +153,32 @@ _INSTRUCTIONS = (
 )
 
 
-def fill_read_me(sheet: Worksheet, annotator: str) -> None:
-    """Fill the sheet with the instructions."""
+def _task(nouns: tuple[str, str], examples: Sequence[str]) -> str:
+    """Return the first instruction, in the words for one and for several things of the list.
+
+    Args:
+        examples: Labels of the list, the most frequent first.
+    """
+    if nouns == LANDMARKS:
+        labels = "Thousands of landmarks have a label such as “arch bridge” or “lake”."
+        shown = "the photographs of the three examples show"
+    else:
+        named = " or ".join(f"“{label}”" for label in examples[:2])
+        labels = f"Many {nouns[1]} have a label such as {named}."
+        shown = "the three examples show"
+    return (
+        f"{labels} Put every label into one of the groups. Your decision on a label holds for all of its {nouns[1]}; "
+        f"{shown} what the label is used for."
+    )
+
+
+def fill_read_me(sheet: Worksheet, annotator: str, nouns: tuple[str, str], examples: Sequence[str]) -> None:
+    """Fill the sheet with the instructions; see :func:`_task`."""
     sheet.title = READ_ME
     sheet["A1"], sheet["A1"].font = f"Labels to review: {annotator}", TITLE
     sheet.row_dimensions[1].height = 30
-    for number, (left, right) in enumerate(_INSTRUCTIONS, 3):
+    instructions = [("What to do", ""), ("", _task(nouns, examples)), *_INSTRUCTIONS]
+    for number, (left, right) in enumerate(instructions, 3):
         sheet.cell(number, 1, left).font = BOLD
         sheet.cell(number, 1).alignment = Alignment(horizontal="left", vertical="top")
         sheet.cell(number, 2, right).alignment = WRAPPED
@@ -175,10 +188,12 @@ def fill_read_me(sheet: Worksheet, annotator: str) -> None:
     finish_sheet(sheet)
 
 
-def fill_labels(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries, n_groups: int) -> None:
+def fill_labels(
+    sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries, n_groups: int, nouns: tuple[str, str]
+) -> None:
     """Fill the sheet with a row per label, whose entries can be changed."""
     last_row = len(rows) + 1
-    write_header(sheet, COLUMNS)
+    write_header(sheet, named_columns(nouns))
     for name in ENTRY_COLUMNS:
         sheet[f"{_LETTER[name]}1"].fill = ENTRY_HEADER_FILL
     set_widths(sheet, _LABEL_WIDTHS)

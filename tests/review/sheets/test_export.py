@@ -12,7 +12,7 @@ from hgld.cli.review import format_export
 from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
 from hgld.io.files import exclusive_lock
 from hgld.review.settings import ExportConfig
-from hgld.review.sheets.entries import COLUMNS, Entry, read_csv_sheet, read_entries
+from hgld.review.sheets.entries import REQUIRED_COLUMNS, Entry, read_csv_sheet, read_entries
 from hgld.review.sheets.export import export_sheets
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import SET_ASIDE
@@ -65,7 +65,7 @@ def test_every_annotator_gets_the_same_rows(tables: TABLES, tmp_path: Path) -> N
     for name in ("ada", "Ben-2"):
         in_workbook = [line.values for line in read_workbook(out / f"{name}.xlsx").rows]
         for workbook_row, csv_row in zip(in_workbook, in_csv, strict=True):
-            shown = {column for column in COLUMNS if not column.startswith("example")}
+            shown = {column for column in REQUIRED_COLUMNS if not column.startswith("example")}
             assert {column: workbook_row[column] for column in shown} == {column: csv_row[column] for column in shown}
 
 

@@ -3,6 +3,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from openpyxl import load_workbook
 
 from hgld.errors import InputError
 from hgld.review.labels import MAX_UNITS, ReviewLabel, example_link, fit_for_cell, review_labels
-from hgld.review.sheets.entries import COLUMNS, Entries, Entry, read_entries
+from hgld.review.sheets.entries import COLUMNS, Entries, Entry, read_csv_sheet, read_entries, write_csv_sheet
 from hgld.review.sheets.workbook import read_workbook, write_workbook
 from hgld.review.sheets.worksheets import LABELS as LABELS_SHEET
 from hgld.tables import Provenance
@@ -196,3 +197,20 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest
     assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
     with zipfile.ZipFile(tmp_path / "later.xlsx") as archive:
         assert {member.date_time for member in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_sheets_speak_of_the_things_of_the_list(tmp_path: Path) -> None:
+    rows = review_labels(clusters_table(LABELS), clean_table(LABELS))
+    words: dict[str, Any] = {"nouns": ("ship", "ships")}
+    write_workbook(
+        tmp_path / "a.xlsx", rows, {}, set_aside={}, groups=GROUPS, annotator="ada", provenance=MADE, **words
+    )
+    write_csv_sheet(tmp_path / "a.csv", rows, {}, **words)
+    book = load_workbook(tmp_path / "a.xlsx")
+    texts = [str(cell) for sheet in book for row in sheet.iter_rows(values_only=True) for cell in row if cell]
+    assert any(text.startswith("Many ships have a label such as “") for text in texts)
+    assert "ships" in texts
+    assert not [text for text in texts if "landmark" in text or "arch bridge" in text]
+    assert "landmark" not in (tmp_path / "a.csv").read_text(encoding="utf-8-sig")
+    assert [row.values["label"] for row in read_workbook(tmp_path / "a.xlsx").rows] == [row.label for row in rows]
+    assert [row.values["label"] for row in read_csv_sheet(tmp_path / "a.csv")] == [row.label for row in rows]
