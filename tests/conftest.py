@@ -49,6 +49,9 @@ def pytest_collection_finish() -> None:
     gc.enable()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)  # tests leave much, and little of it in cycles
+    # By default PyTorch gives some warnings only once in a process, which may be while a test ignores them.
+    if torch := sys.modules.get("torch"):
+        torch.set_warn_always(True)
     # The interpreter has to free all objects at its end, or triton prints what it regards as leaks. Not earlier, as
     # pytest collects garbage several times when it ends.
     atexit.register(gc.unfreeze)

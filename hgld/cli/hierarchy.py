@@ -191,9 +191,11 @@ def compare(
         json: Print JSON instead of tables, with all flows.
     """
     from hgld.hierarchy.compare import compare_files
+    from hgld.taxonomy.project import nouns_of
 
     comparison = compare_files(before, after, before_tables=before_tables, after_tables=after_tables, changes=changes)
-    typer.echo(comparison.to_json() if json else format_comparison(comparison))
+    _, entities = nouns_of(Path(after))
+    typer.echo(comparison.to_json() if json else format_comparison(comparison, entities))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -215,9 +217,11 @@ def stats(
         picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
     """
     from hgld.hierarchy.stats import stats_file
+    from hgld.taxonomy.project import nouns_of
 
     counts = stats_file(hierarchy, image_landmarks=image_landmarks or (), picture=picture)
-    typer.echo(counts.to_json() if json else format_stats(counts))
+    _, entities = nouns_of(Path(hierarchy))
+    typer.echo(counts.to_json() if json else format_stats(counts, entities))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -323,12 +327,11 @@ def _format_trace(trace: Trace) -> str:
     return "\n".join(lines)
 
 
-def format_comparison(comparison: HierarchyComparison) -> str:
-    """Return the counts by split, the agreement by level and the largest flows between groups."""
-    from hgld.hierarchy.tree import GROUP
-    from hgld.tables import nouns
+def format_comparison(comparison: HierarchyComparison, entities: str = "landmarks") -> str:
+    """Return the counts by split, the agreement by level and the largest flows between groups.
 
-    _, noun = nouns(neutral=bool(comparison.agreement) and GROUP not in comparison.agreement)
+    ``entities`` is the word for the things in the hierarchies, in the plural.
+    """
     columns = ["split", "before", "after", "added", "lost", "moved", "other root"]
     lines = [
         f"before: {comparison.before}",
@@ -336,26 +339,26 @@ def format_comparison(comparison: HierarchyComparison) -> str:
         *aligned(columns, [list(asdict(change).values()) for change in comparison.splits]),
     ]
     if comparison.identical:
-        lines.append(f"identical: the same {noun} in the same groups")
+        lines.append(f"identical: the same {entities} in the same groups")
     if comparison.agreement:
         columns = ["", "ARI", "AMI", "V", "homogeneity", "completeness", "purity after", "purity before"]
         rows = [[level, *asdict(agreement).values()] for level, agreement in comparison.agreement.items()]
-        lines += [f"agreement over {comparison.common:,} {noun} in both", *aligned(columns, rows)]
+        lines += [f"agreement over {comparison.common:,} {entities} in both", *aligned(columns, rows)]
     if comparison.flows:
         moved, shown = sum(flow.landmarks for flow in comparison.flows), comparison.flows[:_MOST_FLOWS]
         rows = [[flow.landmarks, flow.source, flow.target, "renamed" * flow.renamed] for flow in shown]
         lines += [
-            f"{moved:,} {noun} moved, in {len(comparison.flows):,} flows between groups",
-            *aligned([noun, "from", "to", ""], rows),
+            f"{moved:,} {entities} moved, in {len(comparison.flows):,} flows between groups",
+            *aligned([entities, "from", "to", ""], rows),
         ]
         if len(comparison.flows) > len(shown):
             lines.append(f"  … and {len(comparison.flows) - len(shown):,} smaller flows")
     if comparison.explanation is not None:
-        lines += _format_explanation(comparison.explanation, noun)
+        lines += _format_explanation(comparison.explanation, entities)
     return "\n".join(lines)
 
 
-def _format_explanation(explanation: Explanation, noun: str) -> list[str]:
+def _format_explanation(explanation: Explanation, entities: str) -> list[str]:
     from hgld.hierarchy.compare import CAUSES
 
     lines = []
@@ -370,7 +373,7 @@ def _format_explanation(explanation: Explanation, noun: str) -> list[str]:
         lines.append(f"{counts.cause}: {meaning}")
         lines += [_format_change(change) for change in explanation.examples if change.cause == counts.cause]
     if explanation.same_place:
-        lines.append(f"{explanation.same_place:,} {noun} have another label in the same group")
+        lines.append(f"{explanation.same_place:,} {entities} have another label in the same group")
     if explanation.causes:
         lines += [f"not known: {text}" for text in explanation.missing]
     return lines
@@ -389,12 +392,14 @@ def _format_change(change: LandmarkChange) -> str:
     return f"  {change.split} {change.landmark_id} {'; '.join(facts)}"
 
 
-def format_stats(stats: HierarchyStats) -> str:
-    """Return counts by split and root with totals, the imbalance of groups, and a table of each root's groups."""
+def format_stats(stats: HierarchyStats, entities: str = "landmarks") -> str:
+    """Return counts by split and root with totals, the imbalance of groups, and a table of each root's groups.
+
+    ``entities`` is the word for the things in the hierarchy, in the plural.
+    """
     roots = sorted({group.root for group in stats.groups}, reverse=True)
     counts: list[list[str | int]] = []
-    noun = next(iter(stats.imbalance))
-    for quantity, by_split in ((noun, stats.landmarks), ("images", stats.images)):
+    for quantity, by_split in ((entities, stats.landmarks), ("images", stats.images)):
         by_row = {split: [by_root[root] for root in roots] for split, by_root in by_split.items()}
         if len(by_row) > 1:
             by_row["all"] = [sum(column) for column in zip(*by_row.values(), strict=True)]
@@ -407,14 +412,17 @@ def format_stats(stats: HierarchyStats) -> str:
         titles = [f"{row[0]} {row[1]}".strip() for row in counts]
         lines = aligned(["", *titles], list(zip([*roots, "all"], *(row[2:] for row in counts), strict=True)))
     for split, count in stats.from_photographs.items():
-        lines.append(f"{count:,} {split} {noun} take their group from photographs, not from a label")
+        lines.append(f"{count:,} {split} {entities} take their group from photographs, not from a label")
     if stats.images_elsewhere:
-        lines.append(f"{stats.images_elsewhere:,} images are of {noun} that are not in the hierarchy")
+        lines.append(f"{stats.images_elsewhere:,} images are of {entities} that are not in the hierarchy")
     columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
-    rows = [[quantity, *_imbalance_cells(imbalance)] for quantity, imbalance in stats.imbalance.items()]
+    rows = [
+        ["images" if quantity == "images" else entities, *_imbalance_cells(imbalance)]
+        for quantity, imbalance in stats.imbalance.items()
+    ]
     lines += ["", *aligned(columns, rows)]
     for root in roots:
-        lines += ["", *_group_table(stats, root)]
+        lines += ["", *_group_table(stats, root, entities)]
     return "\n".join(lines)
 
 
@@ -429,8 +437,8 @@ def _imbalance_cells(imbalance: Imbalance) -> tuple[str, ...]:
     )
 
 
-def _group_table(stats: HierarchyStats, root: str) -> list[str]:
-    columns = [root, next(iter(stats.imbalance)), "share"] + ["images", "share"] * bool(stats.images)
+def _group_table(stats: HierarchyStats, root: str, entities: str) -> list[str]:
+    columns = [root, entities, "share"] + ["images", "share"] * bool(stats.images)
     all_landmarks = sum(sum(by_root.values()) for by_root in stats.landmarks.values())
     all_images = sum(sum(by_root.values()) for by_root in stats.images.values())
     rows = []

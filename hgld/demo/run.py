@@ -95,6 +95,6 @@ def run_demo(
     hierarchy_path = out / "hierarchy.parquet"
     on_stage("build", build_file(clean, hierarchy_path, force=force))
     hierarchy = load_hierarchy(hierarchy_path)
-    draw_hierarchy(hierarchy_path.with_suffix(".png"), hierarchy)
+    draw_hierarchy(hierarchy_path.with_suffix(".png"), hierarchy, hierarchy.nouns)
     groups = {root: hierarchy.filter(roots=[root]).counts("hierarchical_label") for root in hierarchy.names(1)}
     return DemoSummary(out, groups, time.monotonic() - started)

@@ -608,7 +608,8 @@ def _distinct_images(
             )
     if len(repeated):
         log.warning("%s of %s images were added again, and are counted once", f"{len(repeated):,}", f"{len(ids):,}")
-    first_rows: npt.NDArray[np.intp] = rows_of_role.first().to_numpy()
+    # A copy, as PyTorch warns of arrays that must not be written, such as those that pandas shares.
+    first_rows: npt.NDArray[np.intp] = rows_of_role.first().to_numpy(copy=True)
     return first_rows
 
 

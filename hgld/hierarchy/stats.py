@@ -13,10 +13,12 @@ import numpy as np
 from hgld.arrays import Integers
 from hgld.errors import ConfigurationError
 from hgld.figures.groups import GroupCount, draw_groups
+from hgld.figures.style import Nouns
 from hgld.figures.treemap import build_nodes, draw_tree, write_tree_page
 from hgld.hierarchy.files import load_hierarchy
 from hgld.hierarchy.tree import Hierarchy
 from hgld.tables.image_landmarks import read_image_landmarks, split_and_path
+from hgld.taxonomy.project import nouns_of
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,9 @@ def stats_file(
         counts[split] = count_images(path)
     stats = hierarchy_stats(loaded, counts)
     if picture is not None:
-        draw_groups(picture, stats.groups, loaded.nouns)
-        draw_hierarchy(picture.with_suffix(f".tree{picture.suffix}"), loaded)
+        nouns = nouns_of(Path(hierarchy))
+        draw_groups(picture, stats.groups, nouns)
+        draw_hierarchy(picture.with_suffix(f".tree{picture.suffix}"), loaded, nouns)
     return stats
 
 
@@ -157,15 +160,18 @@ def count_images(path: Path) -> dict[int, int]:
     return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
-def draw_hierarchy(path: Path, hierarchy: Hierarchy) -> None:
-    """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks."""
+def draw_hierarchy(path: Path, hierarchy: Hierarchy, nouns: Nouns) -> None:
+    """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks.
+
+    ``nouns`` are the words for one and for several of the things in the hierarchy.
+    """
     table = hierarchy.to_arrow()
     named = (hierarchy.root_level, hierarchy.group_level, "supercategory", "label")
     levels = [name for name in dict.fromkeys(named) if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
     roots = build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True))
-    draw_tree(path, roots, hierarchy.nouns)
-    write_tree_page(path.with_suffix(".html"), roots, hierarchy.nouns)
+    draw_tree(path, roots, nouns)
+    write_tree_page(path.with_suffix(".html"), roots, nouns)
 
 
 def _sum_by_split_and_root(

@@ -54,6 +54,7 @@ from hgld.review.settings import AgreementConfig
 from hgld.tables import CLUSTERS, Provenance, input_digests, read_table
 from hgld.taxonomy.decisions import Category
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, taxonomy_beside
+from hgld.taxonomy.project import nouns_of
 
 
 @dataclass(frozen=True)
@@ -214,9 +215,10 @@ def agreement_files(
         write_text(out, f"{text}\n")
     if figure is not None:
         groups = [Category("group", group.name) for group in merged.groups]
+        unit = "labels" if clusters is None else nouns_of(clusters)[1]
         draw_confusion(
             figure,
-            confusion(opinions[0], opinions[1], [*groups, DROPPED, UNSURE], landmarks),
+            confusion(opinions[0], opinions[1], [*groups, DROPPED, UNSURE], landmarks, unit),
         )
     return agreement
 
@@ -267,9 +269,21 @@ def measure_agreement(
 
 
 def confusion(
-    first: Opinions, second: Opinions, order: Sequence[Category], landmarks: Mapping[str, int] | None
+    first: Opinions,
+    second: Opinions,
+    order: Sequence[Category],
+    landmarks: Mapping[str, int] | None,
+    unit: str = "labels",
 ) -> Confusion:
-    """Count how often two annotators chose which categories, in this order, for the same label."""
+    """Count how often two annotators chose which categories, in this order, for the same label.
+
+    Args:
+        first: Decisions of the annotator of the rows.
+        second: Decisions of the annotator of the columns.
+        order: Categories in the order of rows and columns; those without a disagreement are left out.
+        landmarks: Number of landmarks by label_id, to count them; None to count labels.
+        unit: What is counted, in the plural, as the figure says it.
+    """
     pairs: Counter[tuple[Category, Category]] = Counter()
     for label_id in first.decisions.keys() & second.decisions.keys():
         pair = category(first.decisions[label_id]), category(second.decisions[label_id])
@@ -278,7 +292,6 @@ def confusion(
     shown = [each for each in order if each in confused]
     counts = np.array([[pairs[row, column] for column in shown] for row in shown])
     elsewhere = sum(count for (row, column), count in pairs.items() if row == column and row not in confused)
-    unit = "labels" if landmarks is None else "landmarks"
     return Confusion(first.annotator, second.annotator, [str(each) for each in shown], counts, elsewhere, unit)
 
 

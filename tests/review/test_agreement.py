@@ -235,7 +235,7 @@ def test_agreement_command_and_its_files(tables: Callable[..., Path], tmp_path: 
 
 
 def test_confusion_has_only_confused_groups() -> None:
-    result = confusion(ADA, BEN, categories("river", "tower", "lake", "church"), LANDMARKS)
+    result = confusion(ADA, BEN, categories("river", "tower", "lake", "church"), LANDMARKS, "landmarks")
     assert result.names == ["river", "lake", "church", DROP]
     assert result.counts.tolist() == [[8, 0, 0, 0], [4, 3, 0, 0], [0, 128, 0, 0], [0, 32, 0, 16]]
     assert (result.elsewhere, result.unit) == (64, "landmarks")

@@ -170,6 +170,10 @@ def test_commands_speak_of_the_list_and_know_its_taxonomy(tmp_path: Path) -> Non
     other.write_text((tmp_path / "ada.csv").read_text())
     again = run_hgld("build", clean, "--decisions", other, "-o", tmp_path / "tables" / "hierarchy.parquet")
     assert "hgld.yaml keeps decisions: ../ada.csv; edit it if " in again.stderr
+    hierarchy = tmp_path / "tables" / "hierarchy.parquet"
+    assert "cheeses  all         3    3" in run_hgld("stats", hierarchy, "-o", tmp_path / "stats.png").stdout
+    assert "3 cheeses in 2 groups" in (tmp_path / "stats.tree.html").read_text()
+    assert "identical: the same cheeses" in run_hgld("compare", hierarchy, hierarchy).stdout
     refused = run_hgld("build", clean, "-o", tmp_path / "h.parquet", "--csv", tmp_path / "official", code=1)
     assert "--csv writes the official files of H-GLDv2, which are of GLDv2's landmarks alone" in refused.stderr
     second = run_hgld("labels", tmp_path / "list.csv", "--label", "label", "-o", tmp_path / "tables" / "b.parquet")
