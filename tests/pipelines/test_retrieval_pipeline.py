@@ -109,7 +109,8 @@ def test_outputs_are_those_of_the_commands_and_only_what_changed_runs_again(
         groceries.process_environment,
         "manifest folder train --depth 3 -o expected/manifest.parquet",
         "repack expected/manifest.parquet --images train --size 40 -o expected/repacked",
-        f"embed-images --images out/groceries/repacked/manifest.parquet {TINY_MODEL} -o expected/tiny.parquet",
+        "embed-images --manifest out/groceries/repacked/manifest.parquet "
+        f"--images out/groceries/repacked {TINY_MODEL} -o expected/tiny.parquet",
     )
     made = groceries.out / "groceries"
     tars = sorted(str(path.relative_to(expected)) for path in expected.rglob("*.tar"))
