@@ -140,7 +140,7 @@ def adjudicate_files(
         config: Rule for labels on which the annotators differ.
         clusters: Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page. Default:
             none.
-        taxonomy: Groups; by default those that come with hgld.
+        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
         force: Replace decisions of other people in the output on the same labels.
 
     Returns:

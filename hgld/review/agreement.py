@@ -184,7 +184,7 @@ def agreement_files(
         decisions: A file for each annotator: CSV decisions, or a store (.sqlite).
         config: Settings of the intervals.
         clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: none.
-        taxonomy: Groups; by default those that come with hgld.
+        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
         out: JSON file to write. Default: none.
         figure: Image file to write, of the groups that two annotators confused. Default: none.
 

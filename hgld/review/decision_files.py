@@ -363,7 +363,8 @@ def export_decisions(
         store: SQLite file from hgld review, e.g. review/ada.sqlite.
         out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
             beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
-        taxonomy: Groups that the page offered; by default those that come with hgld.
+        taxonomy: File of the groups that the page offered; by default that of the list's project, for GLDv2 the one
+            in hgld.
         force: Replace decisions in the output that never were in ``store``.
 
     Raises:

@@ -129,7 +129,7 @@ def serve_review(
         on_address: Called with addresses that admit a browser, see :func:`hgld.pages.server.serve_page`.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
-        taxonomy: Groups; by default those that come with hgld.
+        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
         decisions: CSV file of decisions to start from, for labels without one in ``store``; with the taxonomy beside
             it if groups were renamed or proposed.
         blind: Hide suggestions, and record that decisions were made without them.

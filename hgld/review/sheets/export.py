@@ -76,7 +76,7 @@ def export_sheets(
         config: Annotators, and whether to keep their entries.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
-        taxonomy: Groups; by default those that come with hgld.
+        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
         force: Write new sheets and discard earlier entries.
 
     Returns:

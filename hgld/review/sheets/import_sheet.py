@@ -22,7 +22,15 @@ from hgld.review.decision_files import landmarks_by_label, made_by_others, requi
 from hgld.review.labels import fit_for_cell
 from hgld.review.session import MAX_COMMENT
 from hgld.review.settings import ImportConfig
-from hgld.review.sheets.entries import Entry, RowProblem, SheetRow, collect_entries, is_text, read_csv_sheet
+from hgld.review.sheets.entries import (
+    Entry,
+    RowProblem,
+    SheetRow,
+    collect_entries,
+    is_text,
+    normalise_entry,
+    read_csv_sheet,
+)
 from hgld.tables import CLUSTERS, read_table
 from hgld.taxonomy.decisions import (
     DECISIONS,
@@ -172,7 +180,7 @@ def import_sheet(
         out: File of decisions to write.
         config: Annotator, and what to do with invalid rows.
         clusters: Clusters from which the sheet was made. Default: clusters.parquet beside the folder of ``sheet``.
-        taxonomy: Groups; by default those that come with hgld.
+        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
         now: Time of the import; by default the present.
         force: Discard the decisions in the output.
 
@@ -180,7 +188,8 @@ def import_sheet(
         None if ``out`` holds these decisions already and no row was skipped.
 
     Raises:
-        ConfigurationError: The sheet was exported for another annotator, or ``out`` has decisions of others.
+        ConfigurationError: The sheet was exported for another annotator, ``out`` has decisions of others, or the
+            taxonomy has none of the groups in the sheet.
         InputError: A file cannot be read, a row is invalid or missing and not only valid rows are asked for, or no
             label is decided.
     """
@@ -191,8 +200,9 @@ def import_sheet(
         )
     clusters = clusters_beside(sheet) if clusters is None else clusters
     table = read_table(clusters, CLUSTERS)
-    groups = read_taxonomy(find_taxonomy(taxonomy, clusters))
-    key_by_name = {stored_name(group.name): group.key for group in groups}
+    taxonomy = find_taxonomy(taxonomy, clusters)
+    key_by_name = {stored_name(group.name): group.key for group in read_taxonomy(taxonomy)}
+    _require_groups_of_taxonomy(sheet, rows, key_by_name, taxonomy)
     labels = dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True))
     checked = check_sheet(
         rows,
@@ -226,6 +236,18 @@ def import_sheet(
     elif not problems:
         return None
     return _summary(table, decisions, earlier, len(kept), len(withdrawn), problems)
+
+
+def _require_groups_of_taxonomy(
+    sheet: Path, rows: Sequence[SheetRow], groups: Collection[str], taxonomy: Path
+) -> None:
+    """Raise if the taxonomy has none of the groups in a sheet, and these are too many to be typing mistakes."""
+    entered = {stored_name(normalise_entry(row.values.get("group", ""))) for row in rows}.difference([""])
+    if len(entered) >= 3 and entered.isdisjoint(groups):
+        raise ConfigurationError(
+            f'{sheet}: {taxonomy} has none of the {len(entered)} groups in the sheet, such as "{min(entered)}"; '
+            "give the taxonomy from which the sheet was made as `taxonomy`"
+        )
 
 
 def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:

@@ -444,6 +444,22 @@ def test_sheet_of_another_annotator_is_refused(review: Path) -> None:
         ImportConfig("../ada")
 
 
+def test_a_sheet_of_another_taxonomy_is_refused_in_one_line(review: Path, tmp_path: Path) -> None:
+    fill(review / "ada.xlsx", Q1="lake", Q3="church", Q4="river")
+    cheeses = tmp_path / "cheeses.csv"
+    write_taxonomy(cheeses, [Group("soft", "cheese", "")])
+    out = default_output(review / "ada.xlsx", "ada")
+    with pytest.raises(ConfigurationError) as error:
+        import_sheet(review / "ada.xlsx", out, ADA, taxonomy=cheeses)
+    assert str(error.value) == (
+        f'{review / "ada.xlsx"}: {cheeses} has none of the 3 groups in the sheet, such as "church"; give the '
+        "taxonomy from which the sheet was made as `taxonomy`"
+    )
+    fill(review / "ada.xlsx", Q4="soft")
+    with pytest.raises(InputError, match="2 problems, nothing was imported"):
+        import_sheet(review / "ada.xlsx", out, ADA, taxonomy=cheeses)
+
+
 def test_decisions_of_others_are_not_overwritten(review: Path) -> None:
     fill(review / "ada.xlsx", Q1="lake")
     out = review.parent / "decisions/ada.csv"
