@@ -55,7 +55,7 @@ def test_an_array_with_a_killed_task_gives_the_bytes_of_one_process(
 ) -> None:
     work.run(COMMANDS[name].format(out="one"))
     work.fail(name, "killed")
-    printed = "embed-images --model runs/happier --images manifest.parquet --device cuda -o embeddings.parquet"
+    printed = "embed-images --model runs/happier --manifest manifest.parquet --device cuda -o embeddings.parquet"
     resources = "--gpus=1 --cpus-per-task=8 --mem=32G --time=4:00:00"
     commands = array_commands()
     assert commands.count(printed) == commands.count(resources) == 2
@@ -136,7 +136,7 @@ def test_train_and_evaluate_on_two_nodes(work: Work, cluster: SlurmCluster) -> N
     assert json.loads((folder / "runs/happier/run.json").read_text())["processes"] == 2
     weights = (folder / "runs/happier/last.pt").read_bytes()
 
-    work.run("embed-images --model runs/happier --images manifest.parquet --split test -o test.parquet")
+    work.run("embed-images --model runs/happier --manifest manifest.parquet --split test -o test.parquet")
     run("evaluate")
     assert np.isfinite(json.loads((folder / "evaluation.json").read_text())["results"][0]["means"]["H-AP"])
 

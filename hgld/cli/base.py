@@ -86,7 +86,7 @@ class Command(TyperCommand):
         """Parse the command line, and refuse repeated options of a single value: the last one alone would count."""
         _options.set({str(parameter.name): _typed_name(parameter) for parameter in self.params})
         with friendly_errors():
-            self._refuse_renamed_options(args)
+            self._refuse_renamed_options(ctx, args)
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         with friendly_errors():
             for option, count in Counter(given).items():
@@ -96,12 +96,12 @@ class Command(TyperCommand):
                     )
             return super().parse_args(ctx, args)
 
-    def _refuse_renamed_options(self, args: Sequence[str]) -> None:
+    def _refuse_renamed_options(self, ctx: Any, args: Sequence[str]) -> None:
         for argument in args:
             option = argument.partition("=")[0]
             new_name = _RENAMED_OPTIONS.get((str(self.name), option))
             if new_name is not None:
-                raise ConfigurationError(f"the option {option} of hgld {self.name} is called {new_name} now")
+                raise ConfigurationError(f"the option {option} of {ctx.command_path} is called {new_name} now")
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""

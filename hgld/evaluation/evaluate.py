@@ -228,6 +228,11 @@ def label_array(labels: Labelling | Tensor, role: str) -> Labelling:
             "shape (n, L), finest first, such as numbers of the classes of queries and gallery together from "
             "numpy.unique(labels, return_inverse=True)"
         )
+    if array.dtype == np.uint64 and array.max(initial=0) > np.iinfo(np.int64).max:
+        raise InputError(
+            f"the {role} labels are uint64, such as {array.max()}; expected integers below 2**63, such as numbers of "
+            "classes from numpy.unique(labels, return_inverse=True)"
+        )
     array = array.astype(np.int64, copy=False)
     return array[:, None] if array.ndim == 1 else array
 

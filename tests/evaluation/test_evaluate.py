@@ -442,6 +442,10 @@ def test_invalid_settings_are_refused(options: dict[str, Any], message: str) -> 
             "query embeddings are a tensor of the layout torch.sparse_coo",
         ),
         (GALLERY | {"gallery_embeddings": EMBEDDINGS[0]}, "gallery embeddings have the shape"),
+        (
+            {"query_labels": np.full(6, 2**63, np.uint64)},
+            r"query labels are uint64, such as 9223372036854775808; expected integers below 2\*\*63",
+        ),
         ({"query_ids": np.arange(6) / 2}, "query ids are of the type float64; expected all texts, or all integers"),
         ({"query_ids": ["a", "b", None, "d", "e", "f"]}, "query ids are of the type NoneType and str; expected all"),
         ({"query_ids": pd.Series([1, 2, 3, 4, 5, None])}, "query ids are of the type float64"),
