@@ -110,6 +110,7 @@ class MetricSettings:
     several_labels: SeveralLabels = "mean"
 
     def __post_init__(self) -> None:
+        require_at_least(0, relevance_alpha=self.relevance_alpha)
         require_choice(SeveralLabels, several_labels=self.several_labels)
 
 

@@ -383,7 +383,7 @@ GALLERY = {"gallery_embeddings": EMBEDDINGS, "gallery_labels": LABELS}
         ({"metrics": ["wAP"], "level_weights": [1, 0, 2]}, "`level_weights` are 1, 0, 2; expected 3 positive"),
         ({"metrics": ["wAP"], "level_weights": []}, "`level_weights` are empty; expected 3 positive"),
         ({"metrics": ["wAP"], "level_weights": [1, math.nan, 1]}, "`level_weights` are 1, nan, 1; expected"),
-        ({"relevance_alpha": -1.0}, "`alpha` is -1.0; expected 0 or more"),
+        ({"relevance_alpha": -1.0}, "`relevance_alpha` is -1.0; expected 0 or more"),
         ({"metrics": ["H-AP_selfcount"], "relevance": [0, 1, 2, 3]}, "H-AP_selfcount is defined for .* Eq. 20 only"),
         (
             {"relevance": [0, 1, 2]},
