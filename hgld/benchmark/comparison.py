@@ -51,7 +51,7 @@ ALL_SWEEPS = "all"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Runs of a comparison: those of its table, or those of sweeps.
+    """A comparison: the runs of its table, or those of sweeps, and the reports on them.
 
     Args:
         table: Runs of the table by method; empty where sweeps are selected.
@@ -153,7 +153,10 @@ class Comparison:
         evaluated = []
         for run in runs:
             result = read_evaluated(self.settings, run)
-            assert result is not None, f"{run.folder}: its files have changed during the comparison"
+            if result is None:
+                raise InputError(
+                    f"{run.folder}: its files have changed during the comparison; run the same command again"
+                )
             evaluated.append(result)
         return tuple(evaluated)
 

@@ -304,6 +304,8 @@ def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | No
 def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[RetrievalResult]:
     judgements = task.judgements
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
+    if task.query_ids is not None and len(task.query_ids) != n_queries:
+        raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
     metrics = _choose_metrics(task, config)
     graded = _graded_metrics(task, metrics, config)
     columns, settings = _measure(task, [metric for metric in metrics if metric not in graded], config)

@@ -357,7 +357,12 @@ def ranked_items(
     for count, name in ((n_queries, "queries"), (n_gallery, "gallery items")):
         if not count:
             raise InputError(f"there are no {name}; expected one row per image")
-    mask = np.ones(n_gallery, bool) if gallery_mask is None else gallery_mask
+    mask = np.ones(n_gallery, bool) if gallery_mask is None else np.asarray(gallery_mask)
+    if mask.shape != (n_gallery,) or mask.dtype != bool:
+        raise InputError(
+            f"`gallery_mask` has the shape {mask.shape} and the type {mask.dtype}; expected a bool for each of "
+            f"{n_gallery:,} gallery items"
+        )
     excluded = RaggedIndices.empty(n_queries) if excluded is None else excluded
     excluded.check(n_queries, n_gallery, "`excluded`")
     unmasked = mask[excluded.columns]

@@ -163,9 +163,9 @@ def gallery_photographs(embeddings: Path, images: Path | None = None) -> FindIma
             images that were embedded; if it is not there, no photograph is found.
 
     Raises:
-        InputError: ``images`` is none of these.
+        InputError: ``images`` does not exist, or is none of these.
     """
-    if images is not None and images.is_file():
+    if images is not None and not images.is_dir():
         return find_images(images)
     record = read_embedding_record(embeddings)
     if record is not None:

@@ -537,6 +537,12 @@ def test_embeddings_that_float32_cannot_hold_are_counted_as_zeros() -> None:
     assert exact.means == pytest.approx(evaluate_retrieval(embeddings, labels).means, nan_ok=True)
 
 
+def test_ids_are_checked_before_ranking() -> None:
+    judgements = LabelJudgements(LABELS, LABELS)
+    with pytest.raises(InputError, match="there are 1 query ids, but labels for 6 query images"):
+        evaluate_judged(EMBEDDINGS * np.nan, EMBEDDINGS, judgements, query_ids=np.array(["a"]))
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that CUDA knows")
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-12), ("float32", 1e-12)])
 def test_gpu_and_cpu_agree(precision: Precision, tolerance: float) -> None:

@@ -346,6 +346,11 @@ def test_message_lists_only_the_first_rows() -> None:
             {"excluded": RaggedIndices.from_lists([[1]]), "gallery_mask": np.array([False, True])},
             "no gallery item is left to rank",
         ),
+        (
+            {"gallery_mask": np.array([True])},
+            r"`gallery_mask` has the shape \(1,\).*expected a bool for each of 2 gallery items",
+        ),
+        ({"gallery_mask": np.array([0, 1])}, "`gallery_mask` has .* the type int64; expected a bool for each"),
     ],
 )
 def test_invalid_exclusions_are_refused(options: dict[str, Any], message: str) -> None:

@@ -93,7 +93,7 @@ def _blocks(levels: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, T
     n_levels = weights.shape[1] - 1
     weights = torch.nn.functional.pad(weights, (0, 1)).expand(n_queries, -1, -1)
     columns = torch.where(levels < 0, n_levels + 1, levels)
-    size = max(1, BLOCK_PAIRS[levels.device.type] // n_items)
+    size = max(1, BLOCK_PAIRS[levels.device.type] // max(1, n_items))
     for block in torch.split((levels > 0).nonzero(), size):
         queries, items = block.unbind(1)
         pair_weights = weights[queries, levels[queries, items]].gather(1, columns[queries])
