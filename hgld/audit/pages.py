@@ -22,7 +22,7 @@ from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manif
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 
-#: Number of labels of each level, and of images beside each.
+#: Largest number of labels shown of each level, and of images beside each label.
 _MAX_LABELS, _MAX_NEIGHBOURS = 100, 6
 _SPLITS, _LABELS, _OTHERS = "across splits", "across labels", "within a label and a split"
 _COPIES = (

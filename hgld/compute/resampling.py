@@ -1,4 +1,4 @@
-"""Intervals, and checks of their settings; percentiles of resamples; and intervals of shares."""
+"""Confidence intervals: percentiles of resamples, Wilson intervals of shares, and checks of their settings."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def plan_repack(
     job = _RepackJob(path, out, config, root)
     job.require_own_folder()
     job.output().check()
-    numbers = job.shards.numbers if part is None else part.of(job.shards.numbers)
+    numbers = job.numbers(part)
     return job.plan(numbers, job.shards.records(numbers, verify=False))
 
 
@@ -132,7 +132,7 @@ def repack_images(
         raise ConfigurationError("`force` would discard what other parts have written; remove the folder instead")
     job = _RepackJob(path, out, config, root)
     job.require_own_folder()
-    numbers = job.shards.numbers if part is None else part.of(job.shards.numbers)
+    numbers = job.numbers(part)
     with job.output(verify=verify).opened(part, force=force) as is_open:
         if not is_open:
             return None
@@ -202,6 +202,10 @@ class _RepackJob:
         """The images, whose files may be gone where all of them are repacked."""
         return RepackedImages(EncodedImages(self._manifest, self._root), self._config.size, self._config.quality)
 
+    def numbers(self, part: Part | None) -> Sequence[int]:
+        """Return the numbers of the tar files of a part, by default of all."""
+        return self.shards.numbers if part is None else part.of(self.shards.numbers)
+
     def plan(self, numbers: Sequence[int], records: Mapping[int, ShardRecord]) -> RepackPlan:
         """Estimate the remaining work from a sample of images without a tar file."""
         missing = _joined([self.shards.rows([number]) for number in numbers if number not in records])
@@ -240,8 +244,7 @@ class _RepackJob:
         written = dict(records)
         ranges = [self.shards.rows([number]) for number in missing]
         images = self._images.load(ranges, self._config.workers, progress)
-        for number in missing:
-            rows = self.shards.rows([number])
+        for number, rows in zip(missing, ranges, strict=True):
             ids = self._manifest.ids[rows.start : rows.stop].tolist()
             written[number] = self.shards.write(number, rows, ids, islice(images, len(rows)))
         return [written[number] for number in numbers]

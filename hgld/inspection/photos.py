@@ -212,7 +212,7 @@ def label_name(
 
 
 def _with_level(level: str, name: str) -> str:
-    """Return a name, with the one of its level in front if it is only a number."""
+    """Return a name, preceded by the name of its level if it is only a number: ``group 12``."""
     return f"{level.replace('_', ' ')} {name}" if name.isdecimal() else name
 
 

@@ -107,10 +107,10 @@ def embedding_request(
     config: EmbedImagesConfig,
     part: Part | None = None,
 ) -> str | None:
-    """Return the SHA-256 of all that decides embeddings, which takes neither the model nor torch.
+    """Return a SHA-256 that identifies a request for embeddings, without loading the model or torch.
 
-    It is that of the arguments, the images and the files of the model. Equal requests give equal embeddings, and
-    different ones may, as the provenance with the weights of the model then tells.
+    It covers the arguments, the images and the files of the model. Equal requests give equal embeddings. Different
+    requests may give equal embeddings, too: the provenance, which has the weights of the model, then decides.
 
     Args:
         image_settings: Image settings that were given, by name.

@@ -38,8 +38,9 @@ class ReaderResult:
 class Reader(Protocol):
     """Reads a dataset in its published layout.
 
-    A reader is a frozen dataclass whose fields are the settings that affect its result. Each field is an option of
-    the reader's command; the ``Args:`` section of the class docstring has its help text.
+    A reader is a frozen dataclass. The settings that affect its result are the fields of a dataclass in
+    :mod:`hgld.datasets.readers.settings`, from which it is derived. Each field is an option of the reader's command,
+    whose help text is in the ``Args:`` section of the settings.
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:

@@ -31,7 +31,7 @@ class ReaderEntry:
         target: Module in this package and class of the reader, as ``module:Class``.
         example: Settings for the usage example of the command.
         argument: Setting that is the argument of the command, which then takes the folder of the images as an option.
-        settings: Settings of the reader, a dataclass that its class is derived from.
+        settings: Dataclass of the settings, from which the class of the reader is derived if it has any.
     """
 
     target: str
