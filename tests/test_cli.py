@@ -220,6 +220,14 @@ def test_wrong_option_is_a_usage_error(tmp_path: Path) -> None:
     assert "api" in result.stderr
 
 
+def test_an_option_that_another_command_of_this_name_had_is_unknown() -> None:
+    assert (
+        "--root of hgld audit labels is called --images now"
+        in run_hgld("audit", "labels", "--root", "x", code=1).stderr
+    )
+    assert "No such option: --root" in run_hgld("labels", "list.csv", "--root", "x", code=2).stderr
+
+
 @pytest.mark.parametrize(
     ("line", "option"),
     [

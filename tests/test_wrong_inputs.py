@@ -262,6 +262,10 @@ CASES = {
     "option of an earlier version": Case(
         f"{EMBED} --root images", "the option --root of hgld embed-images is called --images now"
     ),
+    "word for the things of GLDv2's list": Case(
+        "scrape list.csv --split train --entity city --contact a@example.org -o x.parquet",
+        "--entity and --entities are words for a list other than GLDv2's; give its --id, too",
+    ),
     "folder without images": Case(
         EMBED.replace("images --model", "other --model"),
         "no images in this folder .*; found 1 .txt",

@@ -100,7 +100,7 @@ class Command(TyperCommand):
         for argument in args:
             option = argument.partition("=")[0]
             new_name = _RENAMED_OPTIONS.get((str(self.name), option))
-            if new_name is not None:
+            if new_name is not None and any(new_name in parameter.opts for parameter in self.params):
                 raise ConfigurationError(f"the option {option} of {ctx.command_path} is called {new_name} now")
 
     def invoke(self, ctx: Any) -> Any:
@@ -338,9 +338,9 @@ Json = Annotated[bool, option("Print JSON instead of text.")]
 def friendly_errors(*, again: str = "run the same command again to resume", **options: str) -> Iterator[None]:
     """Turn an error of hgld into one message on stderr and exit code 1, and Ctrl-C into exit code 130.
 
-    The library names its parameters in backticks, such as ```query_labels```. Those that the running command has as
-    an option or an argument are printed in that form: ``--query-labels``. ``again`` says how to resume after Ctrl-C,
-    and further keywords are the options of parameters whose names differ from those of the command.
+    The library names its parameters in backticks, such as ```query_manifest```. Those that the running command has as
+    an option or an argument are printed in that form: ``--query-manifest``. ``again`` says how to resume after
+    Ctrl-C, and further keywords are the options of parameters whose names differ from those of the command.
     """
     try:
         yield
@@ -403,9 +403,11 @@ def in_words_of(table: Path, text: str) -> str:
     from hgld.taxonomy.project import nouns_of
 
     entity, entities = nouns_of(table)
-    text = re.sub(r"(?<=  )landmarks(?=  )", f"{entities:>9}", text)  # the title of a column of numbers
-    text = re.sub(r"(?<=[0-9] )landmarks\b|(?<=most )landmarks\b|landmarks$", entities, text, flags=re.MULTILINE)
-    return re.sub(r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", entity, text)
+    title = f"{entities:>9}"  # of a column of numbers
+    text = re.sub(r"(?<=  )landmarks(?=  )", lambda _: title, text)
+    plurals = re.compile(r"(?<=[0-9] )landmarks\b|(?<=most )landmarks\b|landmarks$", re.MULTILINE)
+    text = plurals.sub(lambda _: entities, text)
+    return re.sub(r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", lambda _: entity, text)
 
 
 def begin_project(table: Path, words: tuple[str, str]) -> None:

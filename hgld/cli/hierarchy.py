@@ -295,7 +295,7 @@ def format_build(summary: BuildSummary) -> str:
             f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
         )
         if corrected.unused:
-            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks")
+            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or rows that CLEAN lacks")
     lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
     lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
     return "\n".join(lines)
@@ -327,7 +327,7 @@ def _format_trace(trace: Trace) -> str:
     return "\n".join(lines)
 
 
-def format_comparison(comparison: HierarchyComparison, entities: str = "landmarks") -> str:
+def format_comparison(comparison: HierarchyComparison, entities: str) -> str:
     """Return the counts by split, the agreement by level and the largest flows between groups.
 
     ``entities`` is the word for the things in the hierarchies, in the plural.
@@ -392,7 +392,7 @@ def _format_change(change: LandmarkChange) -> str:
     return f"  {change.split} {change.landmark_id} {'; '.join(facts)}"
 
 
-def format_stats(stats: HierarchyStats, entities: str = "landmarks") -> str:
+def format_stats(stats: HierarchyStats, entities: str) -> str:
     """Return counts by split and root with totals, the imbalance of groups, and a table of each root's groups.
 
     ``entities`` is the word for the things in the hierarchy, in the plural.

@@ -10,7 +10,7 @@ import typer
 
 from hgld.cli.base import app, begin_project, out_file, print_summary, try_again
 from hgld.cli.options import field_options
-from hgld.errors import SourceError, counted
+from hgld.errors import ConfigurationError, SourceError, counted
 from hgld.progress import TerminalProgress
 from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
@@ -75,10 +75,14 @@ def scrape(
     from hgld.wikimedia.scraper import scrape_file
 
     settings = replace(config, client=client)
-    words = words_of_list(out, entity, entities)
+    if config.id is None and (entity or entities):
+        raise ConfigurationError(
+            "`entity` and `entities` are words for a list other than GLDv2's; give its `id`, too"
+        )
+    words = None if config.id is None else words_of_list(out, entity, entities)
     with TerminalProgress("scrape", "landmarks") as progress:
         summary = scrape_file(categories, out, settings, force=force, progress=progress)
-    if config.id is not None:
+    if words is not None:
         begin_project(out, words)
     print_summary(out, summary, format_scrape)
     if summary is not None and summary.errors:
@@ -87,6 +91,8 @@ def scrape(
 
 def format_scrape(summary: ScrapeSummary) -> str:
     """Format the cost of a scrape, and its landmarks by status and by route."""
+    from hgld.io.columns import preview
+
     per_landmark = f"{summary.requests / summary.landmarks:.4f} per landmark"
     cost = f"{summary.requests:,} requests ({per_landmark}), {summary.retries:,} of them retries"
     lines = [
@@ -101,7 +107,7 @@ def format_scrape(summary: ScrapeSummary) -> str:
     if summary.unlabelled:
         lines.append(
             f"{counted(len(summary.unlabelled), 'value')} without a label in these languages, which hgld clean leaves"
-            f" out: {', '.join(summary.unlabelled[:5])}; name further languages with --languages"
+            f" out: {preview(summary.unlabelled, 5)}; name further languages with --languages"
         )
     width = max(map(len, (*summary.statuses, *summary.routes)))
     for title, counts in (("status", summary.statuses), ("route", summary.routes)):

@@ -40,7 +40,7 @@ from hgld.taxonomy.decisions import (
 )
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy
 from hgld.taxonomy.label_identity import label_id
-from hgld.taxonomy.project import project_file_of
+from hgld.taxonomy.project import nouns_of, project_file_of
 
 STAGE = Stage(
     "build",
@@ -277,6 +277,7 @@ def _build_from(paths: _Paths, config: BuildConfig) -> tuple[Hierarchy, BuildSum
         tree=tree,
         proposals=proposals,
         neutral=tables.is_neutral(paths.clean),
+        nouns=nouns_of(paths.clean),
     )
 
 
@@ -307,6 +308,7 @@ def build(
     tree: ClassTree | None = None,
     proposals: Sequence[Proposal] | None = None,
     neutral: bool = False,
+    nouns: tuple[str, str] = ("landmark", "landmarks"),
 ) -> tuple[Hierarchy, BuildSummary]:
     """Assign every landmark to the group of its first label that has one.
 
@@ -323,7 +325,7 @@ def build(
     index = DecisionIndex(corrected_decisions(decisions, corrections_of_labels))
     assignment = _assign_groups(candidates, index, corrections_of_landmarks)
     if assignment.undecided and not (config.allow_undecided or config.levels_from):
-        raise InputError(_undecided_message(assignment.undecided, tables.nouns(neutral=neutral)))
+        raise InputError(_undecided_message(assignment.undecided, nouns))
     rows = assignment.rows
     completed = _add_proposals(rows, proposals) if proposals is not None else None
     if not rows:

@@ -42,7 +42,7 @@ from hgld.tables.schemas import meaning_of
 from hgld.taxonomy.decisions import Decision, DecisionIndex, landmark_key, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
-from hgld.taxonomy.project import nouns_of
+from hgld.taxonomy.project import nouns_of, plural
 
 CROISSANT = "croissant.json"
 #: Files of a split for the training code of the paper.
@@ -165,7 +165,7 @@ class ReleaseFacts:
         """How to speak of the entities, by placeholder of the templates."""
         words: dict[str, str] = yaml.safe_load(template("entities.yaml" if self.is_neutral else "landmarks.yaml"))
         if entity := self.settings.entity:
-            words |= {"entity": entity, "entities": self.settings.entities or f"{entity}s"}
+            words |= {"entity": entity, "entities": self.settings.entities or plural(entity)}
         article = "an" if words["entity"][0].lower() in "aeiou" else "a"
         words |= {"an_entity": f"{article} {words['entity']}", "An_entity": f"{article.title()} {words['entity']}"}
         words |= {name.title(): words[name][0].upper() + words[name][1:] for name in ("entity", "entities")}
@@ -436,7 +436,7 @@ def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
     for name in _ASKED:
         known = answers.get(name) or ""
         if name == "entities" and answers["entity"] != suggested_entity:
-            known = f"{answers['entity']}s"
+            known = plural(answers["entity"])
         suggestion = ", ".join(known) if isinstance(known, list) else known
         answer = ask(questions[name], suggestion)
         if answer is None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
-from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
+from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, survivors
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
 
@@ -207,9 +207,8 @@ class ReviewInputs:
 
     def _check_suggestions(self, clusters: pa.Table) -> None:
         """Raise a ConfigurationError if suggestions are for groups of another taxonomy."""
-        known: set[str] = set()
-        for group in read_taxonomy(self.taxonomy):
-            known |= {group.key, *group.merged}
+        groups = read_taxonomy(self.taxonomy)
+        known = {group.key for group in groups} | survivors(groups).keys()
         suggested = {group for group in clusters["suggested_group"].to_pylist() if group}
         unknown = sorted(suggested - known)
         if unknown:

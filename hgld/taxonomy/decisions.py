@@ -27,7 +27,7 @@ DECISIONS = ("group", "drop", "unsure")
 _REQUIRED_COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at")
 COLUMNS = (*_REQUIRED_COLUMNS, "blind", "comment")
 #: Number of unknown groups up to which they are taken for mistakes in single rows.
-_MANY_UNKNOWN = 2
+_FEW_UNKNOWN = 2
 #: Texts of the categories of decisions without a group.
 _DECISION_TEXTS = ("(drop)", "(unsure)")
 #: Values of the column ``blind``.
@@ -164,8 +164,8 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
     Raises:
         InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if it lacks a value, if its decision and
             group do not fit together (:func:`decision_problem`), if its time or ``blind`` is invalid, or if its
-            label_id is in an earlier row. Answers of models are refused, and so are decisions most of whose groups
-            are not in the taxonomy, which must be another one.
+            label_id is in an earlier row. Answers of models are refused, and so are decisions more than half of
+            whose groups, and more than two, are not in the taxonomy.
     """
     first_lines: dict[str, int] = {}
     decided_groups: set[str] = set()
@@ -204,7 +204,7 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
         rows = read_rows(path, _REQUIRED_COLUMNS, parse, may_be_empty=True)
     except InputError:
         if groups is not None:
-            _require_same_taxonomy(path, decided_groups, groups)
+            require_same_taxonomy(path, decided_groups, groups)
         raise
     models = sorted({row.annotator for row in rows if row.unseen})
     if models and not may_be_unseen:
@@ -215,10 +215,10 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
     return rows
 
 
-def _require_same_taxonomy(path: Path, decided: Collection[str], groups: Collection[str]) -> None:
-    """Raise an InputError if most of the groups of a file of decisions are not in the taxonomy."""
+def require_same_taxonomy(path: Path, decided: Collection[str], groups: Collection[str]) -> None:
+    """Raise an InputError if a file has groups that are not in the taxonomy, more than two and more than half."""
     unknown = sorted({*decided} - {*groups})
-    if len(unknown) > _MANY_UNKNOWN and 2 * len(unknown) > len(decided):
+    if len(unknown) > _FEW_UNKNOWN and 2 * len(unknown) > len(decided):
         raise InputError(
             f"{path}: {len(unknown):,} of its {len(decided):,} groups are not in the taxonomy, such as "
             f"{preview(unknown, 3)}; give the taxonomy that these decisions were made with as `taxonomy`"

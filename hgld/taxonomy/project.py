@@ -27,17 +27,18 @@ from typing import Annotated, Literal
 import yaml
 from pydantic import StringConstraints
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, require
 from hgld.io.files import write_text
 from hgld.io.settings import Settings, read_settings
 from hgld.resources import annotation_file
-from hgld.tables import is_neutral
+from hgld.tables import is_neutral, nouns
 
 PROJECT_FILE = "hgld.yaml"
 _HEADER = "# What the tables in this folder and below are about; options of commands come first.\n"
 
-#: A word for the things of a list.
-Word = Annotated[str, StringConstraints(pattern=r"^[^\s][^\n]*$|^$")]
+#: A word for the things of a list, or several on one line.
+_WORD = r"^\S([^\n]*\S)?$"
+Word = Annotated[str, StringConstraints(pattern=_WORD)]
 #: Kinds of files that a project names.
 Role = Literal["taxonomy", "decisions", "irrelevant"]
 _PACKAGED: dict[Role, str] = {
@@ -59,7 +60,7 @@ class Project(Settings):
     """
 
     entity: Word = "entity"
-    entities: Word = ""
+    entities: Word | None = None
     taxonomy: Path | None = None
     decisions: Path | None = None
     irrelevant: Path | None = None
@@ -96,7 +97,9 @@ def _short(path: Path) -> Path:
 
 
 def read_project(near: Path) -> Project:
-    """Return the content of the project file of a table, with paths that may be opened; defaults if there is none.
+    """Return the content of the project file of a table, or the defaults if there is none.
+
+    Its paths are relative to the folder of the file.
 
     Raises:
         InputError: The file cannot be read as YAML.
@@ -135,7 +138,7 @@ def project_file_of(role: Role, near: Path) -> Path | None:
 def nouns_of(table: Path) -> tuple[str, str]:
     """Return the words for one and for several things of a table: landmarks, or those of its project."""
     if not table.is_file() or not is_neutral(table):
-        return "landmark", "landmarks"
+        return nouns(neutral=False)
     return read_project(table).nouns
 
 
@@ -148,19 +151,22 @@ def words_of_list(near: Path, entity: str | None = None, entities: str | None = 
         entities: Word for several of them. Default: that of the project file, else the regular plural.
 
     Raises:
-        ConfigurationError: The folder of the table has a project file with other words, or only the word for several
-            things is given.
+        ConfigurationError: The folder of the table has a project file with other words, only the word for several
+            things is given, or a word is empty, has several lines, or white space around it.
     """
     if entity is None and entities is not None:
         raise ConfigurationError("`entities` needs `entity`, the word for one of them")
-    nouns = read_project(near).nouns
+    known = read_project(near).nouns
     if entity is None:
-        return nouns
+        return known
+    for name, word in {"entity": entity, "entities": entities}.items():
+        is_word = word is None or re.fullmatch(_WORD, word) is not None
+        require(is_word, "a word on one line, without white space around it", **{name: repr(word)})
     words = (entity, entities or plural(entity))
     path = near.with_name(PROJECT_FILE)
-    if path.is_file() and words != nouns:
+    if path.is_file() and words != known:
         raise ConfigurationError(
-            f'`entity` is "{entity}", but {path} says entity: {nouns[0]} and entities: {nouns[1]}; '
+            f'`entity` is "{entity}", but {path} says entity: {known[0]} and entities: {known[1]}; '
             "edit that file, or write the tables of another list to a folder of its own"
         )
     return words

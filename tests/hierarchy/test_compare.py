@@ -81,7 +81,7 @@ def test_a_hierarchy_is_identical_to_itself() -> None:
     assert result.identical
     assert not result.flows
     assert all(set(vars(level).values()) == {1.0} for level in result.agreement.values())
-    assert "identical" in format_comparison(result)
+    assert "identical" in format_comparison(result, "landmarks")
 
 
 def test_disjoint_hierarchies_have_no_agreement() -> None:

@@ -143,7 +143,7 @@ def test_stats_count_completed_landmarks(clean: Path, completed: Path) -> None:
     run(clean, completed=completed)
     stats = hierarchy_stats(load_hierarchy(clean.with_name("hierarchy.parquet")))
     assert stats.from_photographs == {"train": 2, "index": 1}
-    assert "2 train landmarks take their group from photographs, not from a label" in format_stats(stats)
+    assert "2 train landmarks take their group from photographs, not from a label" in format_stats(stats, "landmarks")
 
 
 def steps(clean: Path, landmark: int, split: str = "train") -> dict[str, str]:

@@ -45,7 +45,7 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
     assert json.loads(result.to_json())["groups"][1]["images"] == 2
     options = ("--image-landmarks", train, "--image-landmarks", f"index={index}")
     assert run_hgld("stats", official, *options, "--json").stdout.strip() == result.to_json()
-    assert format_stats(result).splitlines()[:8] == [
+    assert format_stats(result, "landmarks").splitlines()[:8] == [
         "           split  natural  human-made  all",
         "landmarks  train        1           1    2",
         "landmarks  index        0           2    2",
@@ -55,7 +55,8 @@ def test_landmarks_and_images_are_counted_by_split_root_and_group(official: Path
         "images     all          2           2    4",
         "groups                  1           1    2",
     ]
-    assert "all" not in format_stats(stats_file(official / "train_label_to_hierarchical.csv")).splitlines()[2]
+    of_train = stats_file(official / "train_label_to_hierarchical.csv")
+    assert "all" not in format_stats(of_train, "landmarks").splitlines()[2]
 
 
 def test_image_list_formats_give_equal_counts(tmp_path: Path) -> None:

@@ -150,6 +150,12 @@ def test_hugging_face_datasets_loads_every_split(birds: Path, tmp_path: Path) ->
     assert [row for rows in splits.values() for row in rows] == load_hierarchy(birds).to_arrow().to_pylist()
 
 
+def test_the_plural_is_the_one_of_the_project_file(birds: Path) -> None:
+    hgld("release", birds, "--init", answers="Cities\ncity\n\n1.0.0\n\nAda\n")
+    facts = yaml.safe_load(birds.with_name("release.yaml").read_text(encoding="utf-8"))
+    assert (facts["entity"], facts["entities"]) == ("city", "cities")
+
+
 def test_paintings_are_called_so_and_released_with_decisions_and_scraped_values(
     paintings: Path, tmp_path: Path
 ) -> None:

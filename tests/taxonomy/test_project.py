@@ -90,6 +90,9 @@ def test_words_of_a_list_are_kept(cheeses: Path) -> None:
     assert create_project(table, *words) is None
     with pytest.raises(ConfigurationError, match=r'`entity` is "ship", but .*hgld.yaml says entity: cheese'):
         words_of_list(table, "ship")
+    for word in ("", " ship", "ship\nboat"):
+        with pytest.raises(ConfigurationError, match="`entity` is .*; expected a word on one line"):
+            words_of_list(table, word)
     ships = cheeses / "ships" / "clean.parquet"
     assert words_of_list(ships) == ("cheese", "cheeses")  # of a part of the same project
     assert create_project(ships, *words_of_list(ships, "ship")) == cheeses / "ships" / PROJECT_FILE

@@ -25,10 +25,11 @@ from hgld.io.columns import escape_formula, locate_invalid_byte, unescape_formul
 from hgld.io.files import atomic_write
 from hgld.names import stored_name
 from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
+from hgld.tables import nouns
 
 ENTRY_COLUMNS = ("group", "decision", "comment")
 #: Words for one and for several things of GLDv2's lists.
-LANDMARKS = ("landmark", "landmarks")
+LANDMARKS = nouns(neutral=False)
 COLUMNS = (
     *("label_id", "label", "landmarks", "parents", "cluster", "sub-cluster"),
     *(f"example {n}" for n in range(1, N_EXAMPLES + 1)),
@@ -142,7 +143,8 @@ def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
 def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow, Entry]], list[RowProblem]]:
     """Return the rows with an entry and the entry, by label_id, and problems with entries.
 
-    A row is bad if it has too many cells, a formula where a text should be, or an entry but no label_id. If rows with
+    A row is bad if it has problems, such as merged cells, too many cells or a formula where a text should be, or an
+    entry but no label_id. If rows with
     different entries have the same label_id, none of them is returned; of equal ones the first is.
     """
     entries: dict[str, tuple[SheetRow, Entry]] = {}

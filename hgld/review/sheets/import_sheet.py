@@ -37,6 +37,7 @@ from hgld.taxonomy.decisions import (
     Decision,
     decision_problem,
     read_decisions,
+    require_same_taxonomy,
     write_decisions,
 )
 from hgld.taxonomy.groups import find_taxonomy, read_taxonomy
@@ -188,10 +189,9 @@ def import_sheet(
         None if ``out`` holds these decisions already and no row was skipped.
 
     Raises:
-        ConfigurationError: The sheet was exported for another annotator, ``out`` has decisions of others, or the
-            taxonomy has none of the groups in the sheet.
-        InputError: A file cannot be read, a row is invalid or missing and not only valid rows are asked for, or no
-            label is decided.
+        ConfigurationError: The sheet was exported for another annotator, or ``out`` has decisions of others.
+        InputError: A file cannot be read, most groups in the sheet are not in the taxonomy, a row is invalid or
+            missing and not only valid rows are asked for, or no label is decided.
     """
     rows, exported_for = _read_sheet(sheet)
     if exported_for not in (None, config.annotator):
@@ -200,9 +200,10 @@ def import_sheet(
         )
     clusters = clusters_beside(sheet) if clusters is None else clusters
     table = read_table(clusters, CLUSTERS)
-    taxonomy = find_taxonomy(taxonomy, clusters)
-    key_by_name = {stored_name(group.name): group.key for group in read_taxonomy(taxonomy)}
-    _require_groups_of_taxonomy(sheet, rows, key_by_name, taxonomy)
+    groups = read_taxonomy(find_taxonomy(taxonomy, clusters))
+    key_by_name = {stored_name(group.name): group.key for group in groups}
+    entered = {stored_name(normalise_entry(row.values.get("group", ""))) for row in rows}
+    require_same_taxonomy(sheet, entered.difference([""]), key_by_name)
     labels = dict(zip(table["label_id"].to_pylist(), table["label"].to_pylist(), strict=True))
     checked = check_sheet(
         rows,
@@ -236,18 +237,6 @@ def import_sheet(
     elif not problems:
         return None
     return _summary(table, decisions, earlier, len(kept), len(withdrawn), problems)
-
-
-def _require_groups_of_taxonomy(
-    sheet: Path, rows: Sequence[SheetRow], groups: Collection[str], taxonomy: Path
-) -> None:
-    """Raise if the taxonomy has none of the groups in a sheet, and these are too many to be typing mistakes."""
-    entered = {stored_name(normalise_entry(row.values.get("group", ""))) for row in rows}.difference([""])
-    if len(entered) >= 3 and entered.isdisjoint(groups):
-        raise ConfigurationError(
-            f'{sheet}: {taxonomy} has none of the {len(entered)} groups in the sheet, such as "{min(entered)}"; '
-            "give the taxonomy from which the sheet was made as `taxonomy`"
-        )
 
 
 def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:

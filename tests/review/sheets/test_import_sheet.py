@@ -449,11 +449,11 @@ def test_a_sheet_of_another_taxonomy_is_refused_in_one_line(review: Path, tmp_pa
     cheeses = tmp_path / "cheeses.csv"
     write_taxonomy(cheeses, [Group("soft", "cheese", "")])
     out = default_output(review / "ada.xlsx", "ada")
-    with pytest.raises(ConfigurationError) as error:
+    with pytest.raises(InputError) as error:
         import_sheet(review / "ada.xlsx", out, ADA, taxonomy=cheeses)
     assert str(error.value) == (
-        f'{review / "ada.xlsx"}: {cheeses} has none of the 3 groups in the sheet, such as "church"; give the '
-        "taxonomy from which the sheet was made as `taxonomy`"
+        f"{review / 'ada.xlsx'}: 3 of its 3 groups are not in the taxonomy, such as church, lake, river; give the "
+        "taxonomy that these decisions were made with as `taxonomy`"
     )
     fill(review / "ada.xlsx", Q4="soft")
     with pytest.raises(InputError, match="2 problems, nothing was imported"):
