@@ -405,7 +405,7 @@ def in_words_of(table: Path, text: str) -> str:
     entity, entities = nouns_of(table)
     title = f"{entities:>9}"  # of a column of numbers
     text = re.sub(r"(?<=  )landmarks(?=  )", lambda _: title, text)
-    plurals = re.compile(r"(?<=[0-9] )landmarks\b|(?<=most )landmarks\b|landmarks$", re.MULTILINE)
+    plurals = re.compile(r"(?<=[0-9] )landmarks\b|(?<=most |s or )landmarks\b|landmarks$", re.MULTILINE)
     text = plurals.sub(lambda _: entities, text)
     return re.sub(r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", lambda _: entity, text)
 

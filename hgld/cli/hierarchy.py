@@ -295,7 +295,7 @@ def format_build(summary: BuildSummary) -> str:
             f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
         )
         if corrected.unused:
-            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or rows that CLEAN lacks")
+            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks")
     lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
     lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
     return "\n".join(lines)
