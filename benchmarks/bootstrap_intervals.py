@@ -80,7 +80,9 @@ def true_coefficients() -> list[float]:
     """Return the coefficients of the population, which weights by landmarks do not change."""
     codes, _ = draw_labels(1_000_000, np.random.default_rng(0))
     once = np.ones(len(codes))
-    raw, kappa = (float(measure(codes[:, 0], codes[:, 1], once)) for measure in (raw_agreement, cohen_kappa))
+    raw, kappa = (
+        float(measure(codes[:, 0], codes[:, 1], once)) for measure in (raw_agreement, cohen_kappa)
+    )
     return [raw, kappa, float(krippendorff_alpha(codes, once)), raw, kappa]
 
 
@@ -107,7 +109,9 @@ def rejection_intervals_hold(n_known: int, n_unknown: int, trial: int) -> list[b
     known, unknown = draw_scores(n_known, 0, rng), draw_scores(n_unknown, DISTANCE, rng)
     draws = LandmarkDraws(pd.concat([known, unknown.assign(source="unknown")]), 1000, trial)
     counts = draws.counts(known), draws.counts(unknown.assign(source="unknown"))
-    queries = ScoredQueries(known["score"].to_numpy(), np.full(len(known), True), unknown["score"].to_numpy())
+    queries = ScoredQueries(
+        known["score"].to_numpy(), np.full(len(known), True), unknown["score"].to_numpy()
+    )
     drawn = queries.resampled_metrics(*counts)
     std = np.hypot(STD_LANDMARK, STD_IMAGE)
     truth = {

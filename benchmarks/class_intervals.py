@@ -25,7 +25,14 @@ TRUTH = 0.5
 STD_CLASS, STD_CLASS_MODEL, STD_QUERY, STD_QUERY_MODEL = 0.12, 0.06, 0.1, 0.1
 N_RESAMPLES = 1000
 SETTINGS = [(6, 2), (6, 5), (8, 3), (10, 4), (12, 4), (20, 5), (60, 5), (60, 12), (200, 5)]
-HEADER = ["classes", "models", "intervals hold", "some pair different", "bootstrap: hold", "bootstrap: different"]
+HEADER = [
+    "classes",
+    "models",
+    "intervals hold",
+    "some pair different",
+    "bootstrap: hold",
+    "bootstrap: different",
+]
 
 
 def main() -> None:
@@ -36,7 +43,10 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for n_classes, n_models in SETTINGS:
-        counts = [simulate(draw_sizes(n_classes, trial), n_models, trial) for trial in range(options.trials)]
+        counts = [
+            simulate(draw_sizes(n_classes, trial), n_models, trial)
+            for trial in range(options.trials)
+        ]
         rows.append([str(n_classes), str(n_models), *shares(counts)])
     for named in options.per_query:
         name, _, path = named.partition("=")
@@ -56,10 +66,16 @@ def simulate(sizes: Integers, n_models: int, trial: int) -> list[float]:
     """Return, for hgld's intervals and for the bootstrap, the share of means held and whether some pair differs."""
     rng = np.random.default_rng((trial, len(sizes), n_models))
     classes = np.repeat(np.arange(len(sizes)), sizes)
-    of_class = rng.normal(0, STD_CLASS, (len(sizes), 1)) + rng.normal(0, STD_CLASS_MODEL, (len(sizes), n_models))
-    of_query = rng.normal(0, STD_QUERY, (len(classes), 1)) + rng.normal(0, STD_QUERY_MODEL, (len(classes), n_models))
+    of_class = rng.normal(0, STD_CLASS, (len(sizes), 1)) + rng.normal(
+        0, STD_CLASS_MODEL, (len(sizes), n_models)
+    )
+    of_query = rng.normal(0, STD_QUERY, (len(classes), 1)) + rng.normal(
+        0, STD_QUERY_MODEL, (len(classes), n_models)
+    )
     values = TRUTH + of_class[classes] + of_query
-    low, high = mean_intervals(values, classes, confidence=0.95, n_resamples=N_RESAMPLES, seed=trial)
+    low, high = mean_intervals(
+        values, classes, confidence=0.95, n_resamples=N_RESAMPLES, seed=trial
+    )
     pairs = pair_differences(values, classes, confidence=0.95, n_resamples=N_RESAMPLES, seed=trial)
     held = float(((low <= TRUTH) & (high >= TRUTH)).mean())
     return [held, float((pairs.low > 0).any()), *bootstrap(values, classes, rng)]

@@ -51,7 +51,9 @@ class DevelopmentSet:
     def truth(self) -> NDArray[np.int64]:
         """int64, shape (n_labels,): index of the group of each label; the number of groups if it is dropped."""
         column = {group.key: number for number, group in enumerate(self.inputs.groups)}
-        return np.array([column[row.group] if row.group else len(column) for row in self.decisions], np.int64)
+        return np.array(
+            [column[row.group] if row.group else len(column) for row in self.decisions], np.int64
+        )
 
     @property
     def in_vocabulary(self) -> NDArray[np.bool_]:
@@ -66,7 +68,9 @@ class DevelopmentSet:
         for fold in range(N_FOLDS):
             rows = np.flatnonzero(folds == fold)
             hidden = {words[row] for row in rows}
-            rest = [term for term in self.inputs.vocabulary if normalised_words(term.text) not in hidden]
+            rest = [
+                term for term in self.inputs.vocabulary if normalised_words(term.text) not in hidden
+            ]
             yield rows, replace(self.inputs, vocabulary=rest)
 
 
@@ -100,7 +104,9 @@ def read_released_set(path: Path, half: str, encoder: str = "minilm") -> Develop
     return _labelled_set(groups, [], encoder)
 
 
-def _labelled_set(groups: Mapping[str, str], classes: Sequence[pa.Table], encoder: str) -> DevelopmentSet:
+def _labelled_set(
+    groups: Mapping[str, str], classes: Sequence[pa.Table], encoder: str
+) -> DevelopmentSet:
     """Return labels with their groups, by text; a dropped label has an empty group."""
     taxonomy = read_taxonomy(annotation_file("taxonomy.csv"))
     texts, embed = list(groups), Embed(encoder)
@@ -110,7 +116,9 @@ def _labelled_set(groups: Mapping[str, str], classes: Sequence[pa.Table], encode
             labels=EmbeddedLabels(ids, texts, embed(texts)),
             landmarks=np.ones(len(texts), np.int64),
             groups=taxonomy,
-            vocabulary=read_vocabulary(annotation_file("vocabulary.csv"), {group.key for group in taxonomy}),
+            vocabulary=read_vocabulary(
+                annotation_file("vocabulary.csv"), {group.key for group in taxonomy}
+            ),
             classes=classes,
             embed=embed,
         ),
@@ -140,7 +148,9 @@ class Embed:
 def _classes(labels: Sequence[str]) -> pa.Table:
     """Return the table of the classes that can be reached from the labels."""
     parents: dict[str, list[str]] = {}
-    with annotation_file("development/superclasses.csv").open(encoding="utf-8", newline="") as stream:
+    with annotation_file("development/superclasses.csv").open(
+        encoding="utf-8", newline=""
+    ) as stream:
         for row in csv.DictReader(stream):
             parents.setdefault(row["class"], []).append(row["superclass"])
     return class_table(parents, labels)

@@ -42,10 +42,14 @@ def main() -> None:
         processes = {}
         for work, job in JOBS.items():
             arguments = [name, job, str(n_queries), str(n_gallery)]
-            processes[work] = BenchmarkProcess("evaluate_once.py", arguments, {"OMP_NUM_THREADS": "1"})
+            processes[work] = BenchmarkProcess(
+                "evaluate_once.py", arguments, {"OMP_NUM_THREADS": "1"}
+            )
         costs = measure(processes, config)
     size = f"{n_queries:,} x {n_gallery:,}"
-    rows = [[size, work, f"{cost.processor_s:.1f}", f"{cost.gb:.2f}"] for work, cost in costs.items()]
+    rows = [
+        [size, work, f"{cost.processor_s:.1f}", f"{cost.gb:.2f}"] for work, cost in costs.items()
+    ]
     if options.quick:
         print(table(HEADER, rows))
         return
@@ -75,8 +79,12 @@ def make_embeddings(folder: Path, n_gallery: int, n_queries: int, sizes: Sequenc
     embeddings = np.lib.format.open_memmap(folder / "embeddings.npy", "w+", np.float16, shape)
     for start in range(0, len(labels), 2**13):
         block = slice(start, start + 2**13)
-        around = sum(centre[column] for centre, column in zip(centres, labels[block].T, strict=True))
-        embeddings[block] = around + rng.standard_normal((len(labels[block]), DIMENSION), np.float32)
+        around = sum(
+            centre[column] for centre, column in zip(centres, labels[block].T, strict=True)
+        )
+        embeddings[block] = around + rng.standard_normal(
+            (len(labels[block]), DIMENSION), np.float32
+        )
     embeddings.flush()
 
 

@@ -30,7 +30,9 @@ class Work:
 
     def metrics(self) -> None:
         """Compute all metrics."""
-        evaluate_retrieval(self.queries, self.query_labels, self.gallery, self.gallery_labels, device=self.device)
+        evaluate_retrieval(
+            self.queries, self.query_labels, self.gallery, self.gallery_labels, device=self.device
+        )
 
     def scores(self) -> None:
         """Compute only the matrix product, on blocks of the gallery converted to float32."""

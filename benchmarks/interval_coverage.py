@@ -28,7 +28,9 @@ def main() -> None:
         rng = np.random.default_rng(n_splits)
         covered = np.mean([covers(rng, n_splits) for _ in range(N_DATA_SETS)], axis=0)
         half_width = stats.t.ppf(0.975, n_splits - 1) * np.sqrt(1 / n_splits + 1)
-        rows.append([str(n_splits), *(f"{100 * share:.1f}%" for share in covered), f"{half_width:.1f}"])
+        rows.append(
+            [str(n_splits), *(f"{100 * share:.1f}%" for share in covered), f"{half_width:.1f}"]
+        )
     write_section("intervals", table(["splits", *KINDS, "half width of the first, in sd"], rows))
 
 

@@ -41,7 +41,9 @@ class LiteRTNetwork:
         if self._tensor is None:
             output = network.get_output_details()[0]
         else:
-            (output,) = (each for each in network.get_tensor_details() if each["index"] == self._tensor)
+            (output,) = (
+                each for each in network.get_tensor_details() if each["index"] == self._tensor
+            )
         scale, zero_point = output["quantization"]
         rows = []
         for image in images.transpose(0, 2, 3, 1):

@@ -34,7 +34,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--suprank", type=Path, help="clone of the authors' code, to be measured as well")
+    parser.add_argument(
+        "--suprank", type=Path, help="clone of the authors' code, to be measured as well"
+    )
     parser.add_argument("--quick", action="store_true", help="print small sizes, and write nothing")
     options = parser.parse_args()
     config = MeasurementConfig(options.device, options.repeats, wait_s=0 if options.quick else 60)
@@ -42,7 +44,9 @@ def main() -> None:
     batches, references = ((32,), ((8, 400),)) if options.quick else (BATCHES, REFERENCES)
     tables = [
         table(HEADER, compare(batches, config, options.suprank)),
-        table(["loss", "queries x references", "processor s", "GB"], with_references(references, once)),
+        table(
+            ["loss", "queries x references", "processor s", "GB"], with_references(references, once)
+        ),
     ]
     if options.quick:
         print("\n\n".join(tables))
@@ -51,14 +55,23 @@ def main() -> None:
     write_section(
         "losses",
         "\n\n".join(
-            [*tables, f"{where}torch {torch.__version__}; medians of {config.repeats}, one run with references."]
+            [
+                *tables,
+                f"{where}torch {torch.__version__}; medians of {config.repeats}, one run with references.",
+            ]
         ),
     )
 
 
-def compare(batches: Sequence[int], config: MeasurementConfig, suprank: Path | None = None) -> list[list[str]]:
+def compare(
+    batches: Sequence[int], config: MeasurementConfig, suprank: Path | None = None
+) -> list[list[str]]:
     """Return rows of hgld and, where there is a clone of it, of the authors' code."""
-    variables = {"PYTHONPATH": os.pathsep.join([str(suprank), os.environ.get("PYTHONPATH", "")])} if suprank else {}
+    variables = (
+        {"PYTHONPATH": os.pathsep.join([str(suprank), os.environ.get("PYTHONPATH", "")])}
+        if suprank
+        else {}
+    )
     rows = []
     for loss, work in LOSSES.items():
         for size in batches:

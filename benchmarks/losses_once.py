@@ -33,24 +33,35 @@ class Work:
         n_landmarks = max(n_queries // PER_BATCH, n_references // PER_SET)
         sizes = (n_landmarks, N_GROUPS, N_ROOTS)
         parents = [
-            torch.randint(0, size, (n_parents,), generator=rng, device=device) for n_parents, size in pairwise(sizes)
+            torch.randint(0, size, (n_parents,), generator=rng, device=device)
+            for n_parents, size in pairwise(sizes)
         ]
 
         def directions(n: int, length: float) -> torch.Tensor:
-            return torch.randn(n, DIMENSION, generator=rng, device=device) * (length / DIMENSION**0.5)
+            return torch.randn(n, DIMENSION, generator=rng, device=device) * (
+                length / DIMENSION**0.5
+            )
 
-        centres = [directions(size, length) for size, length in zip(sizes, reversed(LENGTHS), strict=True)]
+        centres = [
+            directions(size, length) for size, length in zip(sizes, reversed(LENGTHS), strict=True)
+        ]
 
         def images(landmarks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            labels = torch.stack([landmarks, parents[0][landmarks], parents[1][parents[0][landmarks]]], 1)
+            labels = torch.stack(
+                [landmarks, parents[0][landmarks], parents[1][parents[0][landmarks]]], 1
+            )
             embeddings = torch.empty(len(labels), DIMENSION, device=device)
             for some, columns in zip(embeddings.split(2**13), labels.split(2**13), strict=True):
-                around = sum(centre[column] for centre, column in zip(centres, columns.T, strict=True))
+                around = sum(
+                    centre[column] for centre, column in zip(centres, columns.T, strict=True)
+                )
                 some.copy_(torch.nn.functional.normalize(around + directions(len(some), 1.0)))
             return embeddings, labels
 
         self.embeddings, self.labels = images(torch.arange(n_queries, device=device) // PER_BATCH)
-        self.references, self.reference_labels = images(torch.arange(n_references, device=device) % n_landmarks)
+        self.references, self.reference_labels = images(
+            torch.arange(n_references, device=device) % n_landmarks
+        )
         self.embeddings.requires_grad_()
 
     def sup_h_ap(self) -> None:
@@ -93,7 +104,9 @@ def main() -> None:
     name, n_queries, n_references, device = sys.argv[1:]
     # warm-up: libraries load, threads start, and with as many items for each query, the same loops are compiled
     # (the authors' code compiles none, and takes no references)
-    n_items = 0 if name.startswith("suprank") else min(max(int(n_queries), int(n_references)), 10_000)
+    n_items = (
+        0 if name.startswith("suprank") else min(max(int(n_queries), int(n_references)), 10_000)
+    )
     getattr(Work(min(int(n_queries), 16), n_items, device), name)()
     print_cost(getattr(Work(int(n_queries), int(n_references), device), name), device)
 

@@ -51,13 +51,21 @@ def measure(processes: Mapping[T, BenchmarkProcess], config: MeasurementConfig) 
     for _ in range(config.repeats):
         for name, (script, arguments, variables) in processes.items():
             wait_for_idle_cores(config.wait_s)
-            command = [sys.executable, str(Path(__file__).with_name(script)), *arguments, config.device]
+            command = [
+                sys.executable,
+                str(Path(__file__).with_name(script)),
+                *arguments,
+                config.device,
+            ]
             environment = {**os.environ, **variables}
-            run = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+            run = subprocess.run(
+                command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+            )
             costs[name].append(Cost(**json.loads(run.stdout)))
             print(name, *arguments, costs[name][-1], file=sys.stderr, flush=True)
     return {
-        name: Cost(*(statistics.median(values) for values in zip(*runs, strict=True))) for name, runs in costs.items()
+        name: Cost(*(statistics.median(values) for values in zip(*runs, strict=True)))
+        for name, runs in costs.items()
     }
 
 
@@ -68,7 +76,10 @@ def wait_for_idle_cores(limit_s: float) -> None:
     while time.monotonic() < deadline:
         before = [int(ticks) for ticks in stat.read_text().split()[1:9]]
         time.sleep(0.5)
-        ticks_spent = [int(ticks) - old for ticks, old in zip(stat.read_text().split()[1:9], before, strict=True)]
+        ticks_spent = [
+            int(ticks) - old
+            for ticks, old in zip(stat.read_text().split()[1:9], before, strict=True)
+        ]
         if ticks_spent[3] > 0.9 * sum(ticks_spent):
             return
 
@@ -80,7 +91,10 @@ def print_cost(work: Callable[[], None], device: str) -> None:
         work()
         if device != "cpu":
             torch.cuda.synchronize()
-        seconds, processor_s = time.perf_counter() - started, time.process_time() - processor_started
+        seconds, processor_s = (
+            time.perf_counter() - started,
+            time.process_time() - processor_started,
+        )
     print(json.dumps({"seconds": seconds, "gb": peak(), "processor_s": processor_s}))
 
 

@@ -46,13 +46,20 @@ def as_jpeg(image: Image.Image, quality: int) -> Image.Image:
 
 def resize(image: Image.Image, factor: float) -> Image.Image:
     """Return a smaller or larger copy."""
-    return image.resize((round(image.width * factor), round(image.height * factor)), Image.Resampling.BICUBIC)
+    return image.resize(
+        (round(image.width * factor), round(image.height * factor)), Image.Resampling.BICUBIC
+    )
 
 
-def crop(image: Image.Image, rng: np.random.Generator, width_share: float, height_share: float) -> Image.Image:
+def crop(
+    image: Image.Image, rng: np.random.Generator, width_share: float, height_share: float
+) -> Image.Image:
     """Return a part at a random place."""
     width, height = round(image.width * width_share), round(image.height * height_share)
-    left, top = int(rng.integers(image.width - width + 1)), int(rng.integers(image.height - height + 1))
+    left, top = (
+        int(rng.integers(image.width - width + 1)),
+        int(rng.integers(image.height - height + 1)),
+    )
     return image.crop((left, top, left + width, top + height))
 
 
@@ -65,7 +72,9 @@ def shrink(image: Image.Image, size: int) -> Image.Image:
 
 def border(image: Image.Image, share: float, colour: tuple[int, int, int]) -> Image.Image:
     """Return a copy with a border on all sides."""
-    return ImageOps.expand(image, (round(share * image.width), round(share * image.height)), fill=colour)
+    return ImageOps.expand(
+        image, (round(share * image.width), round(share * image.height)), fill=colour
+    )
 
 
 def recolour(image: Image.Image, rng: np.random.Generator) -> Image.Image:
@@ -99,7 +108,9 @@ KINDS: Mapping[str, RandomAlter] = {
     "turned by 90 degrees": lambda image, _: image.transpose(Image.Transpose.ROTATE_90),
     "turned by 180 degrees": lambda image, _: image.transpose(Image.Transpose.ROTATE_180),
     "turned by 270 degrees": lambda image, _: image.transpose(Image.Transpose.ROTATE_270),
-    "brightness 130 to 150 %": lambda image, rng: ImageEnhance.Brightness(image).enhance(rng.uniform(1.3, 1.5)),
+    "brightness 130 to 150 %": lambda image, rng: ImageEnhance.Brightness(image).enhance(
+        rng.uniform(1.3, 1.5)
+    ),
     "recoloured": recolour,
     "grey": lambda image, _: image.convert("L").convert("RGB"),
     "black border of 5 %": lambda image, _: border(image, 0.05, (0, 0, 0)),
@@ -131,7 +142,9 @@ def found_copies(
         alterations: dict[str, Alter] = {
             name: partial(saved_copy, alter=alter, rng=rng) for name, alter in KINDS.items()
         }
-        shares = measure_recall(manifest, root, vectors, embed, alterations=alterations, n_images=N_IMAGES, seed=seed)
+        shares = measure_recall(
+            manifest, root, vectors, embed, alterations=alterations, n_images=N_IMAGES, seed=seed
+        )
         for name, share in shares.items():
             found[name].append(round(share * N_IMAGES))
     return found
@@ -155,7 +168,9 @@ def natural_pairs(manifest: Manifest, root: Path, dataset: str) -> Counter[tuple
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("manifest", type=Path)
     parser.add_argument("--images", type=Path, required=True)
     parser.add_argument("--embeddings", type=Path)
@@ -168,8 +183,16 @@ def main() -> None:
         counts = natural_pairs(manifest, arguments.images, arguments.pairs)
         labels = ("copy", "near view", "other")
         table = [[label, *(f"{counts[label, taken]:,}" for taken in labels)] for label in labels]
-        print(markdown_table(["labelled", "taken for copies", "for near views", "for neither"], table, n_numeric=3))
-    found = found_copies(manifest, arguments.images, arguments.embeddings, arguments.seeds, arguments.first_seed)
+        print(
+            markdown_table(
+                ["labelled", "taken for copies", "for near views", "for neither"],
+                table,
+                n_numeric=3,
+            )
+        )
+    found = found_copies(
+        manifest, arguments.images, arguments.embeddings, arguments.seeds, arguments.first_seed
+    )
     table = [[name, f"{min(counts)}", f"{np.mean(counts):.1f}"] for name, counts in found.items()]
     print(markdown_table(["copies", f"found of {N_IMAGES}, fewest", "mean"], table, n_numeric=2))
 

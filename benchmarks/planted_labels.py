@@ -46,7 +46,11 @@ def with_wrong_labels(
     for unit in np.unique(units[wrong]):
         rows = np.flatnonzero(units == unit)
         others = np.flatnonzero(manifest.labels[:, level] != manifest.labels[rows[0], level])
-        other = rng.choice(others) if similarity is None else others[similarity[rows[0], others].argmax()]
+        other = (
+            rng.choice(others)
+            if similarity is None
+            else others[similarity[rows[0], others].argmax()]
+        )
         labels[rows, level:] = manifest.labels[other, level:]
     return replace(manifest, labelling=labels), wrong
 
@@ -65,7 +69,9 @@ def by_nearest_neighbour(errors: LevelErrors, labels: NDArray[np.int64]) -> NDAr
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("manifest", type=Path)
     parser.add_argument("embeddings", type=Path)
     parser.add_argument("--seeds", type=int, default=20)
@@ -88,14 +94,22 @@ def main() -> None:
                 bound = errors.highest_error_rate()
                 bounds.append(100 * bound)
                 holds.append(float(bound >= wrong[errors.rows].mean()))
-                baseline.append(lift(by_nearest_neighbour(errors, planted.labels[:, 0]), wrong, errors.rows))
+                baseline.append(
+                    lift(by_nearest_neighbour(errors, planted.labels[:, 0]), wrong, errors.rows)
+                )
         cells = [
-            f"{np.nanmean(values):.1f} ({np.nanmin(values):.1f} to {np.nanmax(values):.1f})" if values else ""
+            f"{np.nanmean(values):.1f} ({np.nanmin(values):.1f} to {np.nanmax(values):.1f})"
+            if values
+            else ""
             for values in (lifts, baseline, bounds)
         ]
         share_held = f"{100 * np.mean(holds):.0f}%" if holds else ""
         rows.append([f"{name}, {'classes' if level else 'images'}", *cells, share_held])
-    print(markdown_table(["wrong labels", "lift", "nearest neighbour", "bound", "holds"], rows, n_numeric=4))
+    print(
+        markdown_table(
+            ["wrong labels", "lift", "nearest neighbour", "bound", "holds"], rows, n_numeric=4
+        )
+    )
 
 
 if __name__ == "__main__":

@@ -56,11 +56,18 @@ class Agreement(NamedTuple):
 def main() -> None:
     """Print agreement and contradictions."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("released", type=Path, help="CSV file with the columns category and hierarchical_label")
+    parser.add_argument(
+        "released", type=Path, help="CSV file with the columns category and hierarchical_label"
+    )
     parser.add_argument("--taxonomy", type=Path, default=annotation_file("taxonomy.csv"))
-    parser.add_argument("--splits", type=int, default=100, help="random halves for cross-validation")
+    parser.add_argument(
+        "--splits", type=int, default=100, help="random halves for cross-validation"
+    )
     options = parser.parse_args()
-    landmarks, terms = read_landmarks(options.released), group_of_terms(read_taxonomy(options.taxonomy))
+    landmarks, terms = (
+        read_landmarks(options.released),
+        group_of_terms(read_taxonomy(options.taxonomy)),
+    )
     whole = agreement(landmarks, terms)
     rows = [("all", f"{whole.landmarks:,}", f"{whole.guideline:.1%}", f"{whole.best:.1%}")]
     halves = cross_validate(landmarks, terms, options.splits)
@@ -71,7 +78,9 @@ def main() -> None:
     ]
     print(table(("landmarks", "name ends in a term", "agree", "best assignment"), rows))
     for words, groups in contradictions(landmarks, terms):
-        print(f"contradiction: “{' '.join(words)}” is {terms[words]}, but released as {dict(groups.most_common(3))}")
+        print(
+            f"contradiction: “{' '.join(words)}” is {terms[words]}, but released as {dict(groups.most_common(3))}"
+        )
 
 
 def read_landmarks(path: Path) -> list[Landmark]:
@@ -86,7 +95,11 @@ def read_landmarks(path: Path) -> list[Landmark]:
 
 def group_of_terms(groups: Iterable[Group]) -> dict[Words, str]:
     """Return the group whose guideline lists each term."""
-    return {normalised_words(term): group.name for group in groups for term in guideline_terms(group.guideline)}
+    return {
+        normalised_words(term): group.name
+        for group in groups
+        for term in guideline_terms(group.guideline)
+    }
 
 
 def agreement(landmarks: Iterable[Landmark], terms: Mapping[Words, str]) -> Agreement:
@@ -94,10 +107,14 @@ def agreement(landmarks: Iterable[Landmark], terms: Mapping[Words, str]) -> Agre
     counts = groups_by_ending(landmarks, terms)
     total = max(sum(groups.total() for groups in counts.values()), 1)
     agreeing = sum(groups[terms[words]] for words, groups in counts.items())
-    return Agreement(total, agreeing / total, sum(max(groups.values()) for groups in counts.values()) / total)
+    return Agreement(
+        total, agreeing / total, sum(max(groups.values()) for groups in counts.values()) / total
+    )
 
 
-def groups_by_ending(landmarks: Iterable[Landmark], terms: Mapping[Words, str]) -> dict[Words, Counter[str]]:
+def groups_by_ending(
+    landmarks: Iterable[Landmark], terms: Mapping[Words, str]
+) -> dict[Words, Counter[str]]:
     """Count the released groups by the longest term that ends the name."""
     counts: defaultdict[Words, Counter[str]] = defaultdict(Counter)
     for landmark in landmarks:
@@ -108,7 +125,9 @@ def groups_by_ending(landmarks: Iterable[Landmark], terms: Mapping[Words, str]) 
     return dict(counts)
 
 
-def contradictions(landmarks: Sequence[Landmark], terms: Mapping[Words, str]) -> list[tuple[Words, Counter[str]]]:
+def contradictions(
+    landmarks: Sequence[Landmark], terms: Mapping[Words, str]
+) -> list[tuple[Words, Counter[str]]]:
     """Return the terms about which the authors are consistent, but have another group than the guideline."""
     return [
         (words, groups)
@@ -117,7 +136,9 @@ def contradictions(landmarks: Sequence[Landmark], terms: Mapping[Words, str]) ->
     ]
 
 
-def groups_by_either_end(landmarks: Sequence[Landmark], terms: Mapping[Words, str]) -> dict[Words, Counter[str]]:
+def groups_by_either_end(
+    landmarks: Sequence[Landmark], terms: Mapping[Words, str]
+) -> dict[Words, Counter[str]]:
     """Count the released groups by term, also of names that begin with it ("Menhir de ...", "Monument to ...")."""
     counts = groups_by_ending(landmarks, terms)
     reverse_terms = {words[::-1]: group for words, group in terms.items()}
@@ -148,10 +169,14 @@ def cross_validate(
     for _ in range(n_splits):
         rng.shuffle(shuffled)
         middle = len(shuffled) // 2
-        for first, second in ((shuffled[:middle], shuffled[middle:]), (shuffled[middle:], shuffled[:middle])):
+        for first, second in (
+            (shuffled[:middle], shuffled[middle:]),
+            (shuffled[middle:], shuffled[:middle]),
+        ):
             seen = groups_by_either_end(first, terms)
             learnt = {
-                words: consistent_group(groups, MIN_CASES // 2) or terms[words] for words, groups in seen.items()
+                words: consistent_group(groups, MIN_CASES // 2) or terms[words]
+                for words, groups in seen.items()
             }
             results.append((agreement(second, terms), agreement(second, {**terms, **learnt})))
     return _mean([pair[0] for pair in results]), _mean([pair[1] for pair in results])

@@ -47,7 +47,9 @@ def main() -> None:
     parser.add_argument("--landmarks", type=int, default=304_000)
     parser.add_argument("--html-landmarks", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="measure few landmarks, and print the table only")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure few landmarks, and print the table only"
+    )
     options = parser.parse_args()
     if options.quick:
         options.landmarks, options.html_landmarks = 8_000, 200
@@ -56,7 +58,16 @@ def main() -> None:
         costs = measure(Path(folder), options.landmarks, options.html_landmarks, options.repeats)
     landmarks = {API: options.landmarks, HTML: options.html_landmarks}
     rows = [row_of(name, landmarks[name], costs[name]) for name in landmarks]
-    header = ["", "landmarks", "requests", "a landmark", "bytes a landmark", "s", "peak MiB", "at 150 requests/min"]
+    header = [
+        "",
+        "landmarks",
+        "requests",
+        "a landmark",
+        "bytes a landmark",
+        "s",
+        "peak MiB",
+        "at 150 requests/min",
+    ]
     text = table(header, rows)
     if options.quick:
         print(text)
@@ -87,8 +98,24 @@ def measure(folder: Path, n_landmarks: int, n_html: int, repeats: int) -> dict[s
 def scrape(server: Any, categories: Path, out: Path, *options: str) -> Cost:
     """Run the command in its own process and return its cost."""
     server.stats.reset()
-    command = [str(HGLD), "scrape", str(categories), "--split", "train", "--rate", "0", "-o", str(out), "--force"]
-    servers = ["--commons-url", f"{server.base_url}/commons", "--wikidata-url", f"{server.base_url}/wikidata"]
+    command = [
+        str(HGLD),
+        "scrape",
+        str(categories),
+        "--split",
+        "train",
+        "--rate",
+        "0",
+        "-o",
+        str(out),
+        "--force",
+    ]
+    servers = [
+        "--commons-url",
+        f"{server.base_url}/commons",
+        "--wikidata-url",
+        f"{server.base_url}/wikidata",
+    ]
     start = time.monotonic()
     with subprocess.Popen(
         [*command, *servers, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -103,7 +130,9 @@ def scrape(server: Any, categories: Path, out: Path, *options: str) -> Cost:
     if run.returncode or match is None:
         raise SystemExit(f"{' '.join(command)} failed:\n{output}")
     requests = int(match[1].replace(",", ""))
-    return Cost(requests, server.stats.snapshot()["bytes_sent"] / 1e6, seconds, usage.ru_maxrss / 1024)
+    return Cost(
+        requests, server.stats.snapshot()["bytes_sent"] / 1e6, seconds, usage.ru_maxrss / 1024
+    )
 
 
 def row_of(name: str, landmarks: int, costs: Sequence[Cost]) -> list[str]:

@@ -88,7 +88,9 @@ class Agreement:
             chosen = self.kinds == number
             if chosen.any():
                 right, score = self.right[chosen].mean(), self.score[chosen].mean()
-                rows.append([kind.replace("_", " "), str(chosen.sum()), f"{right:.1%}", f"{score:.3f}"])
+                rows.append(
+                    [kind.replace("_", " "), str(chosen.sum()), f"{right:.1%}", f"{score:.3f}"]
+                )
         return rows
 
 
@@ -110,8 +112,15 @@ def main() -> None:
     lines = []
     for title, run in runs.items():
         shares = (run.accuracy(), run.accuracy_of_landmarks(), run.accuracy_among_three())
-        lines.append([title, *(f"{share:.1%}" for share in shares), f"{run.calibration_error():.3f}"])
-    print(table(["suggestions", "first choice", "of landmarks", "among three", "calibration error"], lines))
+        lines.append(
+            [title, *(f"{share:.1%}" for share in shares), f"{run.calibration_error():.3f}"]
+        )
+    print(
+        table(
+            ["suggestions", "first choice", "of landmarks", "among three", "calibration error"],
+            lines,
+        )
+    )
     kinds = []
     for title, run in runs.items():
         kinds += [[title, *row] for row in run.rows_by_kind()]
@@ -121,7 +130,9 @@ def main() -> None:
 def decided(inputs: SuggestionInputs, decisions: Sequence[Decision]) -> list[Decision | None]:
     """Return the decision on each label; None for undecided labels and those that annotators are unsure of."""
     index = DecisionIndex(row for row in decisions if row.decision != "unsure")
-    return [index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)]
+    return [
+        index.find(*label) for label in zip(inputs.labels.ids, inputs.labels.texts, strict=True)
+    ]
 
 
 def score_labels(inputs: SuggestionInputs, decisions: Sequence[Decision] = ()) -> ScoredLabels:
@@ -141,16 +152,24 @@ def score_from_other_decisions(
     """Score the groups of each decided label from the decisions in the other folds."""
     ids = sorted({row.label_id for row in truth if row is not None})
     folds = dict(zip(ids, np.random.default_rng(0).permutation(len(ids)) % n_folds, strict=True))
-    result = ScoredLabels(np.zeros((len(truth), len(inputs.groups))), np.zeros(len(truth), np.int64))
+    result = ScoredLabels(
+        np.zeros((len(truth), len(inputs.groups))), np.zeros(len(truth), np.int64)
+    )
     for fold in range(min(n_folds, len(ids))):
-        held_out = [number for number, row in enumerate(truth) if row is not None and folds[row.label_id] == fold]
+        held_out = [
+            number
+            for number, row in enumerate(truth)
+            if row is not None and folds[row.label_id] == fold
+        ]
         scored = score_labels(inputs, [row for row in decisions if folds.get(row.label_id) != fold])
         result.scores[held_out] = scored.scores[held_out]
         result.kinds[held_out] = scored.kinds[held_out]
     return result
 
 
-def measure_agreement(inputs: SuggestionInputs, scored: ScoredLabels, truth: Sequence[Decision | None]) -> Agreement:
+def measure_agreement(
+    inputs: SuggestionInputs, scored: ScoredLabels, truth: Sequence[Decision | None]
+) -> Agreement:
     """Compare the scores of the decided labels with the decisions."""
     columns = {group.key: number for number, group in enumerate(inputs.groups)}
     rows, groups = [], []

@@ -37,8 +37,12 @@ def main() -> None:
     """Fit, cross-validate, and print."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--encoder", default="minilm", help="text encoder, as in hgld embed")
-    parser.add_argument("--l2", type=float, default=0.003, help="penalty on the squares of the weights")
-    parser.add_argument("released", type=Path, help="CSV file with the columns category and hierarchical_label")
+    parser.add_argument(
+        "--l2", type=float, default=0.003, help="penalty on the squares of the weights"
+    )
+    parser.add_argument(
+        "released", type=Path, help="CSV file with the columns category and hierarchical_label"
+    )
     options = parser.parse_args()
     development = read_development_set("fit", options.encoder)
     parts, truth = dict(conditions(development)), development.truth
@@ -83,7 +87,9 @@ def reliability(held_out: Sequence[tuple[DevelopmentSet, NDArray[np.float64]]]) 
         if rows.sum() >= MIN_CONFIDENT:
             low, _ = wilson(right[rows].mean(keepdims=True), rows.sum(keepdims=True))
             result[kind] = float(low[0] / score[rows].mean())
-            print(f"{kind}: {right[rows].mean():.1%} of {rows.sum()} right, mean score {score[rows].mean():.3f}")
+            print(
+                f"{kind}: {right[rows].mean():.1%} of {rows.sum()} right, mean score {score[rows].mean():.3f}"
+            )
     return result
 
 
@@ -117,7 +123,9 @@ def conditions(development: DevelopmentSet) -> Iterator[tuple[str, NDArray[np.fl
                 yield f"{superclasses}, {decided}{vocabulary}", values
 
 
-def stack_features(inputs: SuggestionInputs, decisions: Sequence[Decision] = ()) -> NDArray[np.float64]:
+def stack_features(
+    inputs: SuggestionInputs, decisions: Sequence[Decision] = ()
+) -> NDArray[np.float64]:
     """Return what the weights multiply: float64, shape (n_labels, n_groups + 1, n_weights)."""
     by_weight = features(inputs.evidence(decisions))
     return np.stack([by_weight[weight] for weight in WEIGHTS], axis=-1)
@@ -132,7 +140,9 @@ def cross_validate(
     for fold in range(N_FOLDS):
         rest = folds != fold
         weights = fit(
-            np.concatenate([values[rest] for values in parts.values()]), np.tile(truth[rest], len(parts)), l2
+            np.concatenate([values[rest] for values in parts.values()]),
+            np.tile(truth[rest], len(parts)),
+            l2,
         )
         for name, values in parts.items():
             scores[name][~rest] = probabilities(values[~rest], weights)
@@ -146,7 +156,9 @@ def quality(scores: Mapping[str, NDArray[np.float64]], truth: NDArray[np.int64])
         ranking = np.argsort(-values[:, :-1], axis=1, kind="stable")
         hits = ranking[:, :3] == truth[:, None]
         in_group = truth < ranking.shape[1]
-        lines.append([name, f"{hits[in_group, 0].mean():.1%}", f"{hits[in_group].any(axis=1).mean():.1%}"])
+        lines.append(
+            [name, f"{hits[in_group, 0].mean():.1%}", f"{hits[in_group].any(axis=1).mean():.1%}"]
+        )
     return table(["cross-validation in the half", "first choice", "among three"], lines)
 
 

@@ -33,14 +33,18 @@ SCORES = (0.0, 0.5, 0.7, 0.8, 0.9, 0.99, 1.0)
 def main() -> None:
     """Measure, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("released", type=Path, help="CSV file with the columns category and hierarchical_label")
+    parser.add_argument(
+        "released", type=Path, help="CSV file with the columns category and hierarchical_label"
+    )
     parser.add_argument("--half", choices=["fit", "final"], default="fit")
     parser.add_argument("--encoder", default="minilm", help="text encoder, as in hgld embed")
     options = parser.parse_args()
     development = read_development_set(options.half, options.encoder)
     tables = [
         evidence_table(development),
-        reliability_table(development, read_released_set(options.released, options.half, options.encoder)),
+        reliability_table(
+            development, read_released_set(options.released, options.half, options.encoder)
+        ),
         learning_table(development),
         evidence_kind_table(development),
     ]
@@ -56,19 +60,28 @@ def variants(inputs: SuggestionInputs) -> Iterator[tuple[str, SuggestionInputs]]
     yield "without P279", replace(inputs, classes=[])
 
 
-def score_with_own_term_hidden(development: DevelopmentSet, decisions: Sequence[Decision] = ()) -> ScoredLabels:
+def score_with_own_term_hidden(
+    development: DevelopmentSet, decisions: Sequence[Decision] = ()
+) -> ScoredLabels:
     """Score each label with a vocabulary that lacks it."""
     n_labels = len(development.decisions)
-    result = ScoredLabels(np.zeros((n_labels, len(development.inputs.groups))), np.zeros(n_labels, np.int64))
+    result = ScoredLabels(
+        np.zeros((n_labels, len(development.inputs.groups))), np.zeros(n_labels, np.int64)
+    )
     for rows, inputs in development.own_term_hidden():
         scored = score_labels(inputs, decisions)
         result.scores[rows], result.kinds[rows] = scored.scores[rows], scored.kinds[rows]
     return result
 
 
-def agreement(development: DevelopmentSet, scored: ScoredLabels, rows: NDArray[np.bool_] | None = None) -> Agreement:
+def agreement(
+    development: DevelopmentSet, scored: ScoredLabels, rows: NDArray[np.bool_] | None = None
+) -> Agreement:
     """Compare the scores of some labels, by default all, with their groups."""
-    counted = [row if rows is None or rows[number] else None for number, row in enumerate(development.decisions)]
+    counted = [
+        row if rows is None or rows[number] else None
+        for number, row in enumerate(development.decisions)
+    ]
     return measure_agreement(development.inputs, scored, counted)
 
 
@@ -99,7 +112,13 @@ def evidence_table(development: DevelopmentSet) -> str:
         f"{len(in_group)} labels, {in_group.sum()} of them in a group; {(~unlisted).mean():.1%} are literally in the "
         f"vocabulary ({(unlisted & in_group).sum()} labels in a group are not)."
     )
-    header = ["before any decision", "first choice", "among three", "calibration error", "first choice, not listed"]
+    header = [
+        "before any decision",
+        "first choice",
+        "among three",
+        "calibration error",
+        "first choice, not listed",
+    ]
     return f"{head}\n\n{table(header, lines)}"
 
 
@@ -133,14 +152,26 @@ def learning_table(development: DevelopmentSet) -> str:
             for share in DECIDED:
                 runs = []
                 for order in orders:
-                    decided = [development.decisions[row] for row in order[: round(share * n_labels)]]
-                    scored = score_with_own_term_hidden(variant, decided) if hidden else score_labels(inputs, decided)
-                    runs.append(agreement(variant, scored, np.isin(np.arange(n_labels), order[n_labels // 2 :])))
+                    decided = [
+                        development.decisions[row] for row in order[: round(share * n_labels)]
+                    ]
+                    scored = (
+                        score_with_own_term_hidden(variant, decided)
+                        if hidden
+                        else score_labels(inputs, decided)
+                    )
+                    runs.append(
+                        agreement(
+                            variant, scored, np.isin(np.arange(n_labels), order[n_labels // 2 :])
+                        )
+                    )
                 accuracy = np.mean([run.accuracy() for run in runs])
                 error = np.mean([run.calibration_error() for run in runs])
                 cells.append(f"{accuracy:.1%} ({error:.3f})")
             lines.append([title + suffix, *cells])
-    return table(["first choice (calibration error)", *(f"{share:.0%} decided" for share in DECIDED)], lines)
+    return table(
+        ["first choice (calibration error)", *(f"{share:.0%} decided" for share in DECIDED)], lines
+    )
 
 
 def evidence_kind_table(development: DevelopmentSet) -> str:

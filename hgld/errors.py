@@ -76,7 +76,9 @@ def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
     ['happier']
     """
     by_lower_case = {each.lower(): each for each in known}
-    return [by_lower_case[match] for match in get_close_matches(name.lower(), by_lower_case, n=limit)]
+    return [
+        by_lower_case[match] for match in get_close_matches(name.lower(), by_lower_case, n=limit)
+    ]
 
 
 def require_at_least(least: int, **values: float | None) -> None:
@@ -95,7 +97,10 @@ def require(valid: bool, expected: str, **values: object) -> None:
     >>> require(True, "cosines, -1 to 1", alpha=0.9, beta=0.6)
     """
     if not valid:
-        found = [f"`{name}` {'' if number else 'is '}{value}" for number, (name, value) in enumerate(values.items())]
+        found = [
+            f"`{name}` {'' if number else 'is '}{value}"
+            for number, (name, value) in enumerate(values.items())
+        ]
         several = ", ".join(found[:-1]) + " and " if len(found) > 1 else ""
         raise ConfigurationError(f"{several}{found[-1]}; expected {expected}")
 
@@ -109,7 +114,9 @@ def require_choice(choices: Any, **values: object) -> None:
     known = get_args(choices)
     for name, value in values.items():
         if value not in known:
-            raise ConfigurationError(f'`{name}` is "{value}"; choose {", ".join(known[:-1])} or {known[-1]}')
+            raise ConfigurationError(
+                f'`{name}` is "{value}"; choose {", ".join(known[:-1])} or {known[-1]}'
+            )
 
 
 def counted(number: int, noun: str) -> str:
@@ -150,4 +157,6 @@ def bad_rows(problems: Sequence[str], note: str = "") -> str:
     1 bad row, nothing was done:
       line 2: no group
     """
-    return f"{len(problems):,} bad row{'s' * (len(problems) != 1)}{note}:\n{indented_list(problems)}"
+    return (
+        f"{len(problems):,} bad row{'s' * (len(problems) != 1)}{note}:\n{indented_list(problems)}"
+    )

@@ -45,7 +45,9 @@ class Shards:
         """Return the rows of the images of consecutive pieces."""
         if not numbers:
             return range(0)
-        return range(numbers[0] * self._shard_size, min((numbers[-1] + 1) * self._shard_size, self._n_images))
+        return range(
+            numbers[0] * self._shard_size, min((numbers[-1] + 1) * self._shard_size, self._n_images)
+        )
 
     def n_images(self, numbers: Iterable[int]) -> int:
         """Return the number of images of some pieces."""
@@ -79,7 +81,9 @@ def locked_output(
         with exclusive_lock(out, wait_s=OPENING_WAIT_S):
             is_open = open_folder()
             if is_open:
-                locks.enter_context(exclusive_lock(folder / part.file_name, name=f"part {part} of {out}"))
+                locks.enter_context(
+                    exclusive_lock(folder / part.file_name, name=f"part {part} of {out}")
+                )
         yield is_open
 
 
@@ -116,7 +120,9 @@ class PartedOutput:
     noun: str
     is_up_to_date: Callable[[], bool]
 
-    def opened(self, part: Part | None = None, *, force: bool = False) -> AbstractContextManager[bool]:
+    def opened(
+        self, part: Part | None = None, *, force: bool = False
+    ) -> AbstractContextManager[bool]:
         """Create the folder, or reuse it with its pieces, and lock the output or a part of it until the block ends.
 
         Args:

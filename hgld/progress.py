@@ -80,7 +80,14 @@ class TerminalProgress:
             from tqdm import tqdm
 
             unit, scaled = ("B", True) if self._unit == "B" else (f" {self._unit}", False)
-            self._bar = tqdm(desc=self._title, unit=unit, unit_scale=scaled, total=total, initial=done, smoothing=0.1)
+            self._bar = tqdm(
+                desc=self._title,
+                unit=unit,
+                unit_scale=scaled,
+                total=total,
+                initial=done,
+                smoothing=0.1,
+            )
 
     def advance(self, units: int = 1, **details: float) -> None:
         """See :class:`Progress`."""
@@ -96,7 +103,10 @@ class TerminalProgress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._bar is not None:
             self._bar.close()
@@ -104,7 +114,11 @@ class TerminalProgress:
     def _log(self, details: dict[str, float]) -> None:
         seconds = time.monotonic() - self._started_at
         rate = (self._done - self._initial) / seconds if seconds else 0.0
-        time_left = f"{(self._total - self._done) / rate / 60:.0f} min left" if rate else "time left unknown"
+        time_left = (
+            f"{(self._total - self._done) / rate / 60:.0f} min left"
+            if rate
+            else "time left unknown"
+        )
         detail_text = "".join(f", {_format_detail(name, value)}" for name, value in details.items())
         if self._unit == "B":
             count = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"

@@ -52,7 +52,11 @@ class RaggedIndices:
         >>> RaggedIndices.from_pairs(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
         [5, 7]
         """
-        pairs = np.unique(np.stack([rows, columns], axis=1), axis=0) if len(rows) else np.empty((0, 2), np.int64)
+        pairs = (
+            np.unique(np.stack([rows, columns], axis=1), axis=0)
+            if len(rows)
+            else np.empty((0, 2), np.int64)
+        )
         return cls(np.searchsorted(pairs[:, 0], np.arange(n_queries + 1)), pairs[:, 1])
 
     @classmethod
@@ -92,7 +96,9 @@ class RaggedIndices:
         counts = self.counts()[queries]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
-        return RaggedIndices(offsets, self.columns[np.repeat(self.offsets[queries], counts) + within])
+        return RaggedIndices(
+            offsets, self.columns[np.repeat(self.offsets[queries], counts) + within]
+        )
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -125,7 +131,9 @@ class RaggedIndices:
     def __or__(self, other: RaggedIndices) -> RaggedIndices:
         """Return the union, query by query; both must have the same queries."""
         return RaggedIndices.from_pairs(
-            np.concatenate([self.rows(), other.rows()]), np.concatenate([self.columns, other.columns]), len(self)
+            np.concatenate([self.rows(), other.rows()]),
+            np.concatenate([self.columns, other.columns]),
+            len(self),
         )
 
     def check(self, n_queries: int, n_gallery: int, name: str) -> None:
@@ -140,7 +148,9 @@ class RaggedIndices:
             InputError: The number of lists differs from ``n_queries``, or a column is outside the gallery.
         """
         if len(self) != n_queries:
-            raise InputError(f"{name} has lists for {len(self):,} queries, but there are {n_queries:,} queries")
+            raise InputError(
+                f"{name} has lists for {len(self):,} queries, but there are {n_queries:,} queries"
+            )
         outside = (self.columns < 0) | (self.columns >= n_gallery)
         if outside.any():
             query = int(np.searchsorted(self.offsets, np.flatnonzero(outside)[0], side="right")) - 1

@@ -15,7 +15,15 @@ from typing import Any, TypeVar
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import exclusive_lock
-from hgld.tables import Provenance, Rows, TableSpec, input_digests, is_neutral, is_up_to_date, write_table
+from hgld.tables import (
+    Provenance,
+    Rows,
+    TableSpec,
+    input_digests,
+    is_neutral,
+    is_up_to_date,
+    write_table,
+)
 from hgld.tables.parquet import require_own_table
 
 #: What a stage says of its work.
@@ -79,7 +87,9 @@ class Stage:
             return None
         with exclusive_lock([*outputs.values()][-1]):
             tables, summary = compute()
-            files = ([paths] if isinstance(paths, Path) else paths or () for paths in inputs.values())
+            files = (
+                [paths] if isinstance(paths, Path) else paths or () for paths in inputs.values()
+            )
             neutral = any(map(is_neutral, chain.from_iterable(files)))
             for path, spec, table in zip(outputs.values(), self.outputs, tables, strict=True):
                 write_table(path, spec, table, provenance, neutral=neutral)
@@ -91,13 +101,19 @@ class Stage:
         for name, files in inputs.items():
             for path in [files] if isinstance(files, Path) else files or ():
                 if not path.is_file():
-                    source = f"; {self.inputs[name].command} writes it" if name in self.inputs else ""
+                    source = (
+                        f"; {self.inputs[name].command} writes it" if name in self.inputs else ""
+                    )
                     raise InputError(f"{path}: no such file{source}")
                 paths.append(path.resolve())
         parameters: dict[Path, str] = {}
         for parameter, path in outputs.items():
             if path.resolve() in paths:
-                raise ConfigurationError(f"{path}: `{parameter}` is a file to read; name another one")
+                raise ConfigurationError(
+                    f"{path}: `{parameter}` is a file to read; name another one"
+                )
             if (other := parameters.setdefault(path.resolve(), parameter)) != parameter:
-                raise ConfigurationError(f"{path}: `{other}` and `{parameter}` cannot be the same file")
+                raise ConfigurationError(
+                    f"{path}: `{other}` and `{parameter}` cannot be the same file"
+                )
             require_own_table(path)

@@ -33,7 +33,11 @@ def _commands() -> Iterator[tuple[str, str, Any]]:
         if hasattr(command, "list_commands"):
             context = command.make_context(name, [], resilient_parsing=True)
             for inner in command.list_commands(context):
-                yield f"hgld {name} {inner}", command.rich_help_panel, command.get_command(context, inner)
+                yield (
+                    f"hgld {name} {inner}",
+                    command.rich_help_panel,
+                    command.get_command(context, inner),
+                )
         elif not command.hidden:
             yield f"hgld {name}", command.rich_help_panel, command
 
@@ -42,12 +46,16 @@ def _section(name: str, command: Any) -> str:
     context = command.make_context(name, [], resilient_parsing=True)
     command = context.command  # of a reader: it is built when it is asked for
     usage = " ".join(command.collect_usage_pieces(context))
-    text = re.sub(r"^Example: (.*)$", r"```console\n$ \1\n```", command.help or "", flags=re.MULTILINE)
+    text = re.sub(
+        r"^Example: (.*)$", r"```console\n$ \1\n```", command.help or "", flags=re.MULTILINE
+    )
     rows = []
     for parameter in command.params:
         if getattr(parameter, "hidden", False) or parameter.name == "help":
             continue
-        record = parameter.get_help_record(context) if parameter.param_type_name == "option" else None
+        record = (
+            parameter.get_help_record(context) if parameter.param_type_name == "option" else None
+        )
         names = record[0] if record else (parameter.metavar or parameter.name.upper())
         rows.append([code(names), _description(parameter), _default(parameter, context)])
     options = table(["argument or option", "meaning", "default"], rows) if rows else ""

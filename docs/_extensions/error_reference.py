@@ -11,9 +11,14 @@ from hgld import errors
 
 def error_pages() -> dict[str, str]:
     """Return the page of all errors."""
-    classes = [value for value in vars(errors).values() if inspect.isclass(value) and issubclass(value, Exception)]
+    classes = [
+        value
+        for value in vars(errors).values()
+        if inspect.isclass(value) and issubclass(value, Exception)
+    ]
     rows = [
-        [code(each.__name__), code(each.__mro__[1].__name__), from_docstring(each.__doc__ or "")] for each in classes
+        [code(each.__name__), code(each.__mro__[1].__name__), from_docstring(each.__doc__ or "")]
+        for each in classes
     ]
     parts = [
         "# Errors",

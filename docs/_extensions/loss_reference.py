@@ -17,7 +17,9 @@ from hgld.losses.registry import DECOMPOSABILITY_LOSSES, LOSSES, LossSpec, Optio
 
 def loss_pages() -> dict[str, str]:
     """Return the page of all losses."""
-    overview = [[f"[{code(name)}](#{name})", summary(loss.constructor)] for name, loss in LOSSES.items()]
+    overview = [
+        [f"[{code(name)}](#{name})", summary(loss.constructor)] for name, loss in LOSSES.items()
+    ]
     parts = [
         "# Losses and their options",
         "What the section `loss` of the [settings of a training](training_settings.md) can be: the name of a loss, "
@@ -41,7 +43,9 @@ def _section(name: str, loss: LossSpec) -> str:
         ]
         for key, option in loss.options.items()
     ]
-    return "\n\n".join([f"## {code(name)}", description(loss.constructor), python, table(OPTION_HEADER, rows)])
+    return "\n\n".join(
+        [f"## {code(name)}", description(loss.constructor), python, table(OPTION_HEADER, rows)]
+    )
 
 
 def _meaning(key: str, option: Option, loss: LossSpec) -> str:
@@ -50,5 +54,7 @@ def _meaning(key: str, option: Option, loss: LossSpec) -> str:
     meaning = parameter_meaning(option.constructor, key)
     kinds = [kind for kind, term in DECOMPOSABILITY_LOSSES.items() if term is option.constructor]
     return (
-        f"With `decomposability: {kinds[0]}`: {meaning}" if kinds and "decomposability" in loss.options else meaning
+        f"With `decomposability: {kinds[0]}`: {meaning}"
+        if kinds and "decomposability" in loss.options
+        else meaning
     )

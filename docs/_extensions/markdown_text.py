@@ -12,7 +12,9 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     text = "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in lines)
     # The style sheet cannot read the headers that it hides on phones; defaults need theirs, in the third column.
-    classes = "reference-table with-default" if list(header[2:3]) == ["default"] else "reference-table"
+    classes = (
+        "reference-table with-default" if list(header[2:3]) == ["default"] else "reference-table"
+    )
     return f":::{{div}} {classes}\n\n{text}\n\n:::"
 
 
@@ -29,7 +31,9 @@ def from_docstring(text: str) -> str:
     """
     text = re.sub(r":\w+:`~(?:[\w.]+\.)?(\w+)`", r"`\1`", text)
     parts = re.sub(r":\w+:`([^`]+)`", r"`\1`", text).replace("``", "`").split("`")
-    parts[::2] = [part.replace("_", r"\_") for part in parts[::2]]  # indices in formulas are not emphasis
+    parts[::2] = [
+        part.replace("_", r"\_") for part in parts[::2]
+    ]  # indices in formulas are not emphasis
     return "`".join(parts)
 
 

@@ -20,11 +20,21 @@ from hgld.losses.registry import LossSettings
 
 #: Header of the tables of options.
 OPTION_HEADER = ("option", "type", "default", "meaning")
-_NAMES = {Path: "path", str: "text", int: "integer", float: "number", bool: "true or false", Any: "any value"}
+_NAMES = {
+    Path: "path",
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    Any: "any value",
+}
 _YAML_VALUES = {"None": "null", "True": "true", "False": "false"}
 _PYTHON_VALUE = re.compile(r"\b(?:None|True|False)\b(?! of)")
 #: Pages that list what a docstring refers to by the name of a constant.
-_LISTS = {"hgld.rejection.registry.DETECTORS": "rejection_scores.md", "PRESETS": "presets.md#models"}
+_LISTS = {
+    "hgld.rejection.registry.DETECTORS": "rejection_scores.md",
+    "PRESETS": "presets.md#models",
+}
 _REFERENCE = re.compile(r"See :class:`~([\w.]+)\.(\w+)`(?:\.$|[.;,]\s*)")
 
 
@@ -36,7 +46,9 @@ def parsed(documented: Any) -> Docstring:
 def description(documented: Any) -> str:
     """Return what a docstring says before its sections."""
     long_description = parsed(documented).long_description
-    return "\n\n".join(filter(None, (summary(documented), blocks_from_docstring(long_description or ""))))
+    return "\n\n".join(
+        filter(None, (summary(documented), blocks_from_docstring(long_description or "")))
+    )
 
 
 def summary(documented: Any) -> str:
@@ -51,7 +63,9 @@ def parameter_meaning(function: Callable[..., Any], name: str) -> str:
         if parameter.arg_name == name:
             text, inherited = parameter.description or "", ""
             if reference := _REFERENCE.match(text):
-                inherited = parameter_meaning(getattr(import_module(reference[1]), reference[2]), name)
+                inherited = parameter_meaning(
+                    getattr(import_module(reference[1]), reference[2]), name
+                )
                 rest = text[reference.end() :]
                 text = rest[:1].upper() + rest[1:]
             return f"{inherited} {in_yaml(from_docstring(text))}".strip()
@@ -67,7 +81,9 @@ def in_yaml(text: str) -> str:
     for name, page in _LISTS.items():
         text = text.replace(f"`{name}`", f"[list]({page})")
     parts = text.split("`")
-    parts[::2] = [_PYTHON_VALUE.sub(lambda found: f"`{_YAML_VALUES[found[0]]}`", part) for part in parts[::2]]
+    parts[::2] = [
+        _PYTHON_VALUE.sub(lambda found: f"`{_YAML_VALUES[found[0]]}`", part) for part in parts[::2]
+    ]
     return "`".join(parts)
 
 
@@ -82,8 +98,18 @@ def yaml_text(value: Any) -> str:
         return value
     if isinstance(value, float) and value and abs(value) < 1e-3:
         return f"{value:g}"
-    value = list(value) if isinstance(value, tuple) else str(value) if isinstance(value, Path) else value
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).removesuffix("...\n").strip()
+    value = (
+        list(value)
+        if isinstance(value, tuple)
+        else str(value)
+        if isinstance(value, Path)
+        else value
+    )
+    return (
+        yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+        .removesuffix("...\n")
+        .strip()
+    )
 
 
 def type_name(annotation: Any) -> str:

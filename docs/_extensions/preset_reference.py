@@ -26,11 +26,17 @@ def preset_pages() -> dict[str, str]:
         "What `hgld benchmark` takes.",
         table(
             ["preset", "title", "methods"],
-            [[code(each.name), each.title, ", ".join(map(code, each.methods))] for each in comparisons],
+            [
+                [code(each.name), each.title, ", ".join(map(code, each.methods))]
+                for each in comparisons
+            ],
         ),
         "## Models",
         "What `model: {preset: NAME}` stands for, and `--model NAME` of `hgld embed-images`.",
-        table(["preset", "settings"], [[code(name), code(yaml_text(values))] for name, values in PRESETS.items()]),
+        table(
+            ["preset", "settings"],
+            [[code(name), code(yaml_text(values))] for name, values in PRESETS.items()],
+        ),
     ]
     return {"presets.md": "\n\n".join(parts) + "\n"}
 

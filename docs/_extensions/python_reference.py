@@ -27,10 +27,18 @@ def python_pages() -> dict[str, str]:
     """Return a page for each room that exports names, and the list of them."""
     rooms = {name: f"hgld.{name}" for names in _ROOMS.values() for name in names}
     pages = {f"{room}.rst": _page(import_module(room)) for room in rooms.values()}
-    shortcuts = ", ".join(_link(f"hgld.{name}", _home(name)) for name in dir(hgld) if not _is_room_or_private(name))
-    parts = [_heading("Python", "="), f"The names below may be relied on. ``hgld`` itself also offers {shortcuts}.\n"]
+    shortcuts = ", ".join(
+        _link(f"hgld.{name}", _home(name)) for name in dir(hgld) if not _is_room_or_private(name)
+    )
+    parts = [
+        _heading("Python", "="),
+        f"The names below may be relied on. ``hgld`` itself also offers {shortcuts}.\n",
+    ]
     for title, names in _ROOMS.items():
-        rows = [(f":doc:`{rooms[name]}`", _summary(inspect.getdoc(import_module(rooms[name])))) for name in names]
+        rows = [
+            (f":doc:`{rooms[name]}`", _summary(inspect.getdoc(import_module(rooms[name]))))
+            for name in names
+        ]
         parts += [_heading(title, "-"), _table(rows)]
     hidden = "\n".join(f"   {room}" for room in rooms.values())
     return pages | {"python.rst": "\n".join([*parts, f".. toctree::\n   :hidden:\n\n{hidden}\n"])}
@@ -43,7 +51,9 @@ def _is_room_or_private(name: str) -> bool:
 def _home(name: str) -> str:
     """Return the full name under which a shortcut has its entry."""
     homes = (import_module(f"hgld.{room}") for names in _ROOMS.values() for room in names)
-    return next((f"{home.__name__}.{name}" for home in homes if name in home.__all__), f"hgld.errors.{name}")
+    return next(
+        (f"{home.__name__}.{name}" for home in homes if name in home.__all__), f"hgld.errors.{name}"
+    )
 
 
 def _link(text: str, target: str) -> str:
@@ -56,15 +66,25 @@ def _page(room: ModuleType) -> str:
     kinds: dict[str, list[str]] = {"Functions": [], "Classes": [], "Constants": []}
     for name in names:
         value = getattr(room, name)
-        kinds["Classes" if inspect.isclass(value) else "Functions" if inspect.isroutine(value) else "Constants"] += [
-            name
-        ]
+        kinds[
+            "Classes"
+            if inspect.isclass(value)
+            else "Functions"
+            if inspect.isroutine(value)
+            else "Constants"
+        ] += [name]
     kinds = {kind: members for kind, members in kinds.items() if members}
     parts = [_heading(room.__name__, "="), f"{inspect.getdoc(room)}\n"]
     for kind, members in kinds.items():
-        rows = [(_link(name, f"{room.__name__}.{name}"), _summary(_text(room, name))) for name in members]
+        rows = [
+            (_link(name, f"{room.__name__}.{name}"), _summary(_text(room, name)))
+            for name in members
+        ]
         parts += [_heading(kind, "-"), _table(rows)]
-    parts += [_heading("Details", "-"), *(_entry(room, name) for members in kinds.values() for name in members)]
+    parts += [
+        _heading("Details", "-"),
+        *(_entry(room, name) for members in kinds.values() for name in members),
+    ]
     return "\n".join(parts)
 
 
@@ -95,7 +115,10 @@ def _entry(room: ModuleType, name: str) -> str:
     value, full_name = getattr(room, name), f"{room.__name__}.{name}"
     if inspect.isclass(value):
         hidden = ", ".join(name for name in vars(value) if _only_implements(value, name))
-        return f".. autoclass:: {full_name}\n   :members:\n" + f"   :exclude-members: {hidden}\n" * bool(hidden)
+        return (
+            f".. autoclass:: {full_name}\n   :members:\n"
+            + f"   :exclude-members: {hidden}\n" * bool(hidden)
+        )
     if inspect.isroutine(value):
         return f".. autofunction:: {full_name}\n"
     comment = "\n".join(f"   {line}" for line in _text(room, name).splitlines())
@@ -105,7 +128,9 @@ def _entry(room: ModuleType, name: str) -> str:
 def _only_implements(kind: type, name: str) -> bool:
     """Return whether a method implements an abstract one, which the base class describes, without a docstring."""
     bases = (vars(base).get(name) for base in kind.__mro__[1:])
-    return not vars(kind)[name].__doc__ and any(getattr(base, "__isabstractmethod__", False) for base in bases)
+    return not vars(kind)[name].__doc__ and any(
+        getattr(base, "__isabstractmethod__", False) for base in bases
+    )
 
 
 def _comment(room: ModuleType, name: str) -> list[str]:

@@ -6,7 +6,14 @@ import inspect
 import typing
 
 from markdown_text import code, table
-from option_tables import OPTION_HEADER, default_text, description, parameter_meaning, summary, type_name
+from option_tables import (
+    OPTION_HEADER,
+    default_text,
+    description,
+    parameter_meaning,
+    summary,
+    type_name,
+)
 
 from hgld.rejection.detector import Detector
 from hgld.rejection.registry import DETECTORS
@@ -29,7 +36,12 @@ def rejection_pages() -> dict[str, str]:
 def _section(name: str, score: type[Detector]) -> str:
     hints = typing.get_type_hints(score.__init__)
     rows = [
-        [code(key), code(type_name(hints[key])), default_text(parameter.default), parameter_meaning(score, key)]
+        [
+            code(key),
+            code(type_name(hints[key])),
+            default_text(parameter.default),
+            parameter_meaning(score, key),
+        ]
         for key, parameter in inspect.signature(score).parameters.items()
     ]
     options = table(OPTION_HEADER, rows) if rows else "It has no options."

@@ -74,9 +74,24 @@ def _sections(keys: list[str], model: type[BaseModel], kind: str) -> Iterator[st
         for each, path in found.items():
             inner.setdefault(each, []).append(path)
         if kind != f"{name}: {_literal(field.annotation)}":
-            default = "required" if field.is_required() else _default(field.get_default(call_default_factory=True))
-            rows.append([code(key), _type_cell(field.annotation, list(found)), default, meanings.get(name, "")])
-    settings = table(["setting", "type", "default", "meaning"], rows) if rows else "It has no further settings."
+            default = (
+                "required"
+                if field.is_required()
+                else _default(field.get_default(call_default_factory=True))
+            )
+            rows.append(
+                [
+                    code(key),
+                    _type_cell(field.annotation, list(found)),
+                    default,
+                    meanings.get(name, ""),
+                ]
+            )
+    settings = (
+        table(["setting", "type", "default", "meaning"], rows)
+        if rows
+        else "It has no further settings."
+    )
     yield "\n\n".join([heading, in_yaml(description(model)), settings] if prefix else [settings])
     # What a union can be follows the section that has it.
     for each, paths in inner.items():
@@ -86,8 +101,12 @@ def _sections(keys: list[str], model: type[BaseModel], kind: str) -> Iterator[st
 def _meanings(model: type[BaseModel]) -> dict[str, str]:
     """Return what is said about each setting, in the docstring or in the comment ``#:`` above it."""
     comments = ModuleAnalyzer.for_module(model.__module__).find_attr_docs()
-    meanings = {name: " ".join(lines) for (of, name), lines in comments.items() if of == model.__name__}
-    meanings |= {parameter.arg_name: parameter.description or "" for parameter in parsed(model).params}
+    meanings = {
+        name: " ".join(lines) for (of, name), lines in comments.items() if of == model.__name__
+    }
+    meanings |= {
+        parameter.arg_name: parameter.description or "" for parameter in parsed(model).params
+    }
     return {name: in_yaml(from_docstring(text)) for name, text in meanings.items()}
 
 
@@ -106,7 +125,9 @@ def _models(key: str, annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
 
 def _kind(model: type[BaseModel]) -> str:
     """Return the setting that tells a section of a kind from the others, as ``name: dyml``."""
-    name, value = next((name, _literal(field.annotation)) for name, field in model.model_fields.items())
+    name, value = next(
+        (name, _literal(field.annotation)) for name, field in model.model_fields.items()
+    )
     return f"{name}: {value}"
 
 
@@ -124,7 +145,9 @@ def _type_cell(annotation: Any, models: list[type[BaseModel]]) -> str:
     name = type_name(annotation)
     if "loss" in name.split():
         return "[loss](loss_options.md)"
-    return code(name) + (f": {' or '.join(code(_kind(model)) for model in models)}" if len(models) > 1 else "")
+    return code(name) + (
+        f": {' or '.join(code(_kind(model)) for model in models)}" if len(models) > 1 else ""
+    )
 
 
 def _default(value: Any) -> str:

@@ -18,7 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import affine_transform, gaussian_filter
 
-from hgld.audit.grey_thumbnails import N_ORIENTATIONS, SIZE, WINDOWS, layouts_of_windows, turned, turned_layouts
+from hgld.audit.grey_thumbnails import (
+    N_ORIENTATIONS,
+    SIZE,
+    WINDOWS,
+    layouts_of_windows,
+    turned,
+    turned_layouts,
+)
 
 #: Correlation of layouts below which two images are not aligned.
 _LEAST_LAYOUT = 0.77
@@ -79,7 +86,9 @@ class _Window:
     width: float
 
     def moved(self, steps: NDArray[np.float64]) -> _Window:
-        return _Window(self.top + steps[0], self.left + steps[1], self.height + steps[2], self.width + steps[3])
+        return _Window(
+            self.top + steps[0], self.left + steps[1], self.height + steps[2], self.width + steps[3]
+        )
 
     def is_crop(self) -> bool:
         """Return whether the window lies inside the thumbnail, or around it, and the smaller one is not too small."""
@@ -94,7 +103,9 @@ class _Window:
         """Return the window of a square picture, of the size of the picture, with its edges continued."""
         side = len(pixels)
         first = [self.top * side + self.height / 2 - 0.5, self.left * side + self.width / 2 - 0.5]
-        return np.asarray(affine_transform(pixels, [self.height, self.width], first, order=1, mode="nearest"))
+        return np.asarray(
+            affine_transform(pixels, [self.height, self.width], first, order=1, mode="nearest")
+        )
 
     def inside(self, side: int) -> NDArray[np.bool_]:
         """Return which pixels of the window, of shape (side, side), lie inside of the picture."""
@@ -137,7 +148,9 @@ def _best_window(windows: NDArray[np.float32], others: NDArray[np.float32]) -> _
     """Return the window of one thumbnail that is most similar to another thumbnail, turned in any way."""
     orientations = np.stack(turned_layouts(others[0, 0]), axis=1)
     correlations = windows @ orientations
-    row, column, orientation = np.unravel_index(correlations.argmax(), (len(WINDOWS), len(WINDOWS), N_ORIENTATIONS))
+    row, column, orientation = np.unravel_index(
+        correlations.argmax(), (len(WINDOWS), len(WINDOWS), N_ORIENTATIONS)
+    )
     (top, height), (left, width) = WINDOWS[row], WINDOWS[column]
     return _Match(_Window(top, left, height, width), int(orientation), float(correlations.max()))
 
@@ -146,15 +159,23 @@ def _aligned(whole: NDArray[np.uint8], part: NDArray[np.uint8], window: _Window)
     """Return the window of one thumbnail that the other one lies on, to a fraction of a pixel; None without any."""
     for side, blur, n_steps, least_correlation in _LEVELS:
         details = partial(_even_details, blur=blur)
-        window, correlation = _refined(_shrunk(whole, side), _shrunk(part, side), window, details, n_steps)
+        window, correlation = _refined(
+            _shrunk(whole, side), _shrunk(part, side), window, details, n_steps
+        )
         if correlation < least_correlation or min(window.height, window.width) < _SMALLEST_SIDE:
             return None
-    window, _ = _refined(whole.astype(np.float32), part.astype(np.float32), window, _block_details, _LAST_STEPS)
+    window, _ = _refined(
+        whole.astype(np.float32), part.astype(np.float32), window, _block_details, _LAST_STEPS
+    )
     return window
 
 
 def _refined(
-    whole: NDArray[np.float32], part: NDArray[np.float32], window: _Window, details: _Details, n_steps: int
+    whole: NDArray[np.float32],
+    part: NDArray[np.float32],
+    window: _Window,
+    details: _Details,
+    n_steps: int,
 ) -> tuple[_Window, float]:
     """Return a better window and the correlation of the details in it, -1 if the two hardly overlap.
 
@@ -177,7 +198,9 @@ def _refined(
         by_rows = row_gradients[inside] * (side * contrast / window.height)
         by_columns = column_gradients[inside] * (side * contrast / window.width)
         rows, columns = inside.nonzero()
-        changes = np.stack([by_rows, by_columns, by_rows * places[rows], by_columns * places[columns]], axis=1)
+        changes = np.stack(
+            [by_rows, by_columns, by_rows * places[rows], by_columns * places[columns]], axis=1
+        )
         normal_matrix = changes.T @ changes
         normal_matrix += np.eye(4) * (1e-3 * np.trace(normal_matrix) / 4 + 1e-6)
         steps = np.linalg.solve(normal_matrix, changes.T @ (expected - contrast * seen))
@@ -190,7 +213,9 @@ def _refined(
 
 def _shrunk(thumbnail: NDArray[np.uint8], side: int) -> NDArray[np.float32]:
     factor = SIZE // side
-    return np.asarray(thumbnail.reshape(side, factor, side, factor).mean(axis=(1, 3), dtype=np.float32))
+    return np.asarray(
+        thumbnail.reshape(side, factor, side, factor).mean(axis=(1, 3), dtype=np.float32)
+    )
 
 
 def _even_details(pixels: NDArray[np.float32], blur: float) -> NDArray[np.float32]:
@@ -205,7 +230,9 @@ def _block_details(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.asarray(gaussian_filter(pixels, _FINE) - gaussian_filter(pixels, _COARSE), np.float32)
 
 
-def _compare_blocks(whole: NDArray[np.uint8], part: NDArray[np.uint8], window: _Window) -> tuple[float, float]:
+def _compare_blocks(
+    whole: NDArray[np.uint8], part: NDArray[np.uint8], window: _Window
+) -> tuple[float, float]:
     """Return the share of the details of blocks that agree, and of those that agree in place."""
     grey = window.of(whole.astype(np.float32))
     seen, expected = _block_details(grey), _block_details(part.astype(np.float32))
@@ -230,11 +257,15 @@ def _compare_blocks(whole: NDArray[np.uint8], part: NDArray[np.uint8], window: _
     agree = products >= _LEAST_CORRELATION * np.sqrt(np.maximum(squares * expected_squares, 1e-6))
     differences = seen * (products / np.maximum(squares, 1e-6))[:, None] - expected
     in_place = _shifts(row_gradients, column_gradients, differences) <= _LARGEST_SHIFT
-    return float(details[agree].sum() / details.sum()), float(details[agree & in_place].sum() / details.sum())
+    return float(details[agree].sum() / details.sum()), float(
+        details[agree & in_place].sum() / details.sum()
+    )
 
 
 def _shifts(
-    row_gradients: NDArray[np.float32], column_gradients: NDArray[np.float32], differences: NDArray[np.float32]
+    row_gradients: NDArray[np.float32],
+    column_gradients: NDArray[np.float32],
+    differences: NDArray[np.float32],
 ) -> NDArray[np.float32]:
     """Return by how many pixels each block is shifted, by least squares; all arguments are of shape (n, pixels)."""
     gradients = np.stack([row_gradients, column_gradients], axis=1)

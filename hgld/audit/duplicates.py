@@ -21,7 +21,13 @@ from scipy.sparse.csgraph import connected_components
 
 from hgld.audit.alignment import Comparison, compare
 from hgld.audit.grey_thumbnails import read_thumbnails, searched_layouts, whole_layouts
-from hgld.audit.nearest_images import blocks_of, centred, mean_direction, nearest_images, only_itself
+from hgld.audit.nearest_images import (
+    blocks_of,
+    centred,
+    mean_direction,
+    nearest_images,
+    only_itself,
+)
 from hgld.audit.settings import COPY, NEAR_VIEW, DuplicatesConfig
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.datasets.encoded_images import EncodedImages
@@ -112,8 +118,14 @@ class Duplicates:
             others = zip(group.others.tolist(), group.same_pixels.tolist(), strict=True)
             for row, same_pixels in [(group.kept, bool(group.same_pixels.any())), *others]:
                 kept = row == group.kept
-                mark = {"relation": group.relation, "duplicate_group": number, "same_pixels": same_pixels}
-                marks.append(mark | {"kept": kept, "leave_out": group.relation == COPY and not kept})
+                mark = {
+                    "relation": group.relation,
+                    "duplicate_group": number,
+                    "same_pixels": same_pixels,
+                }
+                marks.append(
+                    mark | {"kept": kept, "leave_out": group.relation == COPY and not kept}
+                )
                 rows.append(row)
         images = self.manifest.take(np.array(rows, np.int64)).to_arrow()
         table = pa.Table.from_pylist(marks, _MARKS)
@@ -152,7 +164,10 @@ def find_duplicates(
     """
     config, progress = config or DuplicatesConfig(), progress or NoProgress()
     is_training = np.zeros(len(manifest), np.bool_)
-    if config.train_split in manifest.split_names or config.train_split != DuplicatesConfig.train_split:
+    if (
+        config.train_split in manifest.split_names
+        or config.train_split != DuplicatesConfig.train_split
+    ):
         is_training[manifest.rows_of(config.train_split)] = True
     encoded = EncodedImages(manifest, root)
     thumbnails, digests, unreadable = read_thumbnails(encoded, progress)
@@ -162,7 +177,9 @@ def find_duplicates(
     usable = pairs.is_first_file & (np.abs(layouts).max(axis=1) > 0)
     for block in blocks_of(len(manifest), _BLOCK):
         rows = np.arange(block.start, block.stop)
-        candidates.append(nearest_layouts(thumbnails, rows[usable[rows]], layouts, usable, config.neighbours))
+        candidates.append(
+            nearest_layouts(thumbnails, rows[usable[rows]], layouts, usable, config.neighbours)
+        )
     if embeddings is not None:
         vectors = centred(embeddings, mean_direction(embeddings))
         _, neighbours = nearest_images(vectors, config.neighbours, only_itself, usable)
@@ -182,7 +199,11 @@ def find_duplicates(
             agreements = [pairs.comparison(kept, row).agreement for row in others]
             same = [relation == COPY and _same_pixels(encoded, kept, row) for row in others]
             group = DuplicateGroup(
-                relation, kept, np.array(others), np.array(agreements, np.float32), np.array(same, np.bool_)
+                relation,
+                kept,
+                np.array(others),
+                np.array(agreements, np.float32),
+                np.array(same, np.bool_),
             )
             groups.append(group)
     return Duplicates(manifest, groups, unreadable)
@@ -245,7 +266,10 @@ class PairRelations:
     """
 
     def __init__(
-        self, thumbnails: NDArray[np.uint8], digests: Sequence[bytes | None], config: DuplicatesConfig
+        self,
+        thumbnails: NDArray[np.uint8],
+        digests: Sequence[bytes | None],
+        config: DuplicatesConfig,
     ) -> None:
         self._thumbnails, self._digests, self._config = thumbnails, digests, config
         self._comparisons: dict[tuple[int, int], Comparison] = {}
@@ -271,14 +295,18 @@ class PairRelations:
         if first == second:
             return Comparison(1.0, 1.0, True)
         if (first, second) not in self._comparisons:
-            self._comparisons[first, second] = compare(self._thumbnails[first], self._thumbnails[second])
+            self._comparisons[first, second] = compare(
+                self._thumbnails[first], self._thumbnails[second]
+            )
         return self._comparisons[first, second]
 
     def relation(self, first: int, second: int) -> str | None:
         """Return how two images are related, None if they are not."""
         return self._config.relation(self.comparison(first, second))
 
-    def among(self, pairs: NDArray[np.int64], progress: Progress | None = None) -> dict[str, list[tuple[int, int]]]:
+    def among(
+        self, pairs: NDArray[np.int64], progress: Progress | None = None
+    ) -> dict[str, list[tuple[int, int]]]:
         """Return the pairs that are copies and the pairs that are near views, by relation."""
         related: dict[str, list[tuple[int, int]]] = {COPY: [], NEAR_VIEW: []}
         progress = progress or NoProgress()
@@ -358,5 +386,7 @@ def _components(pairs: Sequence[tuple[int, int]], n: int) -> list[list[int]]:
 
 
 def _same_pixels(encoded: EncodedImages, first: int, second: int) -> bool:
-    first_pixels, second_pixels = (np.asarray(upright_rgb(open_image(encoded.read(row)))) for row in (first, second))
+    first_pixels, second_pixels = (
+        np.asarray(upright_rgb(open_image(encoded.read(row)))) for row in (first, second)
+    )
     return np.array_equal(first_pixels, second_pixels)

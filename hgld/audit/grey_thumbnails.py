@@ -115,7 +115,11 @@ def _border_width(lines: NDArray[np.uint8]) -> int:
     most_lines = int(_LARGEST_BORDER * len(lines))
     differences = np.abs(lines[: most_lines + 2].astype(np.float32) - colour).mean(axis=1)
     n_lines = int(np.argmax(differences > _NEXT_LINES))  # 0 if all lines are of that colour
-    if differences[0] > _FIRST_LINE or not 0 < n_lines <= most_lines or differences[n_lines + 1] < _EDGE:
+    if (
+        differences[0] > _FIRST_LINE
+        or not 0 < n_lines <= most_lines
+        or differences[n_lines + 1] < _EDGE
+    ):
         return 0
     return n_lines + 1
 
@@ -157,10 +161,14 @@ def layouts_of_windows(thumbnail: NDArray[np.uint8]) -> NDArray[np.float32]:
     values = thumbnail - thumbnail.mean(dtype=np.float32)
     coefficients = _TRANSFORM @ values @ _TRANSFORM.T
     n_windows = len(WINDOWS)
-    coefficients = coefficients.reshape(n_windows, N_FREQUENCIES, n_windows, N_FREQUENCIES).swapaxes(1, 2)
+    coefficients = coefficients.reshape(
+        n_windows, N_FREQUENCIES, n_windows, N_FREQUENCIES
+    ).swapaxes(1, 2)
     layouts = (coefficients * _WEIGHTS).reshape(n_windows, n_windows, N_FREQUENCIES**2)
     lengths = np.linalg.norm(layouts, axis=2, keepdims=True)
-    return np.asarray(np.where(lengths > _NO_DETAILS, layouts / np.maximum(lengths, _NO_DETAILS), np.float32(0)))
+    return np.asarray(
+        np.where(lengths > _NO_DETAILS, layouts / np.maximum(lengths, _NO_DETAILS), np.float32(0))
+    )
 
 
 def searched_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:

@@ -106,14 +106,18 @@ class LevelErrors:
         """
         if self.level > 0 or not len(self.random_margins):
             return nan
-        random = np.searchsorted(self.random_margins, self.margins, side="right") / len(self.random_margins)
+        random = np.searchsorted(self.random_margins, self.margins, side="right") / len(
+            self.random_margins
+        )
         # Equal margins are next to each other: the last of them has the count of all.
         usable = (random >= MIN_RANDOM) & np.append(np.diff(self.margins) > 0, True)
         classes, numbers = np.unique(self.labels, return_inverse=True)
         rng = np.random.default_rng(0)
         rates = []
         for _ in range(n_resamples):
-            drawn = np.bincount(rng.integers(len(classes), size=len(classes)), minlength=len(classes))
+            drawn = np.bincount(
+                rng.integers(len(classes), size=len(classes)), minlength=len(classes)
+            )
             weights = drawn[numbers]
             ratios = weights.cumsum()[usable] / weights.sum() / random[usable]
             rates.append(float(ratios.min(initial=1.0)))
@@ -139,7 +143,9 @@ def find_label_errors(
     config, labels = config or LabelErrorsConfig(), manifest.labels
     members = _members(manifest)
     if max(map(len, members)) < 2:
-        raise InputError("no class has two images, of which one could confirm the label of the other")
+        raise InputError(
+            "no class has two images, of which one could confirm the label of the other"
+        )
     vectors = centred(embeddings, mean_direction(embeddings))
 
     def class_members(images: Integers) -> RaggedIndices:
@@ -157,7 +163,9 @@ def find_label_errors(
         # A label of a single image, or of a single class, cannot be confirmed.
         n_with_label = np.bincount([labels[group[0], level] for group in judged])
         judged = [group for group in judged if n_with_label[labels[group[0], level]] > 1]
-        found.append(_ranked(level, judged, labels[:, level], neighbours, cosines, config.temperature))
+        found.append(
+            _ranked(level, judged, labels[:, level], neighbours, cosines, config.temperature)
+        )
     return found
 
 
@@ -180,11 +188,15 @@ def _ranked(
     voted = np.where(neighbours < 0, -1, labels[neighbours])
     weights = softmax_weights(cosines, neighbours >= 0, temperature)
     own_shares = (weights * (voted == labels[:, None])).sum(axis=1)
-    shares_of_voted = np.stack([(weights * (voted == column[:, None])).sum(axis=1) for column in voted.T], axis=1)
+    shares_of_voted = np.stack(
+        [(weights * (voted == column[:, None])).sum(axis=1) for column in voted.T], axis=1
+    )
 
     def mean_shares(groups: list[Integers], group_labels: list[int]) -> NDArray[np.void]:
         labelled = zip(groups, group_labels, strict=True)
-        values = [_mean_shares(voted[rows], shares_of_voted[rows], label) for rows, label in labelled]
+        values = [
+            _mean_shares(voted[rows], shares_of_voted[rows], label) for rows, label in labelled
+        ]
         return np.array(values, _SHARES)
 
     given = [int(labels[rows[0]]) for rows in judged]
@@ -192,9 +204,15 @@ def _ranked(
     order = np.argsort(shares["own"] - shares["other"], kind="stable")
     shares = shares[order]
     shown = np.array([rows[own_shares[rows].argmin()] for rows in judged], np.int64)[order]
-    drawn = np.random.default_rng(0).integers(len(judged), size=(_N_RANDOM, 2)) if judged else np.empty((0, 2), int)
+    drawn = (
+        np.random.default_rng(0).integers(len(judged), size=(_N_RANDOM, 2))
+        if judged
+        else np.empty((0, 2), int)
+    )
     pairs = [(group, other) for group, other in drawn.tolist() if given[group] != given[other]]
-    random = mean_shares([judged[group] for group, _ in pairs], [given[other] for _, other in pairs])
+    random = mean_shares(
+        [judged[group] for group, _ in pairs], [given[other] for _, other in pairs]
+    )
     return LevelErrors(
         level=level,
         rows=shown,
@@ -212,7 +230,9 @@ def _ranked(
 _SHARES = [("own", np.float64), ("other_label", np.int64), ("other", np.float64)]
 
 
-def _mean_shares(voted: Integers, shares: NDArray[np.float64], label: int) -> tuple[float, int, float]:
+def _mean_shares(
+    voted: Integers, shares: NDArray[np.float64], label: int
+) -> tuple[float, int, float]:
     """Return the mean share of a label over images, and the other label with the largest mean share, with it."""
     totals: dict[int, float] = {}
     for row_labels, row_shares in zip(voted.tolist(), shares.tolist(), strict=True):
@@ -286,12 +306,20 @@ def write_review_queue(
     clean, groups = _read_sources(hierarchy)
     landmarks, names = _landmarks_of(manifest, hierarchy, built, clean), manifest.class_names[1]
     if unknown := {*names}.difference(groups):
-        raise InputError(f"{hierarchy}: the taxonomy it was built with has no group {preview(sorted(unknown))}")
+        raise InputError(
+            f"{hierarchy}: the taxonomy it was built with has no group {preview(sorted(unknown))}"
+        )
     labels = _contradicted_labels(manifest, landmarks, embeddings, config)
     contradicted = labels | _contradicted_landmarks(manifest, landmarks, found[1], labels)
     queued = [row for row in landmarks if row["unit"] in contradicted]
-    cleaned, clusters = [_clean_row(row) for row in queued], _cluster_rows(queued, contradicted, names, groups)
-    parameters, inputs = vars(config or LabelErrorsConfig()), tables.input_digests(hierarchy=hierarchy)
+    cleaned, clusters = (
+        [_clean_row(row) for row in queued],
+        _cluster_rows(queued, contradicted, names, groups),
+    )
+    parameters, inputs = (
+        vars(config or LabelErrorsConfig()),
+        tables.input_digests(hierarchy=hierarchy),
+    )
     made_of = tables.Provenance("audit labels", parameters, inputs)
     neutral = tables.is_neutral(hierarchy)
     out.mkdir(parents=True, exist_ok=True)
@@ -302,7 +330,10 @@ def write_review_queue(
 
 
 def _contradicted_labels(
-    manifest: Manifest, landmarks: list[_Row], embeddings: torch.Tensor, config: LabelErrorsConfig | None
+    manifest: Manifest,
+    landmarks: list[_Row],
+    embeddings: torch.Tensor,
+    config: LabelErrorsConfig | None,
 ) -> dict[str, _Evidence]:
     """Return the labels of several landmarks whose group is contradicted, by their ids."""
     n_landmarks = Counter(row["unit"] for row in landmarks)
@@ -310,7 +341,10 @@ def _contradicted_labels(
         return {}
     by_label = _by_label(manifest, landmarks)
     errors = find_label_errors(by_label, embeddings, config)[1]
-    units = [by_label.class_names[0][by_label.labels[row, 0]] for row in errors.rows[: errors.n_contradicted]]
+    units = [
+        by_label.class_names[0][by_label.labels[row, 0]]
+        for row in errors.rows[: errors.n_contradicted]
+    ]
     return {unit: (errors, place) for place, unit in enumerate(units) if n_landmarks[unit] > 1}
 
 
@@ -322,13 +356,19 @@ def _contradicted_landmarks(
     for place in range(errors.n_contradicted):
         landmark = landmarks[manifest.labels[errors.rows[place], 0]]
         if landmark["unit"] not in labels:
-            landmark |= {"unit": landmark_key(landmark["split"], landmark["landmark_id"]), "single": True}
+            landmark |= {
+                "unit": landmark_key(landmark["split"], landmark["landmark_id"]),
+                "single": True,
+            }
             contradicted[landmark["unit"]] = errors, place
     return contradicted
 
 
 def _cluster_rows(
-    queued: list[_Row], contradicted: dict[str, _Evidence], names: tuple[str, ...], groups: dict[str, Group]
+    queued: list[_Row],
+    contradicted: dict[str, _Evidence],
+    names: tuple[str, ...],
+    groups: dict[str, Group],
 ) -> list[_Row]:
     """Return the rows of ``clusters``, in batches, the most contradicted labels and landmarks first."""
     members: defaultdict[str, list[_Row]] = defaultdict(list)
@@ -338,8 +378,14 @@ def _cluster_rows(
     rows = []
     for start in range(0, len(queue), BATCH):
         batch = queue[start : start + BATCH]
-        cluster = {"cluster": start // BATCH, "cluster_name": f"{start + 1} to {start + len(batch)}"}
-        rows += [cluster | _cluster_row(members[unit], *evidence, names, groups) for unit, evidence in batch]
+        cluster = {
+            "cluster": start // BATCH,
+            "cluster_name": f"{start + 1} to {start + len(batch)}",
+        }
+        rows += [
+            cluster | _cluster_row(members[unit], *evidence, names, groups)
+            for unit, evidence in batch
+        ]
     return rows
 
 
@@ -354,7 +400,9 @@ def _read_sources(hierarchy: Path) -> tuple[list[_Row], dict[str, Group]]:
     }
 
 
-def _landmarks_of(manifest: Manifest, hierarchy: Path, built: pa.Table, clean: list[_Row]) -> list[_Row]:
+def _landmarks_of(
+    manifest: Manifest, hierarchy: Path, built: pa.Table, clean: list[_Row]
+) -> list[_Row]:
     """Return a row for each landmark of a manifest, in the order of its classes.
 
     A row has the columns of ``clean`` and ``unit``: the id of the label, or that of the landmark if its group is not
@@ -375,7 +423,9 @@ def _landmarks_of(manifest: Manifest, hierarchy: Path, built: pa.Table, clean: l
         if all(name in rows and rows[name][level] == group for name, group in group_of.items()):
             break
     else:
-        raise InputError(f"{hierarchy}: has no split with the landmarks of the manifest in the same groups")
+        raise InputError(
+            f"{hierarchy}: has no split with the landmarks of the manifest in the same groups"
+        )
     items = {(row["split"], row["landmark_id"]): row["class_item"] for row in clean}
     landmarks = []
     for name in group_of:
@@ -393,7 +443,9 @@ def _by_label(manifest: Manifest, landmarks: list[_Row]) -> Manifest:
     units, codes = np.unique([row["unit"] for row in landmarks], return_inverse=True)
     labels = manifest.labels.copy()
     labels[:, 0] = codes[labels[:, 0]]
-    return replace(manifest, labelling=labels, class_names=(tuple(units.tolist()), *manifest.class_names[1:]))
+    return replace(
+        manifest, labelling=labels, class_names=(tuple(units.tolist()), *manifest.class_names[1:])
+    )
 
 
 def _clean_row(landmark: _Row) -> _Row:
@@ -408,11 +460,19 @@ def _clean_row(landmark: _Row) -> _Row:
 
 
 def _cluster_row(
-    members: list[_Row], errors: LevelErrors, place: int, names: tuple[str, ...], groups: dict[str, Group]
+    members: list[_Row],
+    errors: LevelErrors,
+    place: int,
+    names: tuple[str, ...],
+    groups: dict[str, Group],
 ) -> _Row:
     """Return a row of ``clusters``; the group that most votes are for is suggested first, then the present one."""
     present = names[errors.labels[place]]
-    voted = "its photographs" if members[0]["single"] else f"photographs of its {len(members)} landmarks"
+    voted = (
+        "its photographs"
+        if members[0]["single"]
+        else f"photographs of its {len(members)} landmarks"
+    )
     other, own = float(errors.other_shares[place]), float(errors.own_shares[place])
     suggestions = [
         (names[errors.others[place]], other, f"{other:.0%} of the votes on {voted}"),
@@ -430,6 +490,7 @@ def _cluster_row(
         "suggested_group": groups[suggestions[0][0]].key,
         "suggestion_score": other,
         "suggestions": [
-            {"group": groups[name].key, "score": score, "reason": reason} for name, score, reason in suggestions
+            {"group": groups[name].key, "score": score, "reason": reason}
+            for name, score, reason in suggestions
         ],
     }

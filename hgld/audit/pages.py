@@ -54,7 +54,9 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
             else:
                 heading = _OTHERS
             if len(queries[heading]) < limit:
-                queries[heading].append(_query(manifest, group.kept, group.others, group.agreements))
+                queries[heading].append(
+                    _query(manifest, group.kept, group.others, group.agreements)
+                )
         for heading, groups in queries.items():
             if groups:
                 sections[f"{name} {heading}"] = groups
@@ -71,7 +73,9 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
     )
 
 
-def write_label_errors_page(manifest: Manifest, found: Sequence[LevelErrors], out: Path, root: Path) -> None:
+def write_label_errors_page(
+    manifest: Manifest, found: Sequence[LevelErrors], out: Path, root: Path
+) -> None:
     """Write a page of the labels of each level that are contradicted most, with the nearest images that voted."""
     sections = {}
     for errors in found:
@@ -83,7 +87,10 @@ def write_label_errors_page(manifest: Manifest, found: Sequence[LevelErrors], ou
             note = f"All of {name}: {note}" if errors.level else note
             near = errors.neighbours[number, :_MAX_NEIGHBOURS]
             query = _query(
-                manifest, int(errors.rows[number]), near[near >= 0], errors.cosines[number, :_MAX_NEIGHBOURS]
+                manifest,
+                int(errors.rows[number]),
+                near[near >= 0],
+                errors.cosines[number, :_MAX_NEIGHBOURS],
             )
             queries.append(replace(query, note=note))
         sections[manifest.level_names[errors.level].replace("_", " ").capitalize()] = queries
@@ -108,9 +115,13 @@ def _photos(manifest: Manifest, root: Path) -> PhotoSource:
     return PhotoSource(photo, photo, images_of_manifest(manifest, root))
 
 
-def _query(manifest: Manifest, row: int, others: NDArray[np.int64], scores: NDArray[np.float32]) -> PageQuery:
+def _query(
+    manifest: Manifest, row: int, others: NDArray[np.int64], scores: NDArray[np.float32]
+) -> PageQuery:
     """Return an image and others beside it, with the levels that they share with it."""
     labels = (take_images(manifest.labelling, rows) for rows in (np.array([row]), others))
-    levels: torch.Tensor = label_judgements(*labels)["judgements"].levels(slice(0, 1), slice(0, len(others)))
+    levels: torch.Tensor = label_judgements(*labels)["judgements"].levels(
+        slice(0, 1), slice(0, len(others))
+    )
     top_k = TopK(scores[None], others[None], levels.numpy().astype(np.int64))
     return PageQuery(row, (), [PageRanking(top_k, 0, ())])

@@ -128,15 +128,21 @@ def measure_recall(
     shares = {}
     for name, alter in alterations.items():
         copies = [alter(image) for image in originals]
-        all_thumbnails = np.concatenate([thumbnails, np.stack([grey_thumbnail(image) for image in copies])])
+        all_thumbnails = np.concatenate(
+            [thumbnails, np.stack([grey_thumbnail(image) for image in copies])]
+        )
         all_layouts = np.concatenate([layouts, whole_layouts(all_thumbnails[copy_rows])])
         searched = np.concatenate([rows, copy_rows])
         can_be_found = np.abs(all_layouts).max(axis=1) > 0
-        pairs = nearest_layouts(all_thumbnails, searched, all_layouts, can_be_found, config.neighbours)
+        pairs = nearest_layouts(
+            all_thumbnails, searched, all_layouts, can_be_found, config.neighbours
+        )
         candidates = set(map(tuple, pairs.tolist()))
         if vectors is not None and mean is not None and embed is not None:
             queries = centred(as_tensor(embed(copies)), mean)
-            _, nearest = nearest_neighbours(queries, vectors, config.neighbours, gallery_mask=usable)
+            _, nearest = nearest_neighbours(
+                queries, vectors, config.neighbours, gallery_mask=usable
+            )
             candidates.update(map(tuple, as_pairs(copy_rows, nearest).tolist()))
         n_found = 0
         for original, copy in zip(rows.tolist(), copy_rows.tolist(), strict=True):

@@ -43,7 +43,11 @@ class DuplicatesConfig:
         require(self.neighbours >= 1, "at least 1", neighbours=self.neighbours)
         expected = "a share above 0, up to 1"
         require(0 < self.copy_agreement <= 1, expected, copy_agreement=self.copy_agreement)
-        require(0 < self.near_view_agreement <= 1, expected, near_view_agreement=self.near_view_agreement)
+        require(
+            0 < self.near_view_agreement <= 1,
+            expected,
+            near_view_agreement=self.near_view_agreement,
+        )
 
     def relation(self, comparison: Comparison) -> str | None:
         """Return how two images are related, None if they are not."""

@@ -18,8 +18,19 @@ from functools import cached_property, partial
 from itertools import zip_longest
 from pathlib import Path
 
-from hgld.benchmark.comparison_figures import draw_comparison, draw_sweep, method_colours, write_strips
-from hgld.benchmark.engine import Report, compute_runs, describe_failures, open_folder, report_provenance
+from hgld.benchmark.comparison_figures import (
+    draw_comparison,
+    draw_sweep,
+    method_colours,
+    write_strips,
+)
+from hgld.benchmark.engine import (
+    Report,
+    compute_runs,
+    describe_failures,
+    open_folder,
+    report_provenance,
+)
 from hgld.benchmark.evaluations import SplitEvaluation
 from hgld.benchmark.result_files import table_columns, write_results, write_sweep
 from hgld.benchmark.runs import (
@@ -68,7 +79,9 @@ class Comparison:
         """All runs without duplicates, ordered by seed and split, so that each method has a result early."""
         points = [point.runs for points in self.sweeps.values() for point in points]
         in_turn = zip_longest(*self.table.values(), *points)
-        return tuple({run.folder: run for runs in in_turn for run in runs if run is not None}.values())
+        return tuple(
+            {run.folder: run for runs in in_turn for run in runs if run is not None}.values()
+        )
 
     def pending(self, runs: Sequence[Run], n_processes: int, *, force: bool) -> dict[Path, bool]:
         """Return the runs that are not done.
@@ -120,13 +133,19 @@ class Comparison:
         methods = []
         for name, runs in self.table.items():
             method = self.settings.methods[name]
-            methods.append(MethodResults(name, method.title, method.latex, method.baseline, self._evaluated(runs)))
+            methods.append(
+                MethodResults(
+                    name, method.title, method.latex, method.baseline, self._evaluated(runs)
+                )
+            )
         return tuple(methods)
 
     def reports(self) -> Iterator[Report]:
         """Yield the report of the table, or those of the sweeps, whose runs are done."""
         if self.table:
-            yield Report(self.out / "results.made.json", self._provenance(self.runs), self._write_table)
+            yield Report(
+                self.out / "results.made.json", self._provenance(self.runs), self._write_table
+            )
         for name, points in self.sweeps.items():
             runs = [run for point in points for run in point.runs]
             record = self.out / "sweeps" / f"{name}.made.json"
@@ -138,8 +157,13 @@ class Comparison:
 
     def _write_table(self, provenance: Provenance) -> list[Path]:
         settings, methods, out = self.settings, self.methods, self.out
-        figures = [*draw_comparison(settings, methods, out / "figures"), *write_strips(settings, methods, out)]
-        files = write_results(settings, methods, out, provenance)  # after the figures, as it links those that exist
+        figures = [
+            *draw_comparison(settings, methods, out / "figures"),
+            *write_strips(settings, methods, out),
+        ]
+        files = write_results(
+            settings, methods, out, provenance
+        )  # after the figures, as it links those that exist
         return [*files, *figures]
 
     def _write_sweep(self, name: str, provenance: Provenance) -> list[Path]:
@@ -191,7 +215,9 @@ def parse_seeds(text: str, name: str = "seeds") -> tuple[int, ...]:
     """
     names = text.split(",")
     if not all(name.isdecimal() for name in names) or len(set(names)) < len(names):
-        raise ConfigurationError(f'the {name} are "{text}"; expected different numbers from 0, such as 0,1,2')
+        raise ConfigurationError(
+            f'the {name} are "{text}"; expected different numbers from 0, such as 0,1,2'
+        )
     return tuple(map(int, names))
 
 
@@ -232,14 +258,22 @@ def read_comparison(
         )
     unknown = [method for method in methods if method not in settings.methods]
     if unknown:
-        raise ConfigurationError(f'there is no method "{unknown[0]}"; expected one of {", ".join(settings.methods)}')
+        raise ConfigurationError(
+            f'there is no method "{unknown[0]}"; expected one of {", ".join(settings.methods)}'
+        )
     if sweeps:
         if methods:
-            raise ConfigurationError("methods are selected for the table; the curves of a sweep have their own")
+            raise ConfigurationError(
+                "methods are selected for the table; the curves of a sweep have their own"
+            )
         names = settings.sweeps if ALL_SWEEPS in sweeps else dict.fromkeys(sweeps)
-        return Comparison(settings, out, {}, {name: sweep_runs(settings, name, out, overrides) for name in names})
+        return Comparison(
+            settings, out, {}, {name: sweep_runs(settings, name, out, overrides) for name in names}
+        )
     table = table_runs(settings, out, overrides)
-    return Comparison(settings, out, {name: table[name] for name in table if not methods or name in methods}, {})
+    return Comparison(
+        settings, out, {name: table[name] for name in table if not methods or name in methods}, {}
+    )
 
 
 def compare_methods(
@@ -286,7 +320,9 @@ def compare_methods(
             for run in runs:
                 if run.folder in pending:
                     work[str(run)] = partial(complete, run, retrain=pending[run.folder])
-            failures = compute_runs(work, progress or NoProgress(), stop_at_failure=processes.count > 1)
+            failures = compute_runs(
+                work, progress or NoProgress(), stop_at_failure=processes.count > 1
+            )
             if failures:
                 raise ConfigurationError(
                     f"{len(failures)} of {len(pending)} runs failed, the others are done; fix the errors below and "

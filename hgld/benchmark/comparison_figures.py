@@ -54,7 +54,13 @@ from hgld.figures.comparisons import (
 from hgld.figures.style import FAINT, LINES
 from hgld.hierarchy import LabelMatrix, load_hierarchy
 from hgld.hierarchy.label_matrix import main_labels
-from hgld.inspection.figure_data import N_NEIGHBOURS, class_means, count_scores, neighbour_agreement, precision_recall
+from hgld.inspection.figure_data import (
+    N_NEIGHBOURS,
+    class_means,
+    count_scores,
+    neighbour_agreement,
+    precision_recall,
+)
 from hgld.inspection.photos import (
     Photo,
     PhotoSource,
@@ -82,7 +88,13 @@ _MAX_CLASSES = 12_000
 #: Colours of methods that many comparisons have, so that figures of different comparisons can be read side by side.
 _FIXED_COLOURS = {
     "untrained": FAINT,
-    **dict(zip(("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"), LINES, strict=False)),
+    **dict(
+        zip(
+            ("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"),
+            LINES,
+            strict=False,
+        )
+    ),
 }
 #: Metric of which the two methods differ most on the queries of strips.
 _METRIC = "H-AP"
@@ -112,7 +124,11 @@ class EvaluatedImages:
         assert task.query_labels is not None
         assert task.gallery_labels is not None
         parts = [(task.gallery, main_labels(task.gallery_labels))]
-        return parts if task.queries is task.gallery else [*parts, (task.queries, main_labels(task.query_labels))]
+        return (
+            parts
+            if task.queries is task.gallery
+            else [*parts, (task.queries, main_labels(task.query_labels))]
+        )
 
 
 def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
@@ -144,7 +160,11 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
     )
 
     def photos(hierarchy: Path | None) -> PhotoSource:
-        titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
+        titles = (
+            {}
+            if hierarchy is None
+            else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
+        )
         return manifest_photos(manifest, folder, task.query_ids, task.gallery_ids, titles)
 
     return EvaluatedImages(task, manifest.class_names, photos)
@@ -157,21 +177,27 @@ def _read_gldv2_images(evaluation: Gldv2Evaluation, run: Run) -> EvaluatedImages
     task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
 
     def photo(ids: Any, labels: Any) -> Callable[[int], Photo]:
-        return lambda position: Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
+        return lambda position: Photo(
+            str(ids[position]), landmark_names_of(hierarchy, labels, position)
+        )
 
     def photos(_: Path | None) -> PhotoSource:
         images = find_images(evaluation.gallery), find_images(evaluation.queries)
         gallery = photo(task.gallery_ids, task.gallery_labels)
         return PhotoSource(photo(task.query_ids, task.query_labels), gallery, *images)
 
-    return EvaluatedImages(task, (list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes), photos)
+    return EvaluatedImages(
+        task, (list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes), photos
+    )
 
 
 #: Reads the images that the first run of a method was evaluated on.
 _ReadImages = Callable[[MethodResults], EvaluatedImages]
 
 
-def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
+def draw_comparison(
+    settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path
+) -> list[Path]:
     """Draw the figures that the settings request, but those for which methods or embeddings are missing."""
     figures = settings.pictures
     if figures is None:
@@ -180,7 +206,11 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
     names = figures.curves or tuple(settings.methods)
     selected = [method for method in methods if method.name in names]
     styles = {
-        name: LineStyle(colour, settings.methods[name].baseline, thick=name in (figures.baseline, figures.method))
+        name: LineStyle(
+            colour,
+            settings.methods[name].baseline,
+            thick=name in (figures.baseline, figures.method),
+        )
         for name, colour in method_colours(settings).items()
     }
 
@@ -191,9 +221,15 @@ def draw_comparison(settings: BenchmarkSettings, methods: Sequence[MethodResults
     drawn.append(_draw_scores(selected, read, out / "scores.png"))
     if figures.baseline in by_name:
         baseline = by_name[figures.baseline]
-        drawn.append(_draw_precision_recall(selected, baseline, read, styles, out / "precision_recall.png"))
+        drawn.append(
+            _draw_precision_recall(selected, baseline, read, styles, out / "precision_recall.png")
+        )
         if figures.method in by_name:
-            drawn.append(_draw_class_means([baseline, by_name[figures.method]], read, out / "class_means.png"))
+            drawn.append(
+                _draw_class_means(
+                    [baseline, by_name[figures.method]], read, out / "class_means.png"
+                )
+            )
     return [path for path in drawn if path is not None]
 
 
@@ -214,7 +250,10 @@ def draw_sweep(
             curves[point.curve][positions[str(point.value)]] = {
                 run.split_and_seed: shown_value(metric, run.result.means[metric]) for run in runs
             }
-        tables, title = {name: pd.DataFrame(curve).T for name, curve in curves.items()}, with_unit(metric)
+        tables, title = (
+            {name: pd.DataFrame(curve).T for name, curve in curves.items()},
+            with_unit(metric),
+        )
         if (base := sweep.relative_to) is not None:  # at the same position, split and seed
             reference = tables[base].replace(0, np.nan)
             relative = {name: 100 * (table / reference - 1) for name, table in tables.items()}
@@ -229,7 +268,9 @@ def draw_sweep(
     return _draw_filled(panels, path, title=sweep.title)
 
 
-def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineStyle], path: Path) -> Path | None:
+def _draw_learning(
+    methods: Sequence[MethodResults], styles: Mapping[str, LineStyle], path: Path
+) -> Path | None:
     """Draw metrics over steps, without untrained models."""
     lines: dict[str, list[Line]] = {metric: [] for metric in _LEARNING_METRICS}
     for method in methods:
@@ -245,7 +286,9 @@ def _draw_learning(methods: Sequence[MethodResults], styles: Mapping[str, LineSt
             table = pd.DataFrame({name: curve for name, curve in curves.items() if curve})
             if len(table) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], table))
-    return _draw_filled([Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path)
+    return _draw_filled(
+        [Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path
+    )
 
 
 def _draw_precision_recall(
@@ -266,14 +309,21 @@ def _draw_precision_recall(
     lower: list[Panel] = []
     for title in base:
         alone = [Line(baseline.title, styles[baseline.name], recalls, 100 * base[title][None])]
-        upper.append(Panel(title, alone, y_label="" if upper else f"precision of {baseline.title} in %"))
+        upper.append(
+            Panel(title, alone, y_label="" if upper else f"precision of {baseline.title} in %")
+        )
         lines = [
             Line(
-                method.title, styles[method.name], recalls, 100 * (precisions[method.name][title] - base[title])[None]
+                method.title,
+                styles[method.name],
+                recalls,
+                100 * (precisions[method.name][title] - base[title])[None],
             )
             for method in methods
         ]
-        lower.append(Panel("", lines, "recall in %", "" if lower else f"points above {baseline.title}"))
+        lower.append(
+            Panel("", lines, "recall in %", "" if lower else f"points above {baseline.title}")
+        )
     return _draw_filled([*upper, *lower], path, n_columns=len(upper))
 
 
@@ -284,7 +334,10 @@ def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
     result = precision_recall(task, _RECALLS.ravel())
     curves = [*result.precision[::-1], result.hierarchical]
     titles = [*map(_same_level, task.level_names), "hierarchical"]
-    return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in zip(titles, curves, strict=True)}
+    return {
+        title: curve.reshape(_RECALLS.shape).mean(axis=1)
+        for title, curve in zip(titles, curves, strict=True)
+    }
 
 
 def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path) -> Path | None:
@@ -296,14 +349,18 @@ def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path
         assert task.level_names is not None
         level_titles = ["nothing shared", *map(_same_level, task.level_names[::-1])]
         counts = count_scores(task)
-        panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities()))
+        panels.append(
+            ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities())
+        )
     if not panels:
         return None
     draw_scores(path, panels, level_titles)
     return path
 
 
-def _draw_class_means(methods: Sequence[MethodResults], read: _ReadImages, path: Path) -> Path | None:
+def _draw_class_means(
+    methods: Sequence[MethodResults], read: _ReadImages, path: Path
+) -> Path | None:
     """Draw the finest classes, or a sample of them, by the classes above them, if there are coarser levels."""
     panels = []
     for method in methods:
@@ -315,7 +372,9 @@ def _draw_class_means(methods: Sequence[MethodResults], read: _ReadImages, path:
         result = class_means(images.embeddings_and_labels(), max_classes=_MAX_CLASSES)
         means, labels = result.means, result.labels
         # Colours tell the classes of the second level apart, and markers the few of the coarsest one.
-        columns = [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS else [1]
+        columns = (
+            [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS else [1]
+        )
         shares = (
             f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same_level(names[column])}"
             for column in columns
@@ -324,8 +383,14 @@ def _draw_class_means(methods: Sequence[MethodResults], read: _ReadImages, path:
         if len(means) < result.n_classes:
             sampled = f"of {len(means):,} classes drawn from {result.n_classes:,}"
         title = f"{method.title}\n{', '.join(shares)}\namong the {N_NEIGHBOURS} nearest {sampled}"
-        categories, roots = ([classes[column][code] for code in labels[:, column]] for column in (1, columns[-1]))
-        panels.append(ClassMeans(title, tsne_2d(means), categories, roots if len(columns) > 1 else [""] * len(means)))
+        categories, roots = (
+            [classes[column][code] for code in labels[:, column]] for column in (1, columns[-1])
+        )
+        panels.append(
+            ClassMeans(
+                title, tsne_2d(means), categories, roots if len(columns) > 1 else [""] * len(means)
+            )
+        )
     draw_class_means(path, panels)
     return path
 
@@ -387,7 +452,9 @@ def curve_colours(sweep: SweepSettings, of_methods: Mapping[str, str]) -> dict[s
     return colours
 
 
-def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path) -> list[Path]:
+def write_strips(
+    settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path
+) -> list[Path]:
     """Write ``strips.html`` and ``strips.png`` for the first split and seed that both methods have runs of.
 
     Ids stand in place of photographs that are not available.
@@ -408,7 +475,9 @@ def write_strips(settings: BenchmarkSettings, methods: Sequence[MethodResults], 
         return []
     baseline, method = by_name[figures.baseline], by_name[figures.method]
     runs = {run.split_and_seed: run for run in method.runs if _METRIC in run.result.metrics}
-    shared = [run for run in baseline.runs if run.split_and_seed in runs and _METRIC in run.result.metrics]
+    shared = [
+        run for run in baseline.runs if run.split_and_seed in runs and _METRIC in run.result.metrics
+    ]
     if not shared:
         return []
     first, second = shared[0], runs[shared[0].split_and_seed]

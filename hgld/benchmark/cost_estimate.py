@@ -83,8 +83,12 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
     for title, group in by_title.items():
         training = group[0].settings
         to_train = [run for run in group if not is_finished(run.settings, run.folder)]
-        to_evaluate = [run for run in group if run not in to_train and not is_evaluated(settings, run)]
-        shared = training.model_copy(update={"loss": None, "memory": None, "optimiser": None, "seed": 0})
+        to_evaluate = [
+            run for run in group if run not in to_train and not is_evaluated(settings, run)
+        ]
+        shared = training.model_copy(
+            update={"loss": None, "memory": None, "optimiser": None, "seed": 0}
+        )
         images = None
         try:
             images = read_images(shared)
@@ -96,14 +100,18 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
         steps = training.steps or 0
         if images is not None:
             steps = images.n_steps
-        costs.append(RunCost(title, len(group), len(to_train), len(to_evaluate), steps, training.batch_size))
+        costs.append(
+            RunCost(title, len(group), len(to_train), len(to_evaluate), steps, training.batch_size)
+        )
     for path in evaluation.files.values():
         if not path.exists():
             missing[f"{path}: no such file"] = None
     return CostEstimate(settings.title, tuple(costs), tuple(missing))
 
 
-def _check_training(settings: TrainingSettings, images: TrainingImages | None, model: EmbeddingModel) -> None:
+def _check_training(
+    settings: TrainingSettings, images: TrainingImages | None, model: EmbeddingModel
+) -> None:
     """Raise if the loss or a metric of a training cannot be built, or if there is nothing to train."""
     if images is None:
         space, n_images = LabelSpace.from_labels(model.dim, _GLDV2_LABELS), settings.batch_size
@@ -112,4 +120,6 @@ def _check_training(settings: TrainingSettings, images: TrainingImages | None, m
             Metric.from_name(name, len(images.test.manifest.level_names))
         space, n_images = images.space(model.dim), len(images.train)
     loss = training_loss(settings, space, n_images, memory_start=0)
-    require_trainable(model, {**model.parameter_groups(), "proxies": list(loss.parameters())}, settings)
+    require_trainable(
+        model, {**model.parameter_groups(), "proxies": list(loss.parameters())}, settings
+    )

@@ -96,7 +96,9 @@ def compute_runs(
             if stop_at_failure:
                 raise
             failures[run] = failure_reason(error)
-            log.error("%s failed: %s", run, failures[run], exc_info=not isinstance(error, HgldError))
+            log.error(
+                "%s failed: %s", run, failures[run], exc_info=not isinstance(error, HgldError)
+            )
         progress.advance(failed=len(failures))
     return failures
 
@@ -106,7 +108,9 @@ def describe_failures(failures: Mapping[Run, str]) -> list[str]:
     return [f"{run}: {reason}" for run, reason in failures.items()]
 
 
-def report_provenance(command: str, settings: Mapping[str, Any], results: Mapping[str, Path]) -> Provenance:
+def report_provenance(
+    command: str, settings: Mapping[str, Any], results: Mapping[str, Path]
+) -> Provenance:
     """Return the provenance of a report from its settings and the files of results, by the names of runs."""
     return Provenance(command, settings, {name: sha256_of(path) for name, path in results.items()})
 
@@ -142,7 +146,9 @@ class Report:
         self.record.unlink(missing_ok=True)
         names = []
         for path in self.write(self.provenance):
-            names += [file.relative_to(self.record.parent).as_posix() for file in figure_files(path)]
+            names += [
+                file.relative_to(self.record.parent).as_posix() for file in figure_files(path)
+            ]
         record = {"files": names, "provenance": asdict(self.provenance)}
         write_text(self.record, json.dumps(record, indent=1) + "\n")
         return True

@@ -37,7 +37,11 @@ from hgld.models.settings import EmbedImagesConfig
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import write_embeddings
 from hgld.training.run_folder import RunFolder
-from hgld.training.training_images import TrainingImages, evaluation_manifest, read_training_manifest
+from hgld.training.training_images import (
+    TrainingImages,
+    evaluation_manifest,
+    read_training_manifest,
+)
 from hgld.training.training_settings import DataSettings, TrainingSettings
 from hgld.training.validation import embed_dataset, rank_embedded
 
@@ -51,7 +55,9 @@ T = TypeVar("T")
 def _require_file_names(values: Mapping[str, T]) -> Mapping[str, T]:
     for name in values:
         if not _NAME.fullmatch(name):
-            raise ValueError(f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _')
+            raise ValueError(
+                f'"{name}" names a folder or a file; expected lower-case letters, digits, - and _'
+            )
     return values
 
 
@@ -113,7 +119,14 @@ class EvaluationContext:
         )
         n_processes = self.processes.count
         if n_processes > 1:
-            embed_part(images, out, self.model, config, part=Part(self.processes.rank + 1, n_processes), root=root)
+            embed_part(
+                images,
+                out,
+                self.model,
+                config,
+                part=Part(self.processes.rank + 1, n_processes),
+                root=root,
+            )
             self.processes.gather(None)  # wait for the other parts
         if self.processes.rank == 0:
             embed_images(images, out, self.model, config, root=root)
@@ -124,7 +137,9 @@ class EvaluationContext:
         self, files: EvaluationFiles, protocol: str, metrics: tuple[str, ...] = ()
     ) -> Sequence[RetrievalResult]:
         """Evaluate embeddings by a protocol."""
-        config = EvaluationConfig(metrics=metrics or None, ranking=self.ranking, processes=self.processes)
+        config = EvaluationConfig(
+            metrics=metrics or None, ranking=self.ranking, processes=self.processes
+        )
         return evaluate_files(files, protocol, config).results
 
 
@@ -187,10 +202,15 @@ class SplitEvaluation(BaseEvaluation):
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         trained = any(training.steps != 0 for training in trainings)
         sentences = [
-            describe_data(data, trained=trained) for data in dict.fromkeys(training.data for training in trainings)
+            describe_data(data, trained=trained)
+            for data in dict.fromkeys(training.data for training in trainings)
         ]
         leave_one_out = result.name == "leave-one-out"
-        gallery = "all other images" if leave_one_out else f"a gallery of {result.counts['gallery']:,} images"
+        gallery = (
+            "all other images"
+            if leave_one_out
+            else f"a gallery of {result.counts['gallery']:,} images"
+        )
         return [*sentences, f"{result.counts['queries']:,} queries, each of which ranks {gallery}."]
 
 
@@ -249,16 +269,23 @@ class DymlEvaluation(BaseEvaluation):
         images = evaluation_folder(context.folder) / "images.parquet"
         if context.processes.rank == 0:
             ids = _image_ids(levels)
-            manifest = build_manifest(self.root, {"path": ids, "split": ["test"] * len(ids)}, {"image": ids})
+            manifest = build_manifest(
+                self.root, {"path": ids, "split": ["test"] * len(ids)}, {"image": ids}
+            )
             images.parent.mkdir(parents=True, exist_ok=True)
-            write_manifest(images, manifest, Provenance("benchmark", {}, input_digests(**self.files)))
+            write_manifest(
+                images, manifest, Provenance("benchmark", {}, input_digests(**self.files))
+            )
         context.processes.gather(None)  # the other processes wait for the manifest
         embeddings = context.embed(SPLIT_EMBEDDINGS, images, root=self.root)
         files = EvaluationFiles(embeddings=embeddings, ground_truth=self.root)
         results = context.evaluate(files, "dyml", context.metrics)
         # A label means nothing to another level.
         return [
-            with_classes(result, [f"{result.name} {label}" for label in levels[result.name].query_labels.tolist()])
+            with_classes(
+                result,
+                [f"{result.name} {label}" for label in levels[result.name].query_labels.tolist()],
+            )
             for result in results
         ]
 
@@ -274,7 +301,9 @@ class DymlEvaluation(BaseEvaluation):
             metric: _weighted_equally([result.per_query[metric].to_numpy() for result in results])
             for metric in results[0].metrics
         }
-        return replace(joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics))
+        return replace(
+            joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics)
+        )
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         queries = f"{result.counts['queries']:,} queries in all"
@@ -326,7 +355,9 @@ class Gldv2Evaluation(BaseEvaluation):
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         for name, images in (("queries", self.queries), ("gallery", self.gallery)):
             context.embed(name, images)
-        results = context.evaluate(self.evaluation_files(context.folder), "gldv2-retrieval", context.metrics)
+        results = context.evaluate(
+            self.evaluation_files(context.folder), "gldv2-retrieval", context.metrics
+        )
         solution = read_retrieval_solution(self.ground_truth / SOLUTION)
         landmarks = query_landmarks(solution, read_image_to_landmark(self.ground_truth / LANDMARKS))
         names = pd.Series(landmarks.landmark_ids.astype(str), index=list(solution.query_ids))
@@ -386,7 +417,11 @@ class RevisitedEvaluation(BaseEvaluation):
     @property
     def files(self) -> Mapping[str, Path]:
         kinds = ("manifest", "ground_truth")
-        files = {f"{name}/{kind}": getattr(data, kind) for name, data in self.datasets.items() for kind in kinds}
+        files = {
+            f"{name}/{kind}": getattr(data, kind)
+            for name, data in self.datasets.items()
+            for kind in kinds
+        }
         return files if self.distractors is None else {**files, "distractors": self.distractors}
 
     @property
@@ -397,11 +432,19 @@ class RevisitedEvaluation(BaseEvaluation):
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         galleries: dict[str, Path | None] = {"": None}
         if self.distractors is not None:
-            galleries["+distractors"] = context.embed("distractors", self.distractors, scales=self.scales)
+            galleries["+distractors"] = context.embed(
+                "distractors", self.distractors, scales=self.scales
+            )
         results = []
         for name, data in self.datasets.items():
             queries, gallery = (
-                context.embed(f"{name}_{split}", data.manifest, root=data.root, split=split, scales=self.scales)
+                context.embed(
+                    f"{name}_{split}",
+                    data.manifest,
+                    root=data.root,
+                    split=split,
+                    scales=self.scales,
+                )
                 for split in ("query", "gallery")
             )
             for suffix, distractors in galleries.items():
@@ -414,7 +457,11 @@ class RevisitedEvaluation(BaseEvaluation):
                 for result in context.evaluate(files, "roxford"):  # the protocol of both
                     # The name of a query begins with that of its landmark, such as all_souls_000013.
                     landmarks = [str(query).rpartition("_")[0] for query in result.per_query.index]
-                    results.append(with_classes(replace(result, name=f"{name}{suffix} {result.name}"), landmarks))
+                    results.append(
+                        with_classes(
+                            replace(result, name=f"{name}{suffix} {result.name}"), landmarks
+                        )
+                    )
         return results
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
@@ -451,7 +498,10 @@ def join_sets(results: list[RetrievalResult]) -> RetrievalResult:
     >>> join_sets(sets).means, join_sets(sets).counts
     ({'small AP': 0.5, 'large AP': 0.5}, {'queries': 2})
     """
-    renamed = [result.renamed({metric: f"{result.name} {metric}" for metric in result.metrics}) for result in results]
+    renamed = [
+        result.renamed({metric: f"{result.name} {metric}" for metric in result.metrics})
+        for result in results
+    ]
     tables = [
         result.per_query.set_axis([f"{result.name}/{query}" for query in result.per_query.index])
         for result in renamed
@@ -471,7 +521,11 @@ def describe_data(data: DataSettings, *, trained: bool = True) -> str:
     manifest = read_training_manifest(data)
     train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
     n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
-    shared = f"{n_shared:,} of which are also training classes" if n_shared else "none of which is a training class"
+    shared = (
+        f"{n_shared:,} of which are also training classes"
+        if n_shared
+        else "none of which is a training class"
+    )
     level = manifest.level_names[0]
     tested = f"{len(test):,} images of {test.n_classes[0]:,} classes"
     if not trained:
@@ -480,7 +534,9 @@ def describe_data(data: DataSettings, *, trained: bool = True) -> str:
     return f"Trained on {trained_on}, evaluated on {tested}, {shared}."
 
 
-def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: str) -> RetrievalResult:
+def _evaluate_images(
+    context: EvaluationContext, images: TrainingImages, name: str
+) -> RetrievalResult:
     """Embed the test images, write their embeddings, and rank them."""
     model: EmbeddingModel = context.model.network.to(context.device).to(memory_format=MEMORY_FORMAT)
     embedded = embed_dataset(
@@ -493,7 +549,9 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
     rows = embedded.rows.numpy()
     manifest = images.test.manifest.take(rows)
     if context.processes.rank == 0:
-        write_embeddings(embedding_file(context.folder, name), embedded.vectors, manifest.ids.tolist())
+        write_embeddings(
+            embedding_file(context.folder, name), embedded.vectors, manifest.ids.tolist()
+        )
     result = rank_embedded(
         embedded,
         images.test,
@@ -502,7 +560,11 @@ def _evaluate_images(context: EvaluationContext, images: TrainingImages, name: s
         ranking=context.ranking,
         processes=context.processes,
     )
-    queries = np.arange(len(manifest)) if images.is_query is None else np.flatnonzero(images.is_query[rows])
+    queries = (
+        np.arange(len(manifest))
+        if images.is_query is None
+        else np.flatnonzero(images.is_query[rows])
+    )
     classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))
     counts = result.counts | {"images_not_read": len(embedded.skipped)}
@@ -513,12 +575,18 @@ def with_classes(
     result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | NDArray[np.object_]
 ) -> RetrievalResult:
     """Return a result with the finest class of each query, by which comparisons group queries."""
-    return replace(result, per_query=result.per_query.assign(**{"class": np.asarray(classes, object)}))
+    return replace(
+        result, per_query=result.per_query.assign(**{"class": np.asarray(classes, object)})
+    )
 
 
 def _image_ids(levels: Mapping[str, DymlLevel]) -> list[str]:
     """Return the paths of all test images, relative to the folder of the data set, each once."""
-    return list(dict.fromkeys(name for level in levels.values() for name in (*level.query_ids, *level.gallery_ids)))
+    return list(
+        dict.fromkeys(
+            name for level in levels.values() for name in (*level.query_ids, *level.gallery_ids)
+        )
+    )
 
 
 def _weighted_equally(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:

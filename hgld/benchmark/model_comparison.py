@@ -33,9 +33,21 @@ import numpy.typing as npt
 import torch
 from sklearn.decomposition import PCA
 
-from hgld.benchmark.engine import Report, ResultFile, compute_runs, describe_failures, open_folder, report_provenance
+from hgld.benchmark.engine import (
+    Report,
+    ResultFile,
+    compute_runs,
+    describe_failures,
+    open_folder,
+    report_provenance,
+)
 from hgld.benchmark.evaluations import with_classes
-from hgld.benchmark.model_comparison_settings import ModelComparisonConfig, ModelEntry, Treatment, parse_treatment
+from hgld.benchmark.model_comparison_settings import (
+    ModelComparisonConfig,
+    ModelEntry,
+    Treatment,
+    parse_treatment,
+)
 from hgld.benchmark.model_reports import ModelFacts, ModelResults, write_model_reports
 from hgld.benchmark.statistics import compare
 from hgld.compute.scoring import Distance
@@ -58,7 +70,13 @@ from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, 
 from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, input_digests
-from hgld.tables.embeddings import EMBEDDING_READERS, Embeddings, find_ids_file, read_embeddings, required_ids
+from hgld.tables.embeddings import (
+    EMBEDDING_READERS,
+    Embeddings,
+    find_ids_file,
+    read_embeddings,
+    required_ids,
+)
 from hgld.training import TrainingSettings, train
 from hgld.training.run import is_finished
 
@@ -111,10 +129,20 @@ class ModelComparison:
     ) -> None:
         names = [entry.name for entry in models]
         if len(set(names)) < len(names):
-            raise ConfigurationError(f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL")
-        self._models, self._manifest, self._root, self._out, self._config = models, manifest, root, out, config
+            raise ConfigurationError(
+                f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL"
+            )
+        self._models, self._manifest, self._root, self._out, self._config = (
+            models,
+            manifest,
+            root,
+            out,
+            config,
+        )
         #: What is known about each model, by its name.
-        self._facts = {entry.name: ModelFacts(entry.name, entry.model, entry.seen) for entry in models}
+        self._facts = {
+            entry.name: ModelFacts(entry.name, entry.model, entry.seen) for entry in models
+        }
         #: Embeddings of each model that did not fail.
         self._files: dict[str, Path] = {}
         #: Ids of evaluated images that some model has no embedding of, which are excluded for all models.
@@ -137,7 +165,11 @@ class ModelComparison:
     @cached_property
     def _split(self) -> str | None:
         """Split whose images are ranked against each other; None for all images."""
-        chosen, train_split, fitted = self._config.split, self._config.train_split, self._fitted_treatments
+        chosen, train_split, fitted = (
+            self._config.split,
+            self._config.train_split,
+            self._fitted_treatments,
+        )
         if chosen is None and "test" in self._images.split_names:
             chosen = "test"
         if fitted:
@@ -162,10 +194,15 @@ class ModelComparison:
         """
         log.info("evaluated images: split %s", self._split or "all")
         n_evaluated = len(self._evaluated_ids)
-        runs = {entry.name: partial(self._embed, entry, force=force, progress=progress) for entry in self._models}
+        runs = {
+            entry.name: partial(self._embed, entry, force=force, progress=progress)
+            for entry in self._models
+        }
         self._failures = compute_runs(runs, NoProgress())
         if self._files and len(self._missing_ids) == n_evaluated:
-            raise InputError("no image of the manifest is among the embeddings of all models; compare fewer models")
+            raise InputError(
+                "no image of the manifest is among the embeddings of all models; compare fewer models"
+            )
 
     def _embed(self, entry: ModelEntry, *, force: bool, progress: Progress) -> None:
         """Embed the images with a model, and note its file and the evaluated images that it lacks."""
@@ -173,7 +210,9 @@ class ModelComparison:
         images = read_embeddings(path)
         zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
         if zeros:
-            raise InputError(f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked")
+            raise InputError(
+                f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked"
+            )
         missing = self._evaluated_ids.difference(required_ids(images).tolist())
         if len(missing) == len(self._evaluated_ids):
             raise InputError(f"{path}: has no embedding of any evaluated image")
@@ -186,7 +225,9 @@ class ModelComparison:
         if given.suffix in EMBEDDING_READERS:
             if entry.options:
                 options = ", ".join(entry.options)
-                raise ConfigurationError(f"{given}: a file of embeddings takes no options, but {options} is given")
+                raise ConfigurationError(
+                    f"{given}: a file of embeddings takes no options, but {options} is given"
+                )
             facts.dim = read_embeddings(given).vectors.shape[1]
             return given
         model = load_model(entry.model, **entry.options)
@@ -212,7 +253,9 @@ class ModelComparison:
             self._facts[entry.name] = ModelFacts(**recorded)
             return out
         facts.dim = model.network.dim
-        facts.parameters = sum(parameter.numel() for parameter in model.network.parameters()) or None
+        facts.parameters = (
+            sum(parameter.numel() for parameter in model.network.parameters()) or None
+        )
         facts.images = model.image_settings.describe()
         if done is not None:
             facts.skipped = len(done.skipped)
@@ -229,7 +272,9 @@ class ModelComparison:
         runs = []
         for model in self._files:
             for text in dict.fromkeys(self._config.treatments):
-                runs += [ModelRun(model, parse_treatment(text), reranking) for reranking in rerankings]
+                runs += [
+                    ModelRun(model, parse_treatment(text), reranking) for reranking in rerankings
+                ]
         files = {run: self._result_file(run) for run in runs}
         pending = {}
         for run, file in files.items():
@@ -262,7 +307,9 @@ class ModelComparison:
         return ResultFile(path, Provenance("compare-models", parameters, digests))
 
     def _distance(self, run: ModelRun) -> Distance:
-        return recorded_distance(self._files[run.model]) if run.treatment.kind == "none" else "cosine"
+        return (
+            recorded_distance(self._files[run.model]) if run.treatment.kind == "none" else "cosine"
+        )
 
     def _evaluate(self, run: ModelRun, file: ResultFile, *, force: bool) -> None:
         """Evaluate embeddings after a treatment, and write the result."""
@@ -273,11 +320,20 @@ class ModelComparison:
         task = self._task(images)
         metrics = config.metrics
         if metrics is None:
-            metrics = [*default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1), "mistake_severity"]
-        ranking = RankingConfig(device=config.device, distance=self._distance(run), reranking=run.reranking)
-        (result,) = evaluate_tasks([task], EvaluationConfig(metrics=tuple(metrics), ranking=ranking))
+            metrics = [
+                *default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1),
+                "mistake_severity",
+            ]
+        ranking = RankingConfig(
+            device=config.device, distance=self._distance(run), reranking=run.reranking
+        )
+        (result,) = evaluate_tasks(
+            [task], EvaluationConfig(metrics=tuple(metrics), ranking=ranking)
+        )
         assert task.query_labels is not None
-        result = with_classes(replace(result, name=str(run)), main_labels(task.query_labels)[:, 0].astype(str))
+        result = with_classes(
+            replace(result, name=str(run)), main_labels(task.query_labels)[:, 0].astype(str)
+        )
         write_per_query([result], file.path, file.provenance)
 
     def _read_compared_embeddings(self, model: str) -> Embeddings:
@@ -291,23 +347,35 @@ class ModelComparison:
             return images
         landmark_ids = None if images.landmark_ids is None else images.landmark_ids[rows]
         return replace(
-            images, vectors=images.vectors[torch.from_numpy(rows)], ids=ids[rows], landmark_ids=landmark_ids
+            images,
+            vectors=images.vectors[torch.from_numpy(rows)],
+            ids=ids[rows],
+            landmark_ids=landmark_ids,
         )
 
-    def _treated(self, treatment: Treatment, images: Embeddings, model: str, force: bool) -> Vectors:
+    def _treated(
+        self, treatment: Treatment, images: Embeddings, model: str, force: bool
+    ) -> Vectors:
         """Return the embeddings of all images after a treatment, which is not none: float32, shape (N, d)."""
         vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
         kind, value = treatment
         n_dims = int(value) if value.isdigit() else vectors.shape[1]
         if n_dims > vectors.shape[1]:
-            raise ConfigurationError(f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only")
+            raise ConfigurationError(
+                f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only"
+            )
         if kind == "truncate":
             return vectors[:, :n_dims]
         labels = read_labels(self._manifest, images, split=self._config.train_split)
         fitted = vectors[labels.labelled]
         if kind == "adapt":
             train_split = self._config.train_split
-            data = {"manifest": self._manifest, "features": images.path, "train": train_split, "test": self._split}
+            data = {
+                "manifest": self._manifest,
+                "features": images.path,
+                "train": train_split,
+                "test": self._split,
+            }
             classes = main_labels(labels.labelling)[labels.labelled, 0]
             settings = _adaptation(value, data, vectors.shape[1], classes)
             run = self._out / "adaptations" / f"{model}+{value}"
@@ -320,25 +388,33 @@ class ModelComparison:
         if kind == "center":
             return np.asarray(vectors - fitted.mean(0))
         if n_dims > len(fitted):
-            raise ConfigurationError(f"{treatment}: the training split has {len(fitted):,} images only")
+            raise ConfigurationError(
+                f"{treatment}: the training split has {len(fitted):,} images only"
+            )
         pca = PCA(n_dims, whiten=kind == "whiten", svd_solver="covariance_eigh").fit(fitted)
         return np.asarray(pca.transform(vectors), np.float32)
 
     def _task(self, images: Embeddings) -> RetrievalTask:
-        task = labelled_leave_one_out(images, read_labels(self._manifest, images, split=self._split))
+        task = labelled_leave_one_out(
+            images, read_labels(self._manifest, images, split=self._split)
+        )
         # Its counts would be of the images of other splits, which have no label here.
         return replace(task, counts={})
 
     def report(self, *, force: bool) -> tuple[ModelResults, list[Path]]:
         """Compare the models that did not fail, and write tables, figures and pages unless they are up to date."""
         if not self._results:
-            raise InputError(f"no model could be compared:\n{indented_list(describe_failures(self._failures))}")
+            raise InputError(
+                f"no model could be compared:\n{indented_list(describe_failures(self._failures))}"
+            )
         for model, reason in self._failures.items():
             self._facts[model].failure = " ".join(reason.split())
         facts = tuple(self._facts.values())
         results = {name: read_per_query(path)[0] for name, path in self._results.items()}
         table = compare(results, self._config.reference)
-        outcome = ModelResults(table, facts, results, self._split, n_excluded=len(self._missing_ids))
+        outcome = ModelResults(
+            table, facts, results, self._split, n_excluded=len(self._missing_ids)
+        )
         parameters = {
             "reference": self._config.reference,
             "images": str(self._root or self._manifest.parent),
@@ -347,7 +423,9 @@ class ModelComparison:
 
         def write(provenance: Provenance) -> list[Path]:
             differences = self._write_differences(results)
-            reports = write_model_reports(outcome, self._out, provenance, has_differences=bool(differences))
+            reports = write_model_reports(
+                outcome, self._out, provenance, has_differences=bool(differences)
+            )
             return [*reports, *differences]
 
         provenance = report_provenance("compare-models", parameters, self._results)
@@ -357,12 +435,18 @@ class ModelComparison:
 
     def _write_differences(self, results: Mapping[str, RetrievalResult]) -> list[Path]:
         """Write the page of the queries on which the best two models differ most, without treatments."""
-        untreated = [results[name] for name in self._files if name in results and "H-AP" in results[name].metrics]
+        untreated = [
+            results[name]
+            for name in self._files
+            if name in results and "H-AP" in results[name].metrics
+        ]
         pair = sorted(untreated, key=lambda result: -result.means["H-AP"])[:2]
         if len(pair) < 2:
             return []
         first, second = pair
-        tasks = [self._task(self._read_compared_embeddings(result.name)) for result in (second, first)]
+        tasks = [
+            self._task(self._read_compared_embeddings(result.name)) for result in (second, first)
+        ]
         differences = find_method_differences((second, first), (tasks[0], tasks[1]))
         if differences is None:
             return []

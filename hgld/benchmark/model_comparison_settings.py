@@ -66,11 +66,15 @@ def parse_model(text: str) -> ModelEntry:
     for option, value in parse_qsl(query, keep_blank_values=True):
         if option not in _OPTIONS:
             similar = similar_names(option, _OPTIONS, 1) or [*_OPTIONS]
-            raise ConfigurationError(f"{text}: a model has no option {option}; expected {', '.join(similar)}")
+            raise ConfigurationError(
+                f"{text}: a model has no option {option}; expected {', '.join(similar)}"
+            )
         try:
             options[option] = _OPTIONS[option](value)
         except ValueError:
-            raise ConfigurationError(f'{text}: {option} is "{value}"; expected a whole number') from None
+            raise ConfigurationError(
+                f'{text}: {option} is "{value}"; expected a whole number'
+            ) from None
     seen = options.pop("seen", "unknown")
     if seen not in _SEEN:
         raise ConfigurationError(f'{text}: seen is "{seen}"; expected {", ".join(_SEEN)}')

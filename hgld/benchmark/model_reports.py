@@ -110,7 +110,9 @@ def write_model_reports(
     table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
     figures = _draw_figures(outcome, out)
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    parquet, markdown, latex = files = [out / f"results.{suffix}" for suffix in ("parquet", "md", "tex")]
+    parquet, markdown, latex = files = [
+        out / f"results.{suffix}" for suffix in ("parquet", "md", "tex")
+    ]
     write_results(parquet, arrow, "model_comparison/1", provenance)
     write_text(markdown, _markdown(outcome, figures) + "\n")
     write_text(latex, _latex(outcome) + "\n")
@@ -147,7 +149,15 @@ def _difference_text(row: Any) -> str:
     return Difference(row.difference, row.difference_low, row.difference_high).text(row.metric)
 
 
-_FACT_NAMES = ("Model", "Loaded from", "Parameters", "Dimensions", "Input", "Images/s", "Saw these classes")
+_FACT_NAMES = (
+    "Model",
+    "Loaded from",
+    "Parameters",
+    "Dimensions",
+    "Input",
+    "Images/s",
+    "Saw these classes",
+)
 
 
 def _fact_cells(facts: ModelFacts) -> list[str]:
@@ -167,9 +177,13 @@ def _notes(outcome: ModelResults) -> list[str]:
     images = f"Leave-one-out on {results[0].counts['queries']:,} images of {outcome.split or 'all splits'}."
     excluded = []
     if outcome.n_excluded:
-        excluded = [f"Images that some model has no embedding of, excluded for all models: {outcome.n_excluded:,}."]
+        excluded = [
+            f"Images that some model has no embedding of, excluded for all models: {outcome.n_excluded:,}."
+        ]
     skipped = [
-        f"{each.name}: {counted(each.skipped, 'image')} could not be read." for each in outcome.facts if each.skipped
+        f"{each.name}: {counted(each.skipped, 'image')} could not be read."
+        for each in outcome.facts
+        if each.skipped
     ]
     return [images, *excluded, *skipped, *setting_notes(results)]
 
@@ -178,7 +192,10 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
     rows, metrics, order = outcome.rows, outcome.metrics, outcome.names
 
     def grid(cell: Callable[[Any], str], *first: list[str]) -> str:
-        body = [*first, *([name, *(cell(rows[metric, name]) for metric in metrics)] for name in order)]
+        body = [
+            *first,
+            *([name, *(cell(rows[metric, name]) for metric in metrics)] for name in order),
+        ]
         return markdown_table(["Model", *metrics], body, n_numeric=len(metrics))
 
     def mean(row: Any) -> str:
@@ -191,7 +208,10 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
     sections = ["# Comparison of models", _INTERVALS, grid(mean), "## Ranks", _RANKS, grid(rank)]
     if len(order) > 1:
         sections += ["## Differences", _DIFFERENCES, grid(_difference_text, head)]
-    sections += ["## Models", markdown_table(_FACT_NAMES, [_fact_cells(each) for each in outcome.facts])]
+    sections += [
+        "## Models",
+        markdown_table(_FACT_NAMES, [_fact_cells(each) for each in outcome.facts]),
+    ]
     if failures := [f"- {each.name}: {each.failure}" for each in outcome.facts if each.failure]:
         sections += ["## Failures", "\n".join(failures)]
     sections += ["## Setup", "\n".join(f"- {note}" for note in _notes(outcome))]
@@ -207,7 +227,10 @@ def _latex(outcome: ModelResults) -> str:
         text = f"{shown_value(row.metric, row.mean):.1f}"
         return rf"\underline{{{text}}}" if _is_best(row) else text
 
-    body = {escape_latex(metric): [cell(rows[metric, name]) for name in order] for metric in outcome.metrics}
+    body = {
+        escape_latex(metric): [cell(rows[metric, name]) for name in order]
+        for metric in outcome.metrics
+    }
     table = pd.DataFrame(body, index=pd.Index([escape_latex(name) for name in order], name="Model"))
     return str(table.reset_index().to_latex(index=False, escape=False))
 
@@ -222,7 +245,9 @@ def _draw_figures(outcome: ModelResults, out: Path) -> list[Path]:
 
     ends = ("mean", "low", "high")
     panels = {
-        with_unit(metric): [Interval(name, *(shown(metric, name, end) for end in ends)) for name in order]
+        with_unit(metric): [
+            Interval(name, *(shown(metric, name, end) for end in ends)) for name in order
+        ]
         for metric in dict.fromkeys([main, *levels])
     }
     draw_intervals(out / "levels.png", panels)
@@ -241,7 +266,9 @@ def _draw_figures(outcome: ModelResults, out: Path) -> list[Path]:
     ]
     costs = [
         scatter("dimensions", {name: facts[name].dim for name in untreated}, log=True),
-        scatter("images per second", {name: facts[name].images_per_s for name in untreated}, log=True),
+        scatter(
+            "images per second", {name: facts[name].images_per_s for name in untreated}, log=True
+        ),
     ]
     figures = [out / "levels.png"]
     for name, drawn in (("metrics.png", scatters), ("costs.png", costs)):

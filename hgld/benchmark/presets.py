@@ -111,18 +111,30 @@ def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> li
             origin = "to be given: --manifest"
         else:
             origin = "default"
-        values.append(ResolvedSetting(key, _short_path(Path(value)) if key.endswith(".training") else value, origin))
+        values.append(
+            ResolvedSetting(
+                key, _short_path(Path(value)) if key.endswith(".training") else value, origin
+            )
+        )
     return values
 
 
 def _describe(name: str, path: Path) -> TrainingPreset:
     values, row = read_origins(path), preset_description(path)
-    backbone = next(str(values[key][0]) for key in ("model.preset", "model.backbone") if key in values)
+    backbone = next(
+        str(values[key][0]) for key in ("model.preset", "model.backbone") if key in values
+    )
     images = preset_description(path.with_name(SHARED))["about"]
-    return TrainingPreset(name.removeprefix(f"{OWN_IMAGES}/"), row["about"], row["tables"], backbone, images)
+    return TrainingPreset(
+        name.removeprefix(f"{OWN_IMAGES}/"), row["about"], row["tables"], backbone, images
+    )
 
 
 def _short_path(path: Path) -> str:
     """Return a path as text: that of a preset without the folder of all presets."""
     folder = preset_folder().resolve()
-    return path.resolve().relative_to(folder).as_posix() if path.resolve().is_relative_to(folder) else str(path)
+    return (
+        path.resolve().relative_to(folder).as_posix()
+        if path.resolve().is_relative_to(folder)
+        else str(path)
+    )

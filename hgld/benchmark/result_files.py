@@ -19,7 +19,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.benchmark.runs import BenchmarkSettings, EvaluatedPoint, EvaluatedRun, SweepSettings, read_training_record
+from hgld.benchmark.runs import (
+    BenchmarkSettings,
+    EvaluatedPoint,
+    EvaluatedRun,
+    SweepSettings,
+    read_training_record,
+)
 from hgld.benchmark.statistics import (
     MethodResults,
     best_baselines,
@@ -88,7 +94,9 @@ def write_results(
     """
     runs = [run for method in methods for run in method.runs]
     columns = table_columns(settings, methods)
-    markdown, latex, parquet = files = [out / f"results.{suffix}" for suffix in ("md", "tex", "parquet")]
+    markdown, latex, parquet = files = [
+        out / f"results.{suffix}" for suffix in ("md", "tex", "parquet")
+    ]
     splits = list(by_split(runs))
     caption = settings.title if len(splits) == 1 else f"{settings.title}; {describe_means(splits)}"
     latex_rows = [
@@ -99,7 +107,9 @@ def write_results(
     caption = escape_latex(caption).replace("±", r"$\pm$")
     write_text(latex, latex_table(latex_rows, columns, caption=caption) + "\n")
     write_text(markdown, results_markdown(settings, methods, columns, out) + "\n")
-    groups = [({"title": method.title, "baseline": method.baseline}, method.runs) for method in methods]
+    groups = [
+        ({"title": method.title, "baseline": method.baseline}, method.runs) for method in methods
+    ]
     _write_rows(parquet, COMPARISON, groups, provenance)
     return files
 
@@ -138,7 +148,10 @@ def _write_rows(
             record = read_training_record(run)
             del record["versions"]
             record |= {"method": run.method, "split": run.split, "seed": run.seed, **names}
-            rows += [{"metric": metric, "value": value, **record} for metric, value in run.result.means.items()]
+            rows += [
+                {"metric": metric, "value": value, **record}
+                for metric, value in run.result.means.items()
+            ]
     write_table(path, spec, pa.Table.from_pylist(rows, spec.schema), provenance)
 
 
@@ -153,7 +166,11 @@ def results_markdown(
     level_metrics = [metric for metric in level_metrics if metric not in main]
     splits = list(by_split(runs))
     intervals = _CLASS_INTERVALS if len(splits) == 1 else _SPLIT_INTERVALS
-    sections = [f"# {settings.title}", f"In %, {describe_means(splits)}; {_BEST}", _means_table(methods, main)]
+    sections = [
+        f"# {settings.title}",
+        f"In %, {describe_means(splits)}; {_BEST}",
+        _means_table(methods, main),
+    ]
     if differences := _differences_table(methods, main):
         sections += ["## Difference from the best baseline", intervals, differences]
     if level_metrics:
@@ -166,30 +183,44 @@ def results_markdown(
     sections += ["## Training runs", _trainings_table(methods)]
     sections += ["## Setup", "\n".join(f"- {sentence}" for sentence in _setup(settings, methods))]
     shown = ((out / "figures", "*.png"), (out, "*.png"), (out, "*.html"), (out / "sweeps", "*.md"))
-    if links := [markdown_link(path, out) for folder, glob in shown for path in sorted(folder.glob(glob))]:
+    if links := [
+        markdown_link(path, out) for folder, glob in shown for path in sorted(folder.glob(glob))
+    ]:
         sections += ["## Figures", *links]
     return "\n\n".join(sections)
 
 
-def sweep_markdown(settings: SweepSettings, points: Sequence[EvaluatedPoint], *, figure: Path) -> str:
+def sweep_markdown(
+    settings: SweepSettings, points: Sequence[EvaluatedPoint], *, figure: Path
+) -> str:
     """Return the text of ``sweeps/NAME.md``."""
     means = {(point.curve, point.value): means_of(runs) for point, runs in points}
     stds = {(point.curve, point.value): stds_of(runs) for point, runs in points}
     runs = [run for _, of_point in points for run in of_point]
     seeds, splits = sorted({run.seed for run in runs}), list(by_split(runs))
-    drawn = f"seeds {_distinct(seeds)}" + (f"; splits {_distinct(splits)}" if len(splits) > 1 else "")
-    sections = [f"# {settings.title}", f"`{settings.key}`; in %, {describe_means(splits)} ({drawn})."]
+    drawn = f"seeds {_distinct(seeds)}" + (
+        f"; splits {_distinct(splits)}" if len(splits) > 1 else ""
+    )
+    sections = [
+        f"# {settings.title}",
+        f"`{settings.key}`; in %, {describe_means(splits)} ({drawn}).",
+    ]
     for metric in settings.metrics:
         cells = {key: mean_and_std(means[key], stds[key], metric) for key in means}
         sections += [f"## {metric}", _grid(settings, list(settings.curves), cells)]
         if (base := settings.relative_to) is not None:
             relative = {
-                (curve, value): _relative(mean.get(metric, math.nan), means[base, value].get(metric, math.nan))
+                (curve, value): _relative(
+                    mean.get(metric, math.nan), means[base, value].get(metric, math.nan)
+                )
                 for (curve, value), mean in means.items()
                 if curve != base
             }
             others = [curve for curve in settings.curves if curve != base]
-            sections += [f"Relative difference from {base}, in %:", _grid(settings, others, relative)]
+            sections += [
+                f"Relative difference from {base}, in %:",
+                _grid(settings, others, relative),
+            ]
     if figure.is_file():
         sections.append(f"![{settings.title}]({figure.name})")
     return "\n\n".join(sections)
@@ -213,7 +244,11 @@ def mean_and_std(means: Mapping[str, float], stds: Mapping[str, float], metric: 
     '47.21 ± 0.12'
     """
     mean = means.get(metric, math.nan)
-    return _MISSING if math.isnan(mean) else f"{shown_value(metric, mean):.2f}{_plus_minus(stds, metric)}"
+    return (
+        _MISSING
+        if math.isnan(mean)
+        else f"{shown_value(metric, mean):.2f}{_plus_minus(stds, metric)}"
+    )
 
 
 def difference_text(method: MethodResults, baseline: MethodResults, metric: str) -> str:
@@ -242,7 +277,12 @@ def _differences_table(methods: Sequence[MethodResults], metrics: Sequence[str])
         return ""
     rows = [["*best baseline*", *(f"*{best.title}*" for best in baselines.values())]]
     for method in methods:
-        rows.append([method.title, *(difference_text(method, best, metric) for metric, best in baselines.items())])
+        rows.append(
+            [
+                method.title,
+                *(difference_text(method, best, metric) for metric, best in baselines.items()),
+            ]
+        )
     return markdown_table(["Method", *baselines], rows, n_numeric=len(baselines))
 
 
@@ -251,7 +291,12 @@ def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -
     rows = []
     for method in methods:
         over_splits, over_seeds = method.stds, seed_stds(method.runs)
-        rows.append([method.title, *(f"{_std_text(over_splits, m)} / {_std_text(over_seeds, m)}" for m in metrics)])
+        rows.append(
+            [
+                method.title,
+                *(f"{_std_text(over_splits, m)} / {_std_text(over_seeds, m)}" for m in metrics),
+            ]
+        )
     return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
@@ -271,7 +316,9 @@ def _trainings_table(methods: Sequence[MethodResults]) -> str:
         if cells["Splits"] == "None":
             del cells["Splits"]
         rows.append(cells)
-    return markdown_table(list(rows[0]), [list(cells.values()) for cells in rows], n_numeric=len(rows[0]) - 1)
+    return markdown_table(
+        list(rows[0]), [list(cells.values()) for cells in rows], n_numeric=len(rows[0]) - 1
+    )
 
 
 def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> list[str]:
@@ -293,15 +340,26 @@ def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> lis
         "some; no checkpoint was selected on the test images."
     )
     trainings = [training for method in methods for training in method.trainings]
-    versions = (f"{name} {version}" for training in trainings for name, version in training["versions"].items())
+    versions = (
+        f"{name} {version}"
+        for training in trainings
+        for name, version in training["versions"].items()
+    )
     machines = _distinct(training["machine"] for training in trainings)
     sentences.append(f"Machine: {machines}. Software: {_distinct(versions)}.")
     return sentences + setting_notes([runs[0].result])
 
 
-def _grid(settings: SweepSettings, curves: Sequence[str], cells: Mapping[tuple[str, int | float | str], str]) -> str:
+def _grid(
+    settings: SweepSettings,
+    curves: Sequence[str],
+    cells: Mapping[tuple[str, int | float | str], str],
+) -> str:
     """Return a table with a row per value and a column per curve."""
-    rows = [[str(value), *(cells.get((curve, value), _MISSING) for curve in curves)] for value in settings.values]
+    rows = [
+        [str(value), *(cells.get((curve, value), _MISSING) for curve in curves)]
+        for value in settings.values
+    ]
     return markdown_table([settings.label, *curves], rows, n_numeric=len(curves))
 
 

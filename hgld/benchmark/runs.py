@@ -114,7 +114,9 @@ class SweepSettings(Settings):
     @model_validator(mode="after")
     def _check_relative_to(self) -> SweepSettings:
         if self.relative_to is not None and self.relative_to not in self.curves:
-            raise ValueError(f'relative_to is "{self.relative_to}"; expected one of {", ".join(self.curves)}')
+            raise ValueError(
+                f'relative_to is "{self.relative_to}"; expected one of {", ".join(self.curves)}'
+            )
         return self
 
 
@@ -167,14 +169,23 @@ class BenchmarkSettings(Settings):
     @model_validator(mode="after")
     def _check_names(self) -> BenchmarkSettings:
         if self.pictures is not None and not isinstance(self.evaluation, PicturedEvaluation):
-            raise ValueError(f"pictures are not drawn for the evaluation {self.evaluation.name}; omit them")
+            raise ValueError(
+                f"pictures are not drawn for the evaluation {self.evaluation.name}; omit them"
+            )
         if self.metrics and isinstance(self.evaluation, RevisitedEvaluation):
-            raise ValueError(f"the evaluation {self.evaluation.name} has metrics of its own; omit `metrics`")
+            raise ValueError(
+                f"the evaluation {self.evaluation.name} has metrics of its own; omit `metrics`"
+            )
         references = {
-            f"sweeps.{name}": [curve.method for curve in sweep.curves.values()] for name, sweep in self.sweeps.items()
+            f"sweeps.{name}": [curve.method for curve in sweep.curves.values()]
+            for name, sweep in self.sweeps.items()
         }
         if self.pictures is not None:
-            references["pictures"] = [self.pictures.baseline, self.pictures.method, *self.pictures.curves]
+            references["pictures"] = [
+                self.pictures.baseline,
+                self.pictures.method,
+                *self.pictures.curves,
+            ]
         for key, methods in references.items():
             unknown = [method for method in methods if method not in self.methods]
             if unknown:
@@ -207,7 +218,9 @@ class Run:
     @property
     def split_and_seed(self) -> str:
         """Split and seed in words, by which runs of different methods are paired: ``split 1, seed 0``."""
-        return f"seed {self.seed}" if self.split is None else f"split {self.split}, seed {self.seed}"
+        return (
+            f"seed {self.seed}" if self.split is None else f"split {self.split}, seed {self.seed}"
+        )
 
     def __str__(self) -> str:
         return ", ".join([self.method, self.split_and_seed, *self.overrides, *self.changes])
@@ -241,7 +254,9 @@ def read_benchmark(config: str | Path) -> BenchmarkSettings:
     return settings.model_copy(update={"methods": methods})
 
 
-def table_runs(settings: BenchmarkSettings, out: Path, overrides: Sequence[str] = ()) -> dict[str, tuple[Run, ...]]:
+def table_runs(
+    settings: BenchmarkSettings, out: Path, overrides: Sequence[str] = ()
+) -> dict[str, tuple[Run, ...]]:
     """Return the runs of the table by method, ordered by seed, then by split.
 
     An untrained model has those of the first seed alone.
@@ -269,14 +284,23 @@ def sweep_runs(
         ConfigurationError: There is no such sweep, or the settings of a training are invalid.
     """
     if name not in settings.sweeps:
-        expected = f"expected one of {', '.join(settings.sweeps)}" if settings.sweeps else "there are none"
+        expected = (
+            f"expected one of {', '.join(settings.sweeps)}" if settings.sweeps else "there are none"
+        )
         raise ConfigurationError(f'there is no sweep "{name}"; {expected}')
     sweep = settings.sweeps[name]
     return tuple(
         SweepPoint(
             title,
             value,
-            _runs(settings, out, curve.method, settings.seeds, overrides, (*curve.set, f"{sweep.key}={value}")),
+            _runs(
+                settings,
+                out,
+                curve.method,
+                settings.seeds,
+                overrides,
+                (*curve.set, f"{sweep.key}={value}"),
+            ),
         )
         for title, curve in sweep.curves.items()
         for value in sweep.values
@@ -311,7 +335,17 @@ def _runs(
             folder = out / "runs" / method / ",".join(effective)
             if split is not None:
                 folder /= f"split{split}"
-            runs.append(Run(method, split, seed, tuple(overrides), effective, folder / f"seed{seed}", resolved))
+            runs.append(
+                Run(
+                    method,
+                    split,
+                    seed,
+                    tuple(overrides),
+                    effective,
+                    folder / f"seed{seed}",
+                    resolved,
+                )
+            )
     return tuple(runs)
 
 
@@ -327,7 +361,9 @@ def is_done(settings: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> b
     folder = RunFolder(run.folder)
     recorded = folder.recorded_run()
     if recorded is not None and folder.last.exists():
-        require_same_run(run.folder, {"processes": recorded[1]["processes"]}, {"processes": n_processes})
+        require_same_run(
+            run.folder, {"processes": recorded[1]["processes"]}, {"processes": n_processes}
+        )
     return False
 
 
@@ -352,7 +388,14 @@ def train_and_evaluate(
     """
     processes = processes or Processes()
     if retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
-        train(run.settings, run.folder, resume=not retrain, force=retrain, device=device, processes=processes)
+        train(
+            run.settings,
+            run.folder,
+            resume=not retrain,
+            force=retrain,
+            device=device,
+            processes=processes,
+        )
     # Evaluations during a training are for its learning curve; this one keeps values of each query, and embeddings.
     file = _result_file(settings, run)
     # The first process, which writes the file, decides for all: others may see an older state of the file system.
@@ -402,7 +445,9 @@ def is_evaluated(settings: BenchmarkSettings, run: Run) -> bool:
     Raises:
         InputError: A file that the run was made from is missing.
     """
-    return RunFolder(run.folder).result.is_file() and _is_complete(settings, run, _result_file(settings, run))
+    return RunFolder(run.folder).result.is_file() and _is_complete(
+        settings, run, _result_file(settings, run)
+    )
 
 
 def _is_complete(settings: BenchmarkSettings, run: Run, result: ResultFile) -> bool:

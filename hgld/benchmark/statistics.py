@@ -97,8 +97,12 @@ def paired_difference(
     if not known.any():
         return Difference(math.nan, math.nan, math.nan)
     numbers = _numbered(np.asarray(classes, object)[known])
-    pairs = pair_differences(means[known], numbers, confidence=confidence, n_resamples=n_resamples, seed=seed)
-    return Difference(float(pairs.differences[0, 1]), float(pairs.low[0, 1]), float(pairs.high[0, 1]))
+    pairs = pair_differences(
+        means[known], numbers, confidence=confidence, n_resamples=n_resamples, seed=seed
+    )
+    return Difference(
+        float(pairs.differences[0, 1]), float(pairs.low[0, 1]), float(pairs.high[0, 1])
+    )
 
 
 def _numbered(classes: npt.NDArray[np.object_]) -> Integers:
@@ -193,7 +197,9 @@ def seed_stds(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
 
 def _run_means(runs: Sequence[EvaluatedRun]) -> pd.DataFrame:
     """Return the mean of each metric in each run, with the splits as index."""
-    means: pd.DataFrame = pd.DataFrame([run.result.means for run in runs], [run.split for run in runs])
+    means: pd.DataFrame = pd.DataFrame(
+        [run.result.means for run in runs], [run.split for run in runs]
+    )
     return means
 
 
@@ -209,13 +215,21 @@ def by_split(runs: Sequence[EvaluatedRun]) -> dict[int | None, list[EvaluatedRun
     return groups
 
 
-def best_baselines(methods: Sequence[MethodResults], metrics: Sequence[str]) -> dict[str, MethodResults]:
+def best_baselines(
+    methods: Sequence[MethodResults], metrics: Sequence[str]
+) -> dict[str, MethodResults]:
     """Return the baseline with the best mean of each metric, without metrics that no baseline has."""
     best: dict[str, MethodResults] = {}
     for metric in metrics:
-        known = [each for each in methods if each.baseline and not math.isnan(each.means.get(metric, math.nan))]
+        known = [
+            each
+            for each in methods
+            if each.baseline and not math.isnan(each.means.get(metric, math.nan))
+        ]
         if known:
-            best[metric] = known[int(np.argmax([goodness(metric, each.means[metric]) for each in known]))]
+            best[metric] = known[
+                int(np.argmax([goodness(metric, each.means[metric]) for each in known]))
+            ]
     return best
 
 
@@ -231,7 +245,10 @@ def difference(method: MethodResults, baseline: MethodResults, metric: str) -> D
     paired = {split: _paired_values(runs[split], baselines[split], metric) for split in splits}
     if len(splits) == 1:
         return paired_difference(*paired[splits[0]])
-    differences = [float(pd.Series(values.mean(0) - base.mean(0)).mean()) for values, base, _ in paired.values()]
+    differences = [
+        float(pd.Series(values.mean(0) - base.mean(0)).mean())
+        for values, base, _ in paired.values()
+    ]
     data = method.runs[0].settings.data
     assert data.random_split is not None
     share = data.random_split.test_share
@@ -288,16 +305,26 @@ def compare(
             query, or ``confidence`` or ``n_resamples`` is out of range.
     """
     check_resampling(confidence, n_resamples)
-    named = dict(results) if isinstance(results, Mapping) else {result.name: result for result in results}
+    named = (
+        dict(results)
+        if isinstance(results, Mapping)
+        else {result.name: result for result in results}
+    )
     if not named or len(named) < len(results):
-        raise ConfigurationError(f"`results` are {len(results)} with {len(named)} names; expected different names")
+        raise ConfigurationError(
+            f"`results` are {len(results)} with {len(named)} names; expected different names"
+        )
     if reference is not None and reference not in named:
-        raise ConfigurationError(f'no result is called "{reference}"; expected one of {", ".join(named)}')
+        raise ConfigurationError(
+            f'no result is called "{reference}"; expected one of {", ".join(named)}'
+        )
     known = metric_names(named.values())
     common = [name for name in known if all(name in result.metrics for result in named.values())]
     chosen = common if metrics is None else list(metrics)
     if not chosen or not {*chosen} <= {*common}:
-        raise ConfigurationError(f"all results have the metrics {', '.join(common) or 'none'}; choose from these")
+        raise ConfigurationError(
+            f"all results have the metrics {', '.join(common) or 'none'}; choose from these"
+        )
     _check_galleries(named)
     queries = common_queries(named)
     clusters = _numbered(_common_classes(named, queries))
@@ -307,7 +334,9 @@ def compare(
         values = pd.DataFrame(columns, dtype=np.float64)
         if values.isna().all().any():
             if metrics is not None:
-                raise ConfigurationError(f"there is a result of which no query has {metric}; choose other metrics")
+                raise ConfigurationError(
+                    f"there is a result of which no query has {metric}; choose other metrics"
+                )
             continue
         draws: dict[str, Any] = {"confidence": confidence, "n_resamples": n_resamples, "seed": seed}
         ends = mean_intervals(values.to_numpy(), clusters, **draws)
@@ -330,12 +359,18 @@ def common_queries(results: Mapping[str, RetrievalResult]) -> pd.Index[Any]:
     for index in indices[1:]:
         queries = queries[queries.isin(index)]
     if len(indices[0]) and not len(queries):
-        raise ConfigurationError("no query is in all results; expected evaluations of the same images")
+        raise ConfigurationError(
+            "no query is in all results; expected evaluations of the same images"
+        )
     return queries
 
 
 def _check_galleries(results: Mapping[str, RetrievalResult]) -> None:
-    sizes = {name: result.counts["gallery"] for name, result in results.items() if "gallery" in result.counts}
+    sizes = {
+        name: result.counts["gallery"]
+        for name, result in results.items()
+        if "gallery" in result.counts
+    }
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise ConfigurationError(
@@ -344,7 +379,9 @@ def _check_galleries(results: Mapping[str, RetrievalResult]) -> None:
         )
 
 
-def _common_classes(results: Mapping[str, RetrievalResult], queries: pd.Index[Any]) -> npt.NDArray[np.object_]:
+def _common_classes(
+    results: Mapping[str, RetrievalResult], queries: pd.Index[Any]
+) -> npt.NDArray[np.object_]:
     """Return the class of each query, or the query itself where no result has classes."""
     classes: npt.NDArray[np.object_] | None = None
     for name, result in results.items():
@@ -362,13 +399,21 @@ def _common_classes(results: Mapping[str, RetrievalResult], queries: pd.Index[An
 
 
 def _compare_metric(
-    metric: str, values: pd.DataFrame, intervals: Sequence[Interval], pairs: PairDifferences, reference: str | None
+    metric: str,
+    values: pd.DataFrame,
+    intervals: Sequence[Interval],
+    pairs: PairDifferences,
+    reference: str | None,
 ) -> pd.DataFrame:
     """Return the rows of a metric, from the values of each result by name, intervals of means, and differences."""
     names = [str(name) for name in values.columns]
     means = values.mean()
     smaller_is_better = is_distance(metric)
-    base = names.index(reference) if reference else int(np.argmax([goodness(metric, mean) for mean in means]))
+    base = (
+        names.index(reference)
+        if reference
+        else int(np.argmax([goodness(metric, mean) for mean in means]))
+    )
     # Whether the result of the row is better than that of the column.
     is_better = pairs.high < 0 if smaller_is_better else pairs.low > 0
     table: pd.DataFrame = pd.DataFrame(

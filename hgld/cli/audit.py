@@ -72,10 +72,16 @@ def duplicates(
     if embeddings is not None and recall:
         embed = load_query_model(embeddings, audited.vectors.shape[1]).embed
     with TerminalProgress("audit", "images") as progress:
-        found = find_duplicates(audited.manifest, audited.root, audited.vectors, config, progress=progress)
+        found = find_duplicates(
+            audited.manifest, audited.root, audited.vectors, config, progress=progress
+        )
     typer.echo(_format_duplicates(found))
     if recall:
-        typer.echo(_format_recall(measure_recall(audited.manifest, audited.root, audited.vectors, embed, config)))
+        typer.echo(
+            _format_recall(
+                measure_recall(audited.manifest, audited.root, audited.vectors, embed, config)
+            )
+        )
     _write_duplicates(audited, found, config, out, page)
 
 
@@ -159,12 +165,18 @@ class _AuditedImages(NamedTuple):
 
 
 def _write_duplicates(
-    images: _AuditedImages, found: Duplicates, config: DuplicatesConfig, out: Path, page: Path | None
+    images: _AuditedImages,
+    found: Duplicates,
+    config: DuplicatesConfig,
+    out: Path,
+    page: Path | None,
 ) -> None:
     """Write the table and maybe the page of copies, and print their names."""
     from hgld.audit.pages import write_duplicates_page
 
-    _write_table(out, found.to_arrow(), "duplicates/2", "audit duplicates", images.digests, vars(config))
+    _write_table(
+        out, found.to_arrow(), "duplicates/2", "audit duplicates", images.digests, vars(config)
+    )
     typer.echo(out)
     if page is not None:
         write_duplicates_page(found, page, images.root)
@@ -172,7 +184,11 @@ def _write_duplicates(
 
 
 def _write_label_errors(
-    images: _AuditedImages, found: list[LevelErrors], parameters: Mapping[str, Any], out: Path, page: Path | None
+    images: _AuditedImages,
+    found: list[LevelErrors],
+    parameters: Mapping[str, Any],
+    out: Path,
+    page: Path | None,
 ) -> None:
     """Write the table and maybe the page of contradicted labels, and print their names."""
     from hgld.audit import label_errors_table
@@ -187,17 +203,28 @@ def _write_label_errors(
 
 
 def _write_queue(
-    images: _AuditedImages, found: list[LevelErrors], config: LabelErrorsConfig, hierarchy: Path, queue: Path
+    images: _AuditedImages,
+    found: list[LevelErrors],
+    config: LabelErrorsConfig,
+    hierarchy: Path,
+    queue: Path,
 ) -> str:
     """Write the queue of what to decide on again; return what is in it."""
     from hgld.audit.label_errors import write_review_queue
 
-    n_labels, n_single = write_review_queue(images.manifest, found, images.vectors, hierarchy, queue, config)
+    n_labels, n_single = write_review_queue(
+        images.manifest, found, images.vectors, hierarchy, queue, config
+    )
     return f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}"
 
 
 def _write_table(
-    out: Path, table: pa.Table, kind: str, command: str, inputs: Mapping[str, str], parameters: Mapping[str, Any]
+    out: Path,
+    table: pa.Table,
+    kind: str,
+    command: str,
+    inputs: Mapping[str, str],
+    parameters: Mapping[str, Any],
 ) -> None:
     from hgld.tables import Provenance
     from hgld.tables.parquet import write_results
@@ -221,7 +248,9 @@ def _format_duplicates(found: Duplicates) -> str:
     ]
     n_unreadable = len(found.unreadable)
     if n_unreadable:
-        lines.append(f"{counted(n_unreadable, 'image')} could not be read: {preview([*found.unreadable])}")
+        lines.append(
+            f"{counted(n_unreadable, 'image')} could not be read: {preview([*found.unreadable])}"
+        )
     return "\n".join(lines)
 
 

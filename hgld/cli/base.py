@@ -28,7 +28,12 @@ from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
 from hgld.figures.style import also_written_as, check_figure_format, figure_files
-from hgld.io.files import check_writable_file, check_writable_folder, require_own_page, require_suffix
+from hgld.io.files import (
+    check_writable_file,
+    check_writable_folder,
+    require_own_page,
+    require_suffix,
+)
 from hgld.version import __version__
 
 if TYPE_CHECKING:
@@ -79,7 +84,9 @@ class Command(TyperCommand):
         if not hasattr(self.callback, "function"):
             return super().make_context(info_name, args, parent, **extra)
         single = typer.Typer(add_completion=False, rich_markup_mode="markdown")
-        single.command(self.name, cls=type(self), help=self.help)(with_field_options(self.function()))
+        single.command(self.name, cls=type(self), help=self.help)(
+            with_field_options(self.function())
+        )
         return typer.main.get_command(single).make_context(info_name, args, parent, **extra)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -90,7 +97,11 @@ class Command(TyperCommand):
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         with friendly_errors():
             for option, count in Counter(given).items():
-                if count > 1 and isinstance(option, TyperOption) and not (option.multiple or option.is_flag):
+                if (
+                    count > 1
+                    and isinstance(option, TyperOption)
+                    and not (option.multiple or option.is_flag)
+                ):
                     raise ConfigurationError(
                         f"{_typed_name(option)} is given {count} times, but takes one value; give it once"
                     )
@@ -100,8 +111,12 @@ class Command(TyperCommand):
         for argument in args:
             option = argument.partition("=")[0]
             new_name = _RENAMED_OPTIONS.get((str(self.name), option))
-            if new_name is not None and any(new_name in parameter.opts for parameter in self.params):
-                raise ConfigurationError(f"the option {option} of {ctx.command_path} is called {new_name} now")
+            if new_name is not None and any(
+                new_name in parameter.opts for parameter in self.params
+            ):
+                raise ConfigurationError(
+                    f"the option {option} of {ctx.command_path} is called {new_name} now"
+                )
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command."""
@@ -268,7 +283,9 @@ def parse_numbers(parameter: str, example: str) -> Callable[[str], tuple[float, 
         try:
             return tuple(map(float, text.split(",")))
         except ValueError as error:
-            raise ConfigurationError(f'`{parameter}` is "{text}"; expected numbers such as {example}') from error
+            raise ConfigurationError(
+                f'`{parameter}` is "{text}"; expected numbers such as {example}'
+            ) from error
 
     return parse
 
@@ -288,13 +305,18 @@ _BUILT_WITH = (
 DecisionsOfHierarchy = Annotated[Path | None, option(f"Decisions {_BUILT_WITH}")]
 CorrectionsOfHierarchy = Annotated[Path | None, option(f"Corrections {_BUILT_WITH}")]
 TaxonomyOfHierarchy = Annotated[Path | None, option(f"Taxonomy {_BUILT_WITH}")]
-CleanBeside = Annotated[Path | None, option("Clean table from hgld clean. Default: clean.parquet beside CLUSTERS.")]
+CleanBeside = Annotated[
+    Path | None, option("Clean table from hgld clean. Default: clean.parquet beside CLUSTERS.")
+]
 ClassesBeside = Annotated[
-    list[Path] | None, option("Tables of classes from hgld scrape. Default: *.classes.parquet beside CLUSTERS.")
+    list[Path] | None,
+    option("Tables of classes from hgld scrape. Default: *.classes.parquet beside CLUSTERS."),
 ]
 Images = Annotated[
     Path | None,
-    option("Photographs to show: the table from hgld index-images, in the folder of the tar files. Default: none."),
+    option(
+        "Photographs to show: the table from hgld index-images, in the folder of the tar files. Default: none."
+    ),
 ]
 ImageLandmarks = Annotated[
     list[Any] | None,
@@ -335,7 +357,9 @@ Json = Annotated[bool, option("Print JSON instead of text.")]
 
 
 @contextmanager
-def friendly_errors(*, again: str = "run the same command again to resume", **options: str) -> Iterator[None]:
+def friendly_errors(
+    *, again: str = "run the same command again to resume", **options: str
+) -> Iterator[None]:
     """Turn an error of hgld into one message on stderr and exit code 1, and Ctrl-C into exit code 130.
 
     The library names its parameters in backticks, such as ```query_manifest```. Those that the running command has as
@@ -405,9 +429,13 @@ def in_words_of(table: Path, text: str) -> str:
     entity, entities = nouns_of(table)
     title = f"{entities:>9}"  # of a column of numbers
     text = re.sub(r"(?<=  )landmarks(?=  )", lambda _: title, text)
-    plurals = re.compile(r"(?<=[0-9] )landmarks\b|(?<=most |s or )landmarks\b|landmarks$", re.MULTILINE)
+    plurals = re.compile(
+        r"(?<=[0-9] )landmarks\b|(?<=most |s or )landmarks\b|landmarks$", re.MULTILINE
+    )
     text = plurals.sub(lambda _: entities, text)
-    return re.sub(r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", lambda _: entity, text)
+    return re.sub(
+        r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", lambda _: entity, text
+    )
 
 
 def begin_project(table: Path, words: tuple[str, str]) -> None:
@@ -416,10 +444,16 @@ def begin_project(table: Path, words: tuple[str, str]) -> None:
 
     project = create_project(table, *words)
     if project is not None:
-        typer.echo(f"{project}: says what the list is about; further commands read it, and you may edit it", err=True)
+        typer.echo(
+            f"{project}: says what the list is about; further commands read it, and you may edit it",
+            err=True,
+        )
     else:
         known = find_project_file(table)
-        typer.echo(f"{known}: this list, too, is of {words[1]}; give --entity if it is another one", err=True)
+        typer.echo(
+            f"{known}: this list, too, is of {words[1]}; give --entity if it is another one",
+            err=True,
+        )
 
 
 def remember(near: Path, role: Role, file: Path | None) -> None:
@@ -457,7 +491,16 @@ def log_to_stderr(verbose: bool = False) -> None:
         level=logging.DEBUG if verbose else logging.INFO,
     )
     warnings.showwarning = lambda message, *_: logging.getLogger("hgld").warning("%s", message)
-    for package in ("urllib3", "matplotlib", "PIL", "httpx", "httpx2", "httpcore", "httpcore2", "filelock"):
+    for package in (
+        "urllib3",
+        "matplotlib",
+        "PIL",
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "httpcore2",
+        "filelock",
+    ):
         logging.getLogger(package).setLevel(logging.WARNING)
 
 
@@ -472,7 +515,9 @@ def main(
     version: Annotated[
         bool, option("Print the version and exit.", "--version", callback=_version, is_eager=True)
     ] = False,
-    verbose: Annotated[bool, option("Log details, such as every retry of a request.", "--verbose", "-v")] = False,
+    verbose: Annotated[
+        bool, option("Log details, such as every retry of a request.", "--verbose", "-v")
+    ] = False,
 ) -> None:
     """Set up logging for every command."""
     log_to_stderr(verbose)

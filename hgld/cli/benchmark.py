@@ -86,7 +86,12 @@ def benchmark(
     from hgld.benchmark.comparison import compare_methods, parse_seeds, read_comparison
     from hgld.benchmark.cost_estimate import estimate_cost
     from hgld.compute.machine import disable_trimming
-    from hgld.compute.processes import default_device, joined_processes, local_device, training_backend
+    from hgld.compute.processes import (
+        default_device,
+        joined_processes,
+        local_device,
+        training_backend,
+    )
 
     comparison = read_comparison(
         config,
@@ -139,13 +144,22 @@ def format_results(summary: ComparisonSummary) -> str:
 
     methods, columns = summary.methods, summary.columns
     means = [
-        (method.title, {metric: mean_and_std(method.means, method.stds, metric) for metric in columns})
+        (
+            method.title,
+            {metric: mean_and_std(method.means, method.stds, metric) for metric in columns},
+        )
         for method in methods
     ]
     parts = [wrapped_table("mean ± sd in %", columns, means)]
     if baselines := best_baselines(methods, columns):
         differences = [
-            (method.title, {metric: difference_text(method, best, metric) for metric, best in baselines.items()})
+            (
+                method.title,
+                {
+                    metric: difference_text(method, best, metric)
+                    for metric, best in baselines.items()
+                },
+            )
             for method in methods
         ]
         parts.append(wrapped_table("difference, 95 % CI", list(baselines), differences))
@@ -153,7 +167,12 @@ def format_results(summary: ComparisonSummary) -> str:
         parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", WIDTH))
     splits = list(by_split([run for method in methods for run in method.runs]))
     if len(splits) > 1:
-        parts.append(fill(f"Values are {describe_means(splits)}; intervals cover the choice of the split.", WIDTH))
+        parts.append(
+            fill(
+                f"Values are {describe_means(splits)}; intervals cover the choice of the split.",
+                WIDTH,
+            )
+        )
     return "\n".join(parts)
 
 
@@ -170,7 +189,10 @@ def format_cost(cost: CostEstimate) -> str:
         f"{n_images:,} training images, counting repetitions",
     ]
     if cost.missing:
-        lines += ["", "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):"]
+        lines += [
+            "",
+            "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):",
+        ]
         lines.append(indented_list(cost.missing))
     return "\n".join(lines)
 
@@ -221,8 +243,13 @@ def _format_model_results(outcome: ModelResults) -> str:
     rows = []
     for name in outcome.names:
         of_main = outcome.rows[main, name]
-        cells = {metric: f"{shown_value(metric, outcome.rows[metric, name].mean):.2f}" for metric in metrics}
-        rows.append((name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells}))
+        cells = {
+            metric: f"{shown_value(metric, outcome.rows[metric, name].mean):.2f}"
+            for metric in metrics
+        }
+        rows.append(
+            (name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells})
+        )
     lines = [wrapped_table("mean, in % or levels", [f"rank by {main}", *metrics], rows)]
     for facts in outcome.facts:
         if facts.failure:
@@ -252,7 +279,9 @@ def compare_rejection(
     from hgld.benchmark import rejection
     from hgld.io.settings import rejection_file
 
-    study = rejection.RejectionComparison(rejection.read_rejection_settings(rejection_file(settings)), out)
+    study = rejection.RejectionComparison(
+        rejection.read_rejection_settings(rejection_file(settings)), out
+    )
     if plan:
         typer.echo(format_rejection_plan(study))
         return
@@ -275,7 +304,10 @@ def format_rejection(study: RejectionComparison, values: RejectionValues) -> str
             cells = ["–" if mean is None else f"{100 * mean['value']:.1f}" for mean in means]
             if any(mean is not None for mean in means):
                 rows.append([settings.score_title(score), *cells])
-        header = [f"{embedding.title}, %", *(f"{metric.upper()} {name}" for name, metric in columns)]
+        header = [
+            f"{embedding.title}, %",
+            *(f"{metric.upper()} {name}" for name, metric in columns),
+        ]
         tables += [*aligned(header, rows), ""]
     lines = [*tables, f"{study.n_results:,} scores, {study.n_kept:,} done before"]
     if study.failed:

@@ -102,8 +102,12 @@ def format_demo(summary: DemoSummary) -> str:
     for root, counts in summary.groups.items():
         lines.append(f"{root}: {sum(counts.values()):,} landmarks in {len(counts)} groups")
         # Non-breaking spaces keep a group and its number on one line.
-        text = ", ".join(f"{group} {count:,}".replace(" ", "\xa0") for group, count in counts.items())
-        wrapped = textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        text = ", ".join(
+            f"{group} {count:,}".replace(" ", "\xa0") for group, count in counts.items()
+        )
+        wrapped = textwrap.wrap(
+            text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+        )
         lines += [line.replace("\xa0", " ") for line in wrapped]
     outputs = {
         "scraped_train.parquet, scraped_index.parquet": '"instance of" values of the landmarks',

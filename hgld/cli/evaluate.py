@@ -58,7 +58,9 @@ _EXCLUDED_QUERIES = (
     panel="Metrics",
     metrics="--metric",
     relevance_alpha="--alpha",
-    level_weights=typer.Option(parser=parse_numbers("level_weights", "0.2,0.3,0.5"), metavar="<str>"),
+    level_weights=typer.Option(
+        parser=parse_numbers("level_weights", "0.2,0.3,0.5"), metavar="<str>"
+    ),
 )
 @field_options(RerankSettings, panel="Ranking")
 @field_options(EvaluationFiles, labels="--manifest", query_labels="--query-manifest")
@@ -70,14 +72,20 @@ def evaluate(
     device: Annotated[str, _ranking_option()] = "cpu",
     precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option()] = "float32",
     distance: ComparedBy = None,
-    ties: Annotated[Literal["pessimistic", "optimistic", "heaviside"], _ranking_option()] = "pessimistic",
+    ties: Annotated[
+        Literal["pessimistic", "optimistic", "heaviside"], _ranking_option()
+    ] = "pessimistic",
     reranking: RerankSettings,
     intervals: Annotated[bool, _output_option("--intervals/--no-intervals")] = True,
     json: Annotated[bool, _output_option()] = False,
     latex: Annotated[bool, _output_option()] = False,
     per_query: Annotated[Path | None, _output_option(callback=writable_file(".parquet"))] = None,
-    per_label: Annotated[Path | None, _output_option(callback=writable_file(".csv", ".parquet"))] = None,
-    write_predictions: Annotated[Path | None, _output_option(callback=writable_file(".csv"))] = None,
+    per_label: Annotated[
+        Path | None, _output_option(callback=writable_file(".csv", ".parquet"))
+    ] = None,
+    write_predictions: Annotated[
+        Path | None, _output_option(callback=writable_file(".csv"))
+    ] = None,
     worst: Annotated[int | None, _output_option(min=1)] = None,
     page: Annotated[Path, _output_option(callback=writable_file(".html"))] = Path("worst.html"),
     images: Annotated[Path | None, _output_option()] = None,
@@ -125,16 +133,21 @@ def evaluate(
             "--worst, --per-label, --write-predictions and --rerank need embeddings, and no --predictions"
         )
     if protocol == "gldv2-recognition" and (worst or per_label):
-        raise ConfigurationError("--worst and --per-label show rankings, which gldv2-recognition does not score")
+        raise ConfigurationError(
+            "--worst and --per-label show rankings, which gldv2-recognition does not score"
+        )
     if files.distractor_embeddings and worst:
-        raise ConfigurationError("--worst needs labels of all images, and no --distractor-embeddings")
+        raise ConfigurationError(
+            "--worst needs labels of all images, and no --distractor-embeddings"
+        )
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
         config = EvaluationConfig(
             **vars(metric_settings),
             ranking=RankingConfig(
                 device=local_device(device),
                 precision=precision,
-                distance=distance or recorded_distance(files.embeddings or files.gallery_embeddings),
+                distance=distance
+                or recorded_distance(files.embeddings or files.gallery_embeddings),
                 ties=ties,
                 reranking=reranking,
             ),
@@ -144,7 +157,11 @@ def evaluate(
         evaluation = evaluate_files(files, protocol, config)
     if processes.rank:  # the first process prints
         return
-    typer.echo(_results_text(evaluation, metric_settings.metrics, intervals=intervals, json=json, latex=latex))
+    typer.echo(
+        _results_text(
+            evaluation, metric_settings.metrics, intervals=intervals, json=json, latex=latex
+        )
+    )
     # The results are on the screen before writing files can fail.
     provenance = partial(evaluation_provenance, files, protocol, config)
     if per_query:
@@ -155,7 +172,10 @@ def evaluate(
 
         table = average_precision_per_label(evaluation, config)
         write_label_table(table, per_label, provenance())
-        typer.echo(per_label if json or latex else f"{format_label_table(table)}\n{per_label}", err=json or latex)
+        typer.echo(
+            per_label if json or latex else f"{format_label_table(table)}\n{per_label}",
+            err=json or latex,
+        )
     if write_predictions:
         from hgld.inspection.queries import write_predictions as write_query_answers
 
@@ -164,12 +184,19 @@ def evaluate(
     if worst:
         from hgld.inspection.query_pages import write_evaluation_page
 
-        write_evaluation_page(evaluation, page, worst, images=images, sources=files.labels, config=config.ranking)
+        write_evaluation_page(
+            evaluation, page, worst, images=images, sources=files.labels, config=config.ranking
+        )
         typer.echo(page, err=json or latex)
 
 
 def _results_text(
-    evaluation: Evaluation, metrics: Sequence[str] | None, *, intervals: bool, json: bool, latex: bool
+    evaluation: Evaluation,
+    metrics: Sequence[str] | None,
+    *,
+    intervals: bool,
+    json: bool,
+    latex: bool,
 ) -> str:
     """Return the results as tables, JSON or LaTeX."""
     from hgld.evaluation.results import results_to_json, results_to_latex
@@ -202,14 +229,25 @@ def format_evaluation(
         rows.append((result.name, _value_cells(result.means)))
         if intervals is not None:
             for end, name in enumerate(("  95 % from", "  to")):
-                rows.append((name, _value_cells({metric: ends[end] for metric, ends in intervals[index].items()})))
+                rows.append(
+                    (
+                        name,
+                        _value_cells(
+                            {metric: ends[end] for metric, ends in intervals[index].items()}
+                        ),
+                    )
+                )
     if mean is not None:
         rows.append(("mean", _value_cells(mean)))
     means = wrapped_table("mean in %", metric_names(results), rows, width=width)
-    has_levels = any(name.startswith(WITHOUT_POSITIVES) for result in results for name in result.counts)
+    has_levels = any(
+        name.startswith(WITHOUT_POSITIVES) for result in results for name in result.counts
+    )
     excluded = [_EXCLUDED_QUERIES] if has_levels else []
     notes = [
-        line for note in (*excluded, *setting_notes(results)) for line in wrap(note, width, break_on_hyphens=False)
+        line
+        for note in (*excluded, *setting_notes(results))
+        for line in wrap(note, width, break_on_hyphens=False)
     ]
     return "\n".join([means, _counts_table(results, width), *notes])
 
@@ -225,12 +263,21 @@ def format_label_table(table: pd.DataFrame, *, n: int = 5) -> str:
     parts = []
     for (_, level_name), labels in table.groupby(["level", "level_name"], sort=False):
         known = labels.dropna(subset="ap")
-        mean = f"mean AP {100 * known['ap'].mean():.2f} %; the lowest:" if len(known) else "none has positives"
+        mean = (
+            f"mean AP {100 * known['ap'].mean():.2f} %; the lowest:"
+            if len(known)
+            else "none has positives"
+        )
         parts.append(f"{level_name}: {len(labels):,} labels, {mean}")
         rows = [
-            [row.label, f"{100 * row.ap:.2f}", row.queries, row.gallery_images] for row in known.head(n).itertuples()
+            [row.label, f"{100 * row.ap:.2f}", row.queries, row.gallery_images]
+            for row in known.head(n).itertuples()
         ]
-        parts += [f"  {line}" for line in aligned(["label", "AP in %", "queries", "images"], rows)] if rows else []
+        parts += (
+            [f"  {line}" for line in aligned(["label", "AP in %", "queries", "images"], rows)]
+            if rows
+            else []
+        )
     return "\n".join(parts)
 
 
@@ -238,11 +285,20 @@ def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
     """Format queries, gallery, and by level the queries without a positive of that level or finer."""
     from hgld.evaluation.results import WITHOUT_POSITIVES
 
-    n_levels = max(sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts) for result in results)
+    n_levels = max(
+        sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts) for result in results
+    )
     titles = {"queries": "queries", "gallery": "gallery"}
     titles |= {f"{WITHOUT_POSITIVES}_l{level}": f"no l{level}" for level in range(n_levels, 0, -1)}
     rows = [
-        (result.name, {title: f"{result.counts[name]:,}" for name, title in titles.items() if name in result.counts})
+        (
+            result.name,
+            {
+                title: f"{result.counts[name]:,}"
+                for name, title in titles.items()
+                if name in result.counts
+            },
+        )
         for result in results
     ]
     return wrapped_table("count", list(titles.values()), rows, width=width)
@@ -253,7 +309,8 @@ def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
     from hgld.evaluation.results import shown_value
 
     return {
-        name: f"{shown_value(name, value):.2f}" if math.isfinite(value) else "–" for name, value in values.items()
+        name: f"{shown_value(name, value):.2f}" if math.isfinite(value) else "–"
+        for name, value in values.items()
     }
 
 
@@ -295,7 +352,9 @@ def diagnose(
         typer.echo(_format_diagnosis(diagnosis, of_baseline, config))
 
 
-def _format_diagnosis(diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig) -> str:
+def _format_diagnosis(
+    diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig
+) -> str:
     from hgld.losses.diagnosis import relative_decrease
 
     def gap_row(diagnosis: Diagnosis) -> dict[str, str]:

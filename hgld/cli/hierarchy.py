@@ -66,7 +66,9 @@ def parse_extra_levels(text: str) -> int:
     """
     match = re.fullmatch(r"p279:([1-9][0-9]?)", text)
     if not match:
-        raise ConfigurationError(f'`extra_levels` is "{text}"; expected p279 and a number of levels, such as p279:2')
+        raise ConfigurationError(
+            f'`extra_levels` is "{text}"; expected p279 and a number of levels, such as p279:2'
+        )
     return int(match[1])
 
 
@@ -159,7 +161,12 @@ def why(
     from hgld.hierarchy.why import trace_landmark
 
     traces = trace_landmark(
-        hierarchy, landmark_id, split, decisions=decisions, taxonomy=taxonomy, corrections=corrections
+        hierarchy,
+        landmark_id,
+        split,
+        decisions=decisions,
+        taxonomy=taxonomy,
+        corrections=corrections,
     )
     typer.echo("\n\n".join(map(_format_trace, traces)))
 
@@ -171,7 +178,9 @@ def compare(
     after: Annotated[str, typer.Argument(metavar="B")],
     before_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
     after_tables: Annotated[Path | None, typer.Option(metavar="FOLDER")] = None,
-    changes: Annotated[Path | None, typer.Option(metavar="CSV", callback=writable_file(".csv"))] = None,
+    changes: Annotated[
+        Path | None, typer.Option(metavar="CSV", callback=writable_file(".csv"))
+    ] = None,
     json: bool = False,
 ) -> None:
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
@@ -193,7 +202,9 @@ def compare(
     from hgld.hierarchy.compare import compare_files
     from hgld.taxonomy.project import nouns_of
 
-    comparison = compare_files(before, after, before_tables=before_tables, after_tables=after_tables, changes=changes)
+    comparison = compare_files(
+        before, after, before_tables=before_tables, after_tables=after_tables, changes=changes
+    )
     _, entities = nouns_of(Path(after))
     typer.echo(comparison.to_json() if json else format_comparison(comparison, entities))
 
@@ -201,7 +212,9 @@ def compare(
 @app.command(rich_help_panel="Hierarchy")
 def stats(
     *,
-    image_landmarks: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    image_landmarks: Annotated[
+        list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)
+    ] = None,
     hierarchy: str,
     picture: Annotated[Path | None, OUT_FIGURE] = None,
     json: Json = False,
@@ -231,7 +244,9 @@ def complete(
     hierarchy: Path,
     out: Annotated[Path, out_file(".parquet")],
     embeddings: Annotated[list[Path], typer.Option()],
-    image_landmarks: Annotated[list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)] = None,
+    image_landmarks: Annotated[
+        list[Any] | None, typer.Option(metavar="[SPLIT=]FILE", parser=parse_images)
+    ] = None,
     config: CompleteConfig,
     removed: Path | None = None,
     clean: Path | None = None,
@@ -267,7 +282,11 @@ def complete(
     with figure_formats(formats), TerminalProgress("complete", "photographs") as progress:
         if evaluate:
             picture = out.with_suffix(".coverage.png")
-            typer.echo(_format_completion_quality(evaluate_completion(files, picture, config, progress=progress)))
+            typer.echo(
+                _format_completion_quality(
+                    evaluate_completion(files, picture, config, progress=progress)
+                )
+            )
             print_figure(picture)
         else:
             summary = complete_file(files, out, config, force=force, progress=progress)
@@ -281,7 +300,9 @@ def format_build(summary: BuildSummary) -> str:
     for root, (groups, count) in summary.per_root.items():
         lines.append(f"  {root}: {count:,} landmarks in {groups} groups")
     if summary.level_sizes:
-        lines.append(f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}")
+        lines.append(
+            f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}"
+        )
     if summary.several is not None:
         lines.append(f"  {summary.several.restored:,} had been removed for having several labels")
         lines.append(f"  {summary.several.with_several:,} are in several groups")
@@ -295,18 +316,24 @@ def format_build(summary: BuildSummary) -> str:
             f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
         )
         if corrected.unused:
-            lines.append(f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks")
+            lines.append(
+                f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks"
+            )
     lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
     lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
     return "\n".join(lines)
 
 
 def _completed_lines(counts: CompletedCounts) -> list[str]:
-    lines = [f"  {counts.landmarks:,} take their group from photographs, as no label of theirs has one"]
+    lines = [
+        f"  {counts.landmarks:,} take their group from photographs, as no label of theirs has one"
+    ]
     if counts.landmarks:
         lines[0] += f"; {counts.mean_score:.1%} of these are expected to be right"
     if counts.already_labelled:
-        lines.append(f"  {counts.already_labelled:,} proposals not used, as a label has a group by now")
+        lines.append(
+            f"  {counts.already_labelled:,} proposals not used, as a label has a group by now"
+        )
     return lines
 
 
@@ -321,7 +348,9 @@ def _format_trace(trace: Trace) -> str:
     lines = [f"{trace.split} {trace.landmark_id}"]
     width = max(len(name) for name, _ in trace.steps)
     for name, text in trace.steps:
-        wrapped = textwrap.wrap(text, _TRACE_WIDTH - width, break_long_words=False, break_on_hyphens=False)
+        wrapped = textwrap.wrap(
+            text, _TRACE_WIDTH - width, break_long_words=False, break_on_hyphens=False
+        )
         first, *others = wrapped or [""]
         lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {other}" for other in others)]
     return "\n".join(lines)
@@ -341,12 +370,32 @@ def format_comparison(comparison: HierarchyComparison, entities: str) -> str:
     if comparison.identical:
         lines.append(f"identical: the same {entities} in the same groups")
     if comparison.agreement:
-        columns = ["", "ARI", "AMI", "V", "homogeneity", "completeness", "purity after", "purity before"]
-        rows = [[level, *asdict(agreement).values()] for level, agreement in comparison.agreement.items()]
-        lines += [f"agreement over {comparison.common:,} {entities} in both", *aligned(columns, rows)]
+        columns = [
+            "",
+            "ARI",
+            "AMI",
+            "V",
+            "homogeneity",
+            "completeness",
+            "purity after",
+            "purity before",
+        ]
+        rows = [
+            [level, *asdict(agreement).values()]
+            for level, agreement in comparison.agreement.items()
+        ]
+        lines += [
+            f"agreement over {comparison.common:,} {entities} in both",
+            *aligned(columns, rows),
+        ]
     if comparison.flows:
-        moved, shown = sum(flow.landmarks for flow in comparison.flows), comparison.flows[:_MOST_FLOWS]
-        rows = [[flow.landmarks, flow.source, flow.target, "renamed" * flow.renamed] for flow in shown]
+        moved, shown = (
+            sum(flow.landmarks for flow in comparison.flows),
+            comparison.flows[:_MOST_FLOWS],
+        )
+        rows = [
+            [flow.landmarks, flow.source, flow.target, "renamed" * flow.renamed] for flow in shown
+        ]
         lines += [
             f"{moved:,} {entities} moved, in {len(comparison.flows):,} flows between groups",
             *aligned([entities, "from", "to", ""], rows),
@@ -367,11 +416,15 @@ def _format_explanation(explanation: Explanation, entities: str) -> list[str]:
         lines += aligned(columns, [astuple(counts) for counts in explanation.causes])
     for counts in explanation.causes:
         causes = counts.cause.split("+")
-        meaning = " and ".join(CAUSES[cause] for cause in causes) + " (together, or each by itself)" * (
-            len(causes) > 1
-        )
+        meaning = " and ".join(
+            CAUSES[cause] for cause in causes
+        ) + " (together, or each by itself)" * (len(causes) > 1)
         lines.append(f"{counts.cause}: {meaning}")
-        lines += [_format_change(change) for change in explanation.examples if change.cause == counts.cause]
+        lines += [
+            _format_change(change)
+            for change in explanation.examples
+            if change.cause == counts.cause
+        ]
     if explanation.same_place:
         lines.append(f"{explanation.same_place:,} {entities} have another label in the same group")
     if explanation.causes:
@@ -381,7 +434,9 @@ def _format_explanation(explanation: Explanation, entities: str) -> list[str]:
 
 def _format_change(change: LandmarkChange) -> str:
     def both(name: str, unknown: str) -> str:
-        before, after = (getattr(change, f"{name}_{side}") or unknown for side in ("before", "after"))
+        before, after = (
+            getattr(change, f"{name}_{side}") or unknown for side in ("before", "after")
+        )
         return f"{before}" if before == after else f"{before} → {after}"
 
     facts = [f"{change.change}: {' → '.join(filter(None, (change.before, change.after)))}"]
@@ -410,12 +465,25 @@ def format_stats(stats: HierarchyStats, entities: str) -> str:
         lines = aligned(["", "split", *roots, "all"], counts)
     else:
         titles = [f"{row[0]} {row[1]}".strip() for row in counts]
-        lines = aligned(["", *titles], list(zip([*roots, "all"], *(row[2:] for row in counts), strict=True)))
+        lines = aligned(
+            ["", *titles], list(zip([*roots, "all"], *(row[2:] for row in counts), strict=True))
+        )
     for split, count in stats.from_photographs.items():
-        lines.append(f"{count:,} {split} {entities} take their group from photographs, not from a label")
+        lines.append(
+            f"{count:,} {split} {entities} take their group from photographs, not from a label"
+        )
     if stats.images_elsewhere:
-        lines.append(f"{stats.images_elsewhere:,} images are of {entities} that are not in the hierarchy")
-    columns = ["over groups", "largest", "its share", "times the median", "Gini", "effective groups"]
+        lines.append(
+            f"{stats.images_elsewhere:,} images are of {entities} that are not in the hierarchy"
+        )
+    columns = [
+        "over groups",
+        "largest",
+        "its share",
+        "times the median",
+        "Gini",
+        "effective groups",
+    ]
     rows = [
         ["images" if quantity == "images" else entities, *_imbalance_cells(imbalance)]
         for quantity, imbalance in stats.imbalance.items()
@@ -468,10 +536,15 @@ def _format_complete(summary: CompleteSummary) -> str:
 def _format_completion_quality(quality: CompletionQuality) -> str:
     from hgld.completion.complete import N_FOLDS
 
-    lines = [f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time"]
+    lines = [
+        f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time"
+    ]
     lines += format_accepted(quality)
     if quality.misses:
-        misses = [f"{proposed} for {hidden} ({count:,})" for hidden, proposed, count in quality.misses[:_MOST_MISSES]]
+        misses = [
+            f"{proposed} for {hidden} ({count:,})"
+            for hidden, proposed, count in quality.misses[:_MOST_MISSES]
+        ]
         lines.append(f"most frequent mistakes: {', '.join(misses)}")
     return "\n".join(lines)
 
@@ -484,12 +557,35 @@ def format_accepted(quality: CompletionQuality) -> list[str]:
     for accepted in map(quality.accepted, THRESHOLDS):
         cells = [f"{accepted.threshold:g}", f"{accepted.landmarks:,}", f"{accepted.coverage:.1%}"]
         if accepted.landmarks:
-            cells += [f"{accepted.score:.1%}", _with_interval(accepted.group), _with_interval(accepted.root)]
+            cells += [
+                f"{accepted.score:.1%}",
+                _with_interval(accepted.group),
+                _with_interval(accepted.root),
+            ]
         rows.append([*cells, *[""] * (6 - len(cells))])
     group, root = quality.baseline
-    rows.append(["always the most frequent", f"{len(quality.score):,}", "100.0%", "", f"{group:.1%}", f"{root:.1%}"])
+    rows.append(
+        [
+            "always the most frequent",
+            f"{len(quality.score):,}",
+            "100.0%",
+            "",
+            f"{group:.1%}",
+            f"{root:.1%}",
+        ]
+    )
     return [
-        *aligned(["score of at least", "landmarks", "coverage", "mean score", "group right", "root right"], rows),
+        *aligned(
+            [
+                "score of at least",
+                "landmarks",
+                "coverage",
+                "mean score",
+                "group right",
+                "root right",
+            ],
+            rows,
+        ),
         f"expected calibration error {quality.calibration_error():.3f}; intervals are 95 %",
     ]
 
@@ -544,9 +640,13 @@ def release(
         typer.echo(facts)
         return
     if out is None:
-        raise ConfigurationError("name the folder to write with `out`, or `init` to write the questions")
+        raise ConfigurationError(
+            "name the folder to write with `out`, or `init` to write the questions"
+        )
     if not facts.exists():
-        raise ConfigurationError(f"{facts}: no such file; `init` writes it, with questions to answer")
+        raise ConfigurationError(
+            f"{facts}: no such file; `init` writes it, with questions to answer"
+        )
     settings = read_settings(ReleaseSettings, facts, ["raw=true"] if with_scraped else [])
     summary = write_release(
         hierarchy,
@@ -598,7 +698,9 @@ def ask(question: str, suggestion: str) -> str | None:
     An empty answer takes the suggestion.
     """
     if sys.stdin.isatty():
-        answer: str = typer.prompt(question, default=suggestion, show_default=bool(suggestion), err=True)
+        answer: str = typer.prompt(
+            question, default=suggestion, show_default=bool(suggestion), err=True
+        )
         return answer
     line = sys.stdin.readline()
     if not line:

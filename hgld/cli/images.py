@@ -58,23 +58,34 @@ def fetch(
     metadata: Annotated[bool, field_option(FetchConfig, "metadata")] = False,
     images: Annotated[bool, field_option(FetchConfig, "images")] = False,
     shards: Annotated[
-        tuple[int, ...] | None, field_option(FetchConfig, "shards", parser=_shards, metavar="FIRST:LAST")
+        tuple[int, ...] | None,
+        field_option(FetchConfig, "shards", parser=_shards, metavar="FIRST:LAST"),
     ] = None,
     workers: Annotated[int, field_option(FetchConfig, "workers")] = FetchConfig.workers,
-    base_url: Annotated[str, field_option(FetchConfig, "base_url", envvar="HGLD_GLDV2_URL")] = FetchConfig.base_url,
+    base_url: Annotated[
+        str, field_option(FetchConfig, "base_url", envvar="HGLD_GLDV2_URL")
+    ] = FetchConfig.base_url,
     verify: Annotated[bool, field_option(FetchConfig, "verify")] = False,
     force: bool = False,
-    ids: Annotated[str | None, typer.Option(show_default=False, metavar="FILE", rich_help_panel=_BY_ID)] = None,
+    ids: Annotated[
+        str | None, typer.Option(show_default=False, metavar="FILE", rich_help_panel=_BY_ID)
+    ] = None,
     source: Annotated[
         str, typer.Option("--from", metavar="commons|shards|FOLDER", rich_help_panel=_BY_ID)
     ] = "commons",
     urls: Annotated[Path | None, typer.Option(rich_help_panel=_BY_ID)] = None,
-    width: Annotated[int, field_option(PhotographsConfig, "width", rich_help_panel=_BY_ID)] = PhotographsConfig.width,
+    width: Annotated[
+        int, field_option(PhotographsConfig, "width", rich_help_panel=_BY_ID)
+    ] = PhotographsConfig.width,
     commons_url: Annotated[
-        str, field_option(ClientConfig, "commons_url", envvar="HGLD_COMMONS_URL", rich_help_panel=_BY_ID)
+        str,
+        field_option(
+            ClientConfig, "commons_url", envvar="HGLD_COMMONS_URL", rich_help_panel=_BY_ID
+        ),
     ] = ClientConfig.commons_url,
     contact: Annotated[
-        str | None, field_option(ClientConfig, "contact", envvar="HGLD_CONTACT", rich_help_panel=_BY_ID)
+        str | None,
+        field_option(ClientConfig, "contact", envvar="HGLD_CONTACT", rich_help_panel=_BY_ID),
     ] = None,
     rate_per_minute: Annotated[
         float, field_option(ClientConfig, "rate_per_minute", "--rate", rich_help_panel=_BY_ID)
@@ -114,9 +125,13 @@ def fetch(
 
     if ids is None:
         if plan or urls is not None or source != "commons":
-            raise ConfigurationError("`plan`, `source` and `urls` need `ids`, a list of photographs to fetch")
+            raise ConfigurationError(
+                "`plan`, `source` and `urls` need `ids`, a list of photographs to fetch"
+            )
         if split is None:
-            raise ConfigurationError("`split` is missing: name train, index or test, or photographs by `ids`")
+            raise ConfigurationError(
+                "`split` is missing: name train, index or test, or photographs by `ids`"
+            )
         files = FetchConfig(
             split,
             metadata=metadata,
@@ -184,7 +199,11 @@ def format_plan(plan: FetchPlan) -> str:
     known = listed({name: count for name, count in counts.items() if count})
     size = byte_size(work.n_bytes)
     if work.kind == "commons":
-        time = "" if work.seconds is None else f", {format_duration(work.seconds)} at the rate of requests"
+        time = (
+            ""
+            if work.seconds is None
+            else f", {format_duration(work.seconds)} at the rate of requests"
+        )
         task = (
             f"{left:,} thumbnails {work.width} pixels wide from {work.place}: {work.requests:,} requests, "
             f"about {size}{time}"
@@ -200,7 +219,9 @@ def format_plan(plan: FetchPlan) -> str:
 
 
 def _format_photographs(summary: PhotographsSummary) -> str:
-    others = listed({name: count for name, count in sorted(summary.statuses.items()) if name != "ok"})
+    others = listed(
+        {name: count for name, count in sorted(summary.statuses.items()) if name != "ok"}
+    )
     return (
         f"{sum(summary.statuses.values()):,} photographs: {summary.statuses.get('ok', 0):,} in the folder"
         f"{f', {others}' if others else ''}; {summary.fetched:,} added "
@@ -243,7 +264,9 @@ def index_images(
     from hgld.gldv2 import tar_images
 
     with TerminalProgress("index", "tar files") as progress:
-        summary = tar_images.index_images(folder, out, workers=workers, force=force, progress=progress)
+        summary = tar_images.index_images(
+            folder, out, workers=workers, force=force, progress=progress
+        )
     print_summary(out, summary, format_index)
 
 
@@ -277,7 +300,9 @@ def extract_images(
 
 def _format_extracted(summary: ExtractSummary) -> str:
     n_images = sum(summary.images.values())
-    return f"{n_images:,} images ({listed(summary.images)}) with labels: {', '.join(summary.levels)}"
+    return (
+        f"{n_images:,} images ({listed(summary.images)}) with labels: {', '.join(summary.levels)}"
+    )
 
 
 @app.command(rich_help_panel="Photographs")
@@ -320,13 +345,19 @@ def repack(
     from hgld.datasets.repack import plan_repack, repack_images
 
     if plan:
-        typer.echo(_format_repack_plan(plan_repack(manifest, out, config, root=images, part=division.part)))
+        typer.echo(
+            _format_repack_plan(plan_repack(manifest, out, config, root=images, part=division.part))
+        )
         return
     if division.ray is not None:
         if force:
-            raise ConfigurationError("`force` would discard what parts have written; remove the folder instead")
+            raise ConfigurationError(
+                "`force` would discard what parts have written; remove the folder instead"
+            )
         with TerminalProgress("repack", "parts") as progress:
-            division.run_on_ray(partial(repack_images, manifest, out, config, root=images), progress)
+            division.run_on_ray(
+                partial(repack_images, manifest, out, config, root=images), progress
+            )
     with TerminalProgress("repack", "images") as progress:
         summary = repack_images(
             manifest,
@@ -366,7 +397,9 @@ def _format_repacked(summary: RepackSummary) -> str:
 
 
 _FOLDER = typer.Argument(metavar="DIR", help="Folder that contains the images.")
-_FOLDER_OR_FILE = option("Folder that contains the images, in folders or in tar files; or one tar file.", "--images")
+_FOLDER_OR_FILE = option(
+    "Folder that contains the images, in folders or in tar files; or one tar file.", "--images"
+)
 
 manifest = App(no_args_is_help=True, rich_markup_mode="markdown")
 
@@ -413,7 +446,9 @@ def _write_manifest_by(entry: ReaderEntry) -> Callable[..., None]:
         print_summary(out, make_manifest(reader, root, out, force=force), format_manifest)
 
     write_manifest.__annotations__["settings"] = entry.settings
-    write_manifest.__annotations__["root"] = Annotated[Path, _FOLDER_OR_FILE if arguments else _FOLDER]
+    write_manifest.__annotations__["root"] = Annotated[
+        Path, _FOLDER_OR_FILE if arguments else _FOLDER
+    ]
     return write_manifest
 
 
@@ -422,22 +457,32 @@ def format_manifest(summary: ManifestSummary) -> str:
     from hgld.datasets.image_folders import format_suffixes
     from hgld.io.columns import preview
 
-    labels = "labels" if summary.labels_per_image is None else f"{summary.labels_per_image:.2f} labels per image"
+    labels = (
+        "labels"
+        if summary.labels_per_image is None
+        else f"{summary.labels_per_image:.2f} labels per image"
+    )
     finest = next(iter(summary.n_classes))
     lines = [
         f"{sum(summary.images.values()):,} images ({listed(summary.images)}) with {labels} at "
         f"{len(summary.n_classes)} levels ({listed(summary.n_classes)})"
     ]
     if summary.untrained:
-        lines.append(f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})")
+        lines.append(
+            f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})"
+        )
     for reason, count in summary.excluded.items():
         lines.append(f"excluded: {count:,} images {reason}")
     if summary.other_files:
-        lines.append(f"left out: files that are not images ({format_suffixes(summary.other_files)})")
+        lines.append(
+            f"left out: files that are not images ({format_suffixes(summary.other_files)})"
+        )
     if summary.broken_links:
         lines.append(f"left out: {counted(summary.broken_links, 'broken link')}")
     for level, variants in summary.case_variants.items():
-        lines.append(f"{level} that differ by case alone, and are classes of their own: {preview(variants)}")
+        lines.append(
+            f"{level} that differ by case alone, and are classes of their own: {preview(variants)}"
+        )
     return "\n".join(lines)
 
 
@@ -448,7 +493,9 @@ def _example(name: str, entry: ReaderEntry) -> str:
 
 
 for _name, _entry in READERS.items():
-    manifest.command(_name, cls=_ReaderCommand, help=f"{_entry.summary}\n\n{_example(_name, _entry)}")(lambda: None)
+    manifest.command(
+        _name, cls=_ReaderCommand, help=f"{_entry.summary}\n\n{_example(_name, _entry)}"
+    )(lambda: None)
 
 
 @manifest.command()

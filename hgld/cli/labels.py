@@ -107,7 +107,11 @@ def _format_labels(summary: PlainSummary, entities: str) -> str:
     for label, count in summary.labels[:_MOST_LABELS]:
         lines.append(f"  {count:>{width},}  {label}")
     lines.append(_format_variants(f"{len(merged):,} variants of these", merged))
-    lines.append(_format_variants(f"{len(proposed):,} that may be variants, and are labels of their own", proposed))
+    lines.append(
+        _format_variants(
+            f"{len(proposed):,} that may be variants, and are labels of their own", proposed
+        )
+    )
     return "\n".join(lines)
 
 
@@ -143,7 +147,9 @@ def clean(
     """
     from hgld.labels.clean import clean_file
 
-    summary = clean_file(scraped, out, config, removed=removed, irrelevant=irrelevant, classes=classes, force=force)
+    summary = clean_file(
+        scraped, out, config, removed=removed, irrelevant=irrelevant, classes=classes, force=force
+    )
     print_summary(out, summary, format_clean, table=scraped[0])
 
 
@@ -184,7 +190,9 @@ def parse_sweep(text: str) -> range:
     match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,6})", text)
     first, last = map(int, match.groups()) if match else (0, 0)
     if not 2 <= first <= last:
-        raise ConfigurationError(f'`sweep` is "{text}"; expected first:last such as 4:40, from 2 on')
+        raise ConfigurationError(
+            f'`sweep` is "{text}"; expected first:last such as 4:40, from 2 on'
+        )
     return range(first, last + 1)
 
 
@@ -220,7 +228,9 @@ def cluster(
     if sweep is not None:
         picture = out.with_suffix(".sweep.png")
         with figure_formats(formats), TerminalProgress("sweep", "k") as progress:
-            typer.echo(format_sweep(sweep_file(embeddings, picture, sweep, config.seed, progress=progress)))
+            typer.echo(
+                format_sweep(sweep_file(embeddings, picture, sweep, config.seed, progress=progress))
+            )
             print_figure(picture)
         return
     photographs = None
@@ -297,10 +307,14 @@ def _format_split(summary: SplitSummary) -> str:
     def share(count: int) -> str:
         return f"{count:,} ({count / summary.landmarks:.2%})"
 
-    lines = [f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label"]
+    lines = [
+        f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label"
+    ]
     for reason, count in summary.removed.items():
         lines.append(f"  removed, {reason}: {share(count)}")
-    lines.append(f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:")
+    lines.append(
+        f"  kept: {share(summary.kept)}, with {summary.unique_labels:,} unique labels; most frequent:"
+    )
     for label, count in summary.most_frequent:
         lines.append(f"  {count:>9,}  {label}")
     return "\n".join(lines)
@@ -338,7 +352,10 @@ def format_suggestions(summary: SuggestSummary) -> str:
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
         f"using {summary.decisions:,} decisions\n"
         f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
-        + "".join(f"\n{path}: answers on {n:,} labels, for hgld agreement" for path, n in summary.answers.items())
+        + "".join(
+            f"\n{path}: answers on {n:,} labels, for hgld agreement"
+            for path, n in summary.answers.items()
+        )
     )
 
 
@@ -421,14 +438,19 @@ def check(
     """
     from hgld.labels.taxonomy_check import check_taxonomy
 
-    report = check_taxonomy(taxonomy, classes=classes or (), clusters=clusters, decisions=decisions or ())
+    report = check_taxonomy(
+        taxonomy, classes=classes or (), clusters=clusters, decisions=decisions or ()
+    )
     typer.echo(_format_report(report))
     if any(finding.is_error for finding in report.findings):
         raise typer.Exit(1)
 
 
 def _format_report(report: TaxonomyReport) -> str:
-    rows = [["error" if each.is_error else "warning", each.problem, each.what] for each in report.findings]
+    rows = [
+        ["error" if each.is_error else "warning", each.problem, each.what]
+        for each in report.findings
+    ]
     errors = counted(sum(finding.is_error for finding in report.findings), "error")
     warnings = counted(sum(not finding.is_error for finding in report.findings), "warning")
     lines = aligned(["", "problem", "groups"], rows) if rows else []

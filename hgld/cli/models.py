@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 # Options that hgld train and hgld benchmark share.
 Manifest = Annotated[
     Path | None,
-    typer.Option(help="Manifest, or CSV or Parquet file like one; the same as --set data.manifest=FILE."),
+    typer.Option(
+        help="Manifest, or CSV or Parquet file like one; the same as --set data.manifest=FILE."
+    ),
 ]
 Images = Annotated[
     Path | None,
@@ -71,7 +73,9 @@ def complete_comparison(incomplete: str) -> list[str]:
     return [name for name in comparison_presets() if name.startswith(incomplete)]
 
 
-def with_images(overrides: Sequence[str] | None, manifest: Path | None, images: Path | None) -> list[str]:
+def with_images(
+    overrides: Sequence[str] | None, manifest: Path | None, images: Path | None
+) -> list[str]:
     """Return overrides of settings with those for the manifest and the images, if they are given.
 
     >>> with_images(["seed=1"], Path("a.parquet"), None)
@@ -79,7 +83,9 @@ def with_images(overrides: Sequence[str] | None, manifest: Path | None, images: 
     """
     from hgld.io.settings import override
 
-    if images is not None and images.is_file():  # paths of images in a tar file start from its folder
+    if (
+        images is not None and images.is_file()
+    ):  # paths of images in a tar file start from its folder
         images = images.parent
     data = [] if manifest is None else [override("data.manifest", manifest)]
     if manifest is not None or images is not None:
@@ -100,11 +106,18 @@ def presets(
     """
     from hgld.benchmark.presets import list_presets, resolve_preset
 
-    typer.echo(_format_resolved(*resolve_preset(name)) if name else _format_presets(*list_presets()))
+    typer.echo(
+        _format_resolved(*resolve_preset(name)) if name else _format_presets(*list_presets())
+    )
 
 
-def _format_presets(trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]) -> str:
-    rows = [(preset.name, preset.method, preset.tables, preset.backbone, preset.images) for preset in trainings]
+def _format_presets(
+    trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]
+) -> str:
+    rows = [
+        (preset.name, preset.method, preset.tables, preset.backbone, preset.images)
+        for preset in trainings
+    ]
     lines = [
         *aligned(["hgld train", "method", "table", "backbone", "images"], rows),
         "",
@@ -170,7 +183,12 @@ def train(
     """
     with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
         from hgld.compute.machine import disable_trimming
-        from hgld.compute.processes import default_device, joined_processes, local_device, training_backend
+        from hgld.compute.processes import (
+            default_device,
+            joined_processes,
+            local_device,
+            training_backend,
+        )
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
@@ -185,10 +203,19 @@ def train(
             raise ConfigurationError("no folder for the run; name one with --out")
         disable_trimming()
         device = local_device(device or default_device())
-        with joined_processes(training_backend(device)) as processes, TerminalProgress("train", "images") as bar:
+        with (
+            joined_processes(training_backend(device)) as processes,
+            TerminalProgress("train", "images") as bar,
+        ):
             progress = NoProgress() if processes.rank else bar
             summary = run.train(
-                settings, out, resume=resume, force=force, device=device, processes=processes, progress=progress
+                settings,
+                out,
+                resume=resume,
+                force=force,
+                device=device,
+                processes=processes,
+                progress=progress,
             )
         if processes.rank == 0:
             print_summary(out, summary, format_training)
@@ -229,7 +256,9 @@ def format_plan(images: TrainingImages) -> str:
 def format_images(images: TrainingImages) -> str:
     """Return the numbers of training images, classes, validation and test images."""
     train, test = images.train.manifest, images.test.manifest
-    classes = ", ".join(f"{n:,} {name}" for n, name in zip(train.n_classes, train.level_names, strict=True))
+    classes = ", ".join(
+        f"{n:,} {name}" for n, name in zip(train.n_classes, train.level_names, strict=True)
+    )
     ranked = f"{len(test):,} images ranked against each other"
     if images.is_query is not None:
         ranked = f"{int(images.is_query.sum()):,} queries, {int((~images.is_query).sum()):,} in the gallery"
@@ -247,7 +276,9 @@ def _check_embeddings(path: Path) -> None:
 @app.command(rich_help_panel="Retrieval")
 @field_options(
     EmbedImagesConfig,
-    scales=typer.Option(parser=parse_numbers("scales", "1,0.7071,1.4142"), metavar="FACTORS", show_default="1"),
+    scales=typer.Option(
+        parser=parse_numbers("scales", "1,0.7071,1.4142"), metavar="FACTORS", show_default="1"
+    ),
     shard_size=None,
 )
 @field_options(
@@ -323,7 +354,9 @@ def embed_images(
     }
     in_folder = is_folder_of_parts(out)
     if force and (part is not None or division.ray is not None):
-        raise ConfigurationError("`force` would discard what other parts have written; remove the output instead")
+        raise ConfigurationError(
+            "`force` would discard what other parts have written; remove the output instead"
+        )
     file, part_in_folder = out, None
     if in_folder and part is not None:
         file, part_in_folder = part_file(out, part), part
@@ -345,7 +378,9 @@ def embed_images(
             typer.echo(out)
             return
     if in_folder and part is None:
-        raise ConfigurationError(f"{out}: a folder is written in parts; add `part` or `ray`, or name a file")
+        raise ConfigurationError(
+            f"{out}: a folder is written in parts; add `part` or `ray`, or name a file"
+        )
     disable_trimming()
     embedder = load()
     config = replace(config, device=local_device(config.device))
@@ -378,7 +413,9 @@ def _images_to_embed(manifest: Path | None, images: Path | None) -> tuple[Path, 
     if manifest is not None:
         return manifest, images
     if images is None:
-        raise ConfigurationError("no images to embed; give their `manifest`, or their folder as `images`")
+        raise ConfigurationError(
+            "no images to embed; give their `manifest`, or their folder as `images`"
+        )
     if images.suffix in (".csv", ".parquet") and "shard" not in column_names(images):
         raise ConfigurationError(
             f"{images}: expected a folder of images, or the table of hgld index-images; give a manifest as `manifest`"
@@ -434,7 +471,9 @@ def _throughput(summary: EmbedImagesSummary | EmbedPartSummary, verb: str) -> st
     if not summary.embedded:  # the parts that other runs have written were joined
         return ""
     rate = summary.embedded / summary.seconds
-    text = f"; {summary.embedded:,} {verb} in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
+    text = (
+        f"; {summary.embedded:,} {verb} in this run, {summary.seconds:.1f} s, {rate:.1f} images/s"
+    )
     if summary.waiting_share is not None:
         text += f", {summary.waiting_share:.0%} of the time waiting for images"
     return text
@@ -466,7 +505,9 @@ def push_model(
     from hgld.training import publish_model
 
     with friendly_errors(again="run the same command again"):
-        summary = publish_model.push_model(model, repository, out=out, pretrained=pretrained, config=config)
+        summary = publish_model.push_model(
+            model, repository, out=out, pretrained=pretrained, config=config
+        )
         typer.echo(_format_push(summary))
         for place in (out, summary.url):
             if place is not None:

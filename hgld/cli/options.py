@@ -23,7 +23,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 _REFERENCE = re.compile(r"[;,]? \(?(?:see )?:\w+:`[^`]*`\)?")
 
 
-def field_options(kind: type, *, panel: str | None = None, **changes: str | ParameterInfo | None) -> Callable[[F], F]:
+def field_options(
+    kind: type, *, panel: str | None = None, **changes: str | ParameterInfo | None
+) -> Callable[[F], F]:
     """Say how the options of a settings class differ from its fields in a command.
 
     Args:
@@ -93,7 +95,9 @@ def with_field_options(function: Callable[..., None]) -> Callable[..., None]:
     def run(**values: Any) -> None:
         for name, (kind, names) in settings.items():
             given = {field: values.pop(field) for field in names}
-            values[name] = kind(**{field: _as_setting(value) for field, value in given.items() if value is not None})
+            values[name] = kind(
+                **{field: _as_setting(value) for field, value in given.items() if value is not None}
+            )
         function(**values)
 
     run.__name__ = function.__name__
@@ -161,16 +165,22 @@ def _own_option(parameter: inspect.Parameter, text: str) -> inspect.Parameter:
 
 
 def _keyword(name: str, hint: Any, info: ParameterInfo, default: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=default)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, info], default=default
+    )
 
 
 def _describe(info: ParameterInfo, name: str, text: str) -> None:
     """Give an option or argument its name, its help, and the default that ends the text."""
-    text = _REFERENCE.sub("", info.help or text).replace("\\", "\\\\")  # help is rendered as Markdown
+    text = _REFERENCE.sub("", info.help or text).replace(
+        "\\", "\\\\"
+    )  # help is rendered as Markdown
     info.help, _, shown = text.partition(" Default: ")
     if shown and info.show_default is True:
         info.show_default = shown.rstrip(".")
-    if isinstance(info, OptionInfo) and info.default is ...:  # in Annotated, the first name of an option is there
+    if (
+        isinstance(info, OptionInfo) and info.default is ...
+    ):  # in Annotated, the first name of an option is there
         info.default = f"--{name.replace('_', '-')}"
 
 

@@ -38,7 +38,9 @@ def percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{100 * value:.2f}"
 
 
-def aligned(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = "") -> list[str]:
+def aligned(
+    header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: str = ""
+) -> list[str]:
     r"""Return the lines of a table with aligned columns: numbers to the right, texts to the left.
 
     Args:
@@ -57,7 +59,9 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column, title in enumerate(header):
         numeric = all(_NUMBER.fullmatch(row[column]) for row in texts)
-        table.add_column(Text(title), justify="right" if numeric else "left", header_style="", no_wrap=True)
+        table.add_column(
+            Text(title), justify="right" if numeric else "left", header_style="", no_wrap=True
+        )
     for row in texts:
         table.add_row(*map(Text, row))
     console = Console(file=StringIO(), width=_WIDTH, color_system=None)
@@ -67,24 +71,35 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[object]], *, indent: 
 
 
 def wrapped_table(
-    corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, str]]], *, width: int = WIDTH
+    corner: str,
+    columns: Sequence[str],
+    rows: Sequence[tuple[str, Mapping[str, str]]],
+    *,
+    width: int = WIDTH,
 ) -> str:
     """Return a table with named rows; columns that do not fit the width continue in a further table below.
 
     ``corner`` is the title above the names. Rows have cells by column; tables in which a row has no cell omit it.
     """
-    console = Console(file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False)
+    console = Console(
+        file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False
+    )
     with console.capture() as captured:
         while columns:
             n_shown = len(columns)
-            while n_shown > 1 and _natural_width(_framed(corner, columns[:n_shown], rows), console) > width:
+            while (
+                n_shown > 1
+                and _natural_width(_framed(corner, columns[:n_shown], rows), console) > width
+            ):
                 n_shown -= 1
             console.print(_framed(corner, columns[:n_shown], rows), "")
             columns = columns[n_shown:]
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
-def _framed(corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, str]]]) -> Table:
+def _framed(
+    corner: str, columns: Sequence[str], rows: Sequence[tuple[str, Mapping[str, str]]]
+) -> Table:
     """Return a table with a line below its header."""
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column(corner, overflow="fold")

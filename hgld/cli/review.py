@@ -134,7 +134,9 @@ def decisions(
     """
     from hgld.review.decision_files import export_decisions
 
-    print_summary(out, export_decisions(store, out, taxonomy=taxonomy, force=force), _format_decisions)
+    print_summary(
+        out, export_decisions(store, out, taxonomy=taxonomy, force=force), _format_decisions
+    )
 
 
 @app.command(rich_help_panel="Review")
@@ -160,7 +162,9 @@ def copy_store(
     from hgld.review.state import current_decisions
 
     owner, state = store.copy_store(path, out, force=force)
-    print_summary(out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions)
+    print_summary(
+        out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions
+    )
 
 
 @app.command(rich_help_panel="Review")
@@ -191,7 +195,9 @@ def export(
     """
     from hgld.review.sheets.export import export_sheets
 
-    summary = export_sheets(clusters, out, config, clean=clean, classes=classes, taxonomy=taxonomy, force=force)
+    summary = export_sheets(
+        clusters, out, config, clean=clean, classes=classes, taxonomy=taxonomy, force=force
+    )
     remember(clusters, "taxonomy", taxonomy)
     print_summary(out, summary, format_export, table=clusters)
 
@@ -225,7 +231,9 @@ def import_sheet(
         out = stage.default_output(sheet, config.annotator)
     check_writable_file(out)
     with friendly_errors(merge="--merge"):  # an option of hgld export
-        summary = stage.import_sheet(sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
+        summary = stage.import_sheet(
+            sheet, out, config, clusters=clusters, taxonomy=taxonomy, force=force
+        )
     clusters = clusters or stage.clusters_beside(sheet)
     remember(clusters, "taxonomy", taxonomy)
     print_summary(out, summary, format_import, table=clusters)
@@ -254,7 +262,9 @@ def agreement(
     """
     from hgld.review.agreement import agreement_files
 
-    result = agreement_files(decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure)
+    result = agreement_files(
+        decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure
+    )
     remember(clusters or decisions[0], "taxonomy", taxonomy)
     text = format_agreement(result)
     typer.echo(text if clusters is None else in_words_of(clusters, text))
@@ -308,11 +318,15 @@ def adjudicate(
 
     if rule is not None and annotator is None:
         config = AdjudicateConfig(rule)
-        summary = adjudicate_files(first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force)
+        summary = adjudicate_files(
+            first, second, out, config, clusters=clusters, taxonomy=taxonomy, force=force
+        )
     elif annotator is not None and rule is None:
         check_annotator(annotator)
         if clusters is None:
-            raise ConfigurationError("the page shows labels with their clusters; give their table with --clusters")
+            raise ConfigurationError(
+                "the page shows labels with their clusters; give their table with --clusters"
+            )
         path = store or clusters.parent / "review" / f"{annotator}.final.sqlite"
         check_writable_file(path)
         with announced_page(open_browser, path.parent) as on_address:
@@ -331,7 +345,9 @@ def adjudicate(
                 image_landmarks=image_landmarks or (),
             )
     else:
-        raise ConfigurationError("give either --rule, or --annotator to settle disagreements on the page")
+        raise ConfigurationError(
+            "give either --rule, or --annotator to settle disagreements on the page"
+        )
     remember(clusters or first, "taxonomy", taxonomy)
     remember(clusters or first, "decisions", out)
     print_summary(out, summary, format_adjudicate)
@@ -381,7 +397,9 @@ def _format_decisions(summary: DecisionsSummary) -> str:
 def format_adjudicate(summary: AdjudicateSummary) -> str:
     """Return counts of agreed, settled and open labels, of changes to the output, and the open labels."""
     still_open = [_open_label(label, summary) for label in summary.still_open]
-    lines = [f"{counted(summary.agreed, 'label')} agreed, {summary.settled:,} settled, {len(still_open):,} open"]
+    lines = [
+        f"{counted(summary.agreed, 'label')} agreed, {summary.settled:,} settled, {len(still_open):,} open"
+    ]
     if summary.kept or summary.changed or summary.withdrawn:
         lines.append(
             f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
@@ -399,14 +417,19 @@ def _group_conflicts(conflicts: Sequence[GroupConflict]) -> list[str]:
     """Return the groups that annotators name differently; no lines if there are none."""
     if not conflicts:
         return []
-    return ["groups to settle:", indented_list([f"{conflict.name}: {conflict.problem}" for conflict in conflicts])]
+    return [
+        "groups to settle:",
+        indented_list([f"{conflict.name}: {conflict.problem}" for conflict in conflicts]),
+    ]
 
 
 def _open_label(label: OpenLabel, summary: AdjudicateSummary) -> str:
     from hgld.review.adjudication import opinion_text
 
     decisions = zip(summary.annotators, (label.first, label.second), strict=True)
-    opinions = ", ".join(opinion_text(annotator, row, summary.group_names) for annotator, row in decisions)
+    opinions = ", ".join(
+        opinion_text(annotator, row, summary.group_names) for annotator, row in decisions
+    )
     return f"{label.label} ({label.label_id})  {opinions}"
 
 
@@ -415,7 +438,13 @@ def format_agreement(agreement: Agreement) -> str:
     title = f"{counted(agreement.labels, 'label')} decided by two or more annotators"
     if agreement.single:
         title += f", {agreement.single:,} by one only"
-    tables = [*_all_coefficients(agreement), "", *_groups(agreement.groups), "", *_disagreements(agreement)]
+    tables = [
+        *_all_coefficients(agreement),
+        "",
+        *_groups(agreement.groups),
+        "",
+        *_disagreements(agreement),
+    ]
     return "\n".join([title, "", *tables, *_group_conflicts(agreement.group_conflicts)])
 
 
@@ -425,15 +454,24 @@ def _all_coefficients(agreement: Agreement) -> list[str]:
     lines = _coefficients(agreement)
     blind, others = agreement.blind, agreement.not_blind
     if blind and others:
-        lines += ["", f"{counted(blind.labels, 'label')} decided blind, without suggestions", *_coefficients(blind)]
+        lines += [
+            "",
+            f"{counted(blind.labels, 'label')} decided blind, without suggestions",
+            *_coefficients(blind),
+        ]
         lines += ["", f"the other {counted(others.labels, 'label')}", *_coefficients(others)]
     elif blind:
         lines.append("all labels were decided blind, without suggestions")
     if agreement.mixed:
         labels = counted(agreement.mixed, "label")
-        lines.append(f"warning: {labels} decided blind by one annotator and with suggestions by another")
+        lines.append(
+            f"warning: {labels} decided blind by one annotator and with suggestions by another"
+        )
     resamples = counted(config.n_resamples, "resample")
-    return [*lines, f"({config.confidence:.0%} intervals from {resamples} of the labels; none by landmark)"]
+    return [
+        *lines,
+        f"({config.confidence:.0%} intervals from {resamples} of the labels; none by landmark)",
+    ]
 
 
 def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
@@ -445,8 +483,12 @@ def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
     for pairs in zip(*(measures.pairs for measures in columns), strict=True):
         names = f"{pairs[0].first}, {pairs[0].second}"
         undefined = "both used one category" if pairs[0].labels else "no label in common"
-        rows.append((f"raw agreement ({names})", *(_interval(pair.raw, undefined) for pair in pairs)))
-        rows.append((f"Cohen's kappa ({names})", *(_interval(pair.kappa, undefined) for pair in pairs)))
+        rows.append(
+            (f"raw agreement ({names})", *(_interval(pair.raw, undefined) for pair in pairs))
+        )
+        rows.append(
+            (f"Cohen's kappa ({names})", *(_interval(pair.kappa, undefined) for pair in pairs))
+        )
     alphas = (_interval(measures.alpha, "all used one category") for measures in columns)
     annotators = {name for pair in columns[0].pairs for name in (pair.first, pair.second)}
     n_people = sum(not name.startswith(MACHINE) for name in annotators)
@@ -468,8 +510,12 @@ def _groups(groups: tuple[GroupAgreement, ...]) -> list[str]:
     header = ["group", "both", "one only", "agreement"] + ["by landmark"] * with_landmarks
     rows = []
     for group in groups:
-        shares = [share for share in (group.specific, group.specific_by_landmark) if share is not None]
-        rows.append([group.category, group.both, group.only_one, *(f"{share:.3f}" for share in shares)])
+        shares = [
+            share for share in (group.specific, group.specific_by_landmark) if share is not None
+        ]
+        rows.append(
+            [group.category, group.both, group.only_one, *(f"{share:.3f}" for share in shares)]
+        )
     return aligned(header, rows)
 
 
@@ -477,12 +523,16 @@ def _disagreements(agreement: Agreement) -> list[str]:
     if not agreement.disagreements:
         return ["no disagreements"]
     order = "most landmarks first" if agreement.by_landmark else "by label"
-    lines = indented_list([_disagreement(row) for row in agreement.disagreements], limit=_MAX_DISAGREEMENTS)
+    lines = indented_list(
+        [_disagreement(row) for row in agreement.disagreements], limit=_MAX_DISAGREEMENTS
+    )
     return [f"{counted(len(agreement.disagreements), 'disagreement')}, {order}:", lines]
 
 
 def _disagreement(row: Disagreement) -> str:
     opinions = ", ".join(f"{annotator}: {category}" for annotator, category in row.opinions.items())
-    comments = "".join(f"; {annotator} says: {comment}" for annotator, comment in row.comments.items())
+    comments = "".join(
+        f"; {annotator} says: {comment}" for annotator, comment in row.comments.items()
+    )
     landmarks = "" if row.landmarks is None else f"{row.landmarks:>7,}  "
     return f"{landmarks}{row.label} ({row.label_id})  {opinions}{comments}"

@@ -89,7 +89,9 @@ def search(
     if (query is not None) + bool(text) + serve != 1:
         given = {"a `query`": query is not None, "`text`": bool(text), "--serve": serve}
         found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
-        raise ConfigurationError(f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}")
+        raise ConfigurationError(
+            f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}"
+        )
     gallery = read_gallery(embeddings, manifest, hierarchy, split)
     query_model = load_query_model(embeddings, gallery.dim, model, pretrained, device)
     compared_by = distance or recorded_distance(embeddings)
@@ -99,7 +101,9 @@ def search(
         with announced_page(open_browser, Path.home()) as on_address:
             address = ServerConfig(host, port)
             find_image = gallery_photographs(embeddings, images)
-            serve_search(searcher, query_model, find_image, embeddings, address, top=k, on_address=on_address)
+            serve_search(
+                searcher, query_model, find_image, embeddings, address, top=k, on_address=on_address
+            )
         return
     if query is None:
         assert text

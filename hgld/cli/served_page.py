@@ -18,12 +18,18 @@ import typer
 from hgld.cli.base import option
 
 # Options of the commands that serve a page.
-Host = Annotated[str, option("Network address of the page; the default is reachable from this machine only.")]
-Port = Annotated[int, option("Port of the page; 0 for a free one, each time the same if possible.", min=0, max=65535)]
+Host = Annotated[
+    str, option("Network address of the page; the default is reachable from this machine only.")
+]
+Port = Annotated[
+    int,
+    option("Port of the page; 0 for a free one, each time the same if possible.", min=0, max=65535),
+]
 OpenBrowser = Annotated[bool, option("Open the page in a browser.", "--open/--no-open")]
 
 _REDIRECT = (
-    '<!doctype html><meta charset="utf-8"><meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{0}</a>\n'
+    '<!doctype html><meta charset="utf-8">'
+    '<meta http-equiv="refresh" content="0; url={0}"><a href="{0}">{0}</a>\n'
 )
 
 

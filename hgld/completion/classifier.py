@@ -141,12 +141,16 @@ def _text_references(
     inputs: CompletionInputs, visible: Booleans, config: CompleteConfig, load: LoadEncoder
 ) -> References:
     """Return the texts of labels, with the groups that they are in, and of the groups themselves."""
-    pairs = {(inputs.labels[row], int(inputs.groups[row])) for row in np.flatnonzero(visible).tolist()}
+    pairs = {
+        (inputs.labels[row], int(inputs.groups[row])) for row in np.flatnonzero(visible).tolist()
+    }
     pairs |= {(inputs.group_names[group], group) for _, group in pairs}
     texts, groups = zip(*sorted(pairs), strict=True)
     encoder = load(config.encoder, config.device)
     embedding = EmbedConfig()
-    vectors = torch.from_numpy(embed_labels(texts, encoder, embedding.templates, embedding.batch_size))
+    vectors = torch.from_numpy(
+        embed_labels(texts, encoder, embedding.templates, embedding.batch_size)
+    )
     dim = inputs.photographs.embeddings.shape[1]
     if vectors.shape[1] != dim:
         raise InputError(
@@ -154,7 +158,9 @@ def _text_references(
             "embed the photographs with the image encoder that belongs to the text encoder in `encoder`"
         )
     numbers = np.arange(len(texts))
-    return References(Vectors(vectors, numbers, numbers), np.array(groups, np.int64), texts, are_landmarks=False)
+    return References(
+        Vectors(vectors, numbers, numbers), np.array(groups, np.int64), texts, are_landmarks=False
+    )
 
 
 def vote(
@@ -193,8 +199,14 @@ def vote(
         landmark=landmark,
         photographs=counts,
         votes=votes,
-        similarity=np.bincount(row, weights=np.nan_to_num(similarity[:, 0]), minlength=len(landmark)) / counts,
-        nearest=pairs.drop_duplicates(["row", "item"]).groupby("row").head(n_nearest).reset_index(drop=True),
+        similarity=np.bincount(
+            row, weights=np.nan_to_num(similarity[:, 0]), minlength=len(landmark)
+        )
+        / counts,
+        nearest=pairs.drop_duplicates(["row", "item"])
+        .groupby("row")
+        .head(n_nearest)
+        .reset_index(drop=True),
     )
 
 

@@ -138,7 +138,8 @@ def _completed_table(
     """Return the table ``completed`` of all landmarks without a group."""
     missing = inputs.landmarks.slice(inputs.n_labelled)
     rows: list[dict[str, Any]] = [
-        {"photographs": 0, "votes": 0.0, "second_votes": 0.0, "nearest": []} for _ in range(len(missing))
+        {"photographs": 0, "votes": 0.0, "second_votes": 0.0, "nearest": []}
+        for _ in range(len(missing))
     ]
     if votes is not None:
         choices = votes.choices()
@@ -240,10 +241,19 @@ def evaluate_completion(
     config = config or CompleteConfig()
     inputs = read_completion_inputs(files, config.reasons)
     labelled = inputs.labelled_with_photographs()
-    measured = np.random.default_rng(config.seed).permutation(labelled)[: config.calibration_landmarks]
-    quality = hide_and_propose(inputs, config, np.array_split(measured, N_FOLDS), progress=progress, load=load)
-    levels = zip(("group", "root"), (quality.group_right, quality.root_right), quality.baseline, strict=True)
-    draw_coverage(picture, [CoverageCurve(name, quality.score, right, baseline) for name, right, baseline in levels])
+    measured = np.random.default_rng(config.seed).permutation(labelled)[
+        : config.calibration_landmarks
+    ]
+    quality = hide_and_propose(
+        inputs, config, np.array_split(measured, N_FOLDS), progress=progress, load=load
+    )
+    levels = zip(
+        ("group", "root"), (quality.group_right, quality.root_right), quality.baseline, strict=True
+    )
+    draw_coverage(
+        picture,
+        [CoverageCurve(name, quality.score, right, baseline) for name, right, baseline in levels],
+    )
     return quality
 
 
@@ -268,7 +278,9 @@ def hide_and_propose(
     for hidden, sample in zip(parts, samples, strict=True):
         visible = np.ones(inputs.n_labelled, bool)
         visible[hidden] = False
-        classifier = LandmarkClassifier(inputs, config, visible=visible, progress=progress, load=load)
+        classifier = LandmarkClassifier(
+            inputs, config, visible=visible, progress=progress, load=load
+        )
         classifier.calibrate(sample)
         votes = classifier.vote(hidden)
         landmarks.append(votes.landmark)
@@ -288,8 +300,15 @@ def hide_and_propose(
         score=np.concatenate(scores),
         group_right=choice == truth,
         root_right=roots[choice] == roots[truth],
-        baseline=tuple((np.concatenate(frequent) == np.stack([truth, roots[truth]], axis=1)).mean(axis=0).tolist()),
-        misses=[(*pair, count) for pair, count in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))],
+        baseline=tuple(
+            (np.concatenate(frequent) == np.stack([truth, roots[truth]], axis=1))
+            .mean(axis=0)
+            .tolist()
+        ),
+        misses=[
+            (*pair, count)
+            for pair, count in sorted(wrong.items(), key=lambda item: (-item[1], item[0]))
+        ],
     )
 
 
@@ -324,4 +343,6 @@ def _sample(labelled: Integers, config: CompleteConfig) -> Integers:
     """Return at most ``calibration_landmarks`` of the labelled landmarks, chosen at random."""
     if len(labelled) <= config.calibration_landmarks:
         return labelled
-    return np.random.default_rng(config.seed).choice(labelled, config.calibration_landmarks, replace=False)
+    return np.random.default_rng(config.seed).choice(
+        labelled, config.calibration_landmarks, replace=False
+    )

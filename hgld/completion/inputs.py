@@ -38,13 +38,19 @@ class CompletionFiles:
     removed: Path | None
     clean: Path | None
 
-    def by_role(self, encoder_checkpoint: Path | None = None) -> dict[str, Path | Sequence[Path] | None]:
+    def by_role(
+        self, encoder_checkpoint: Path | None = None
+    ) -> dict[str, Path | Sequence[Path] | None]:
         """Return all files by their role."""
         return {
             "hierarchy": self.hierarchy,
             "embeddings": self.embeddings,
-            "embedding_ids": [ids for path in self.embeddings if (ids := find_ids_file(path)) is not None],
-            "images": [item[1] if isinstance(item, tuple) else item for item in self.image_landmarks],
+            "embedding_ids": [
+                ids for path in self.embeddings if (ids := find_ids_file(path)) is not None
+            ],
+            "images": [
+                item[1] if isinstance(item, tuple) else item for item in self.image_landmarks
+            ],
             "removed": self.removed,
             "clean": self.clean,
             "checkpoint": encoder_checkpoint,
@@ -53,7 +59,10 @@ class CompletionFiles:
     def image_splits(self) -> list[str | None]:
         """Return the split of each file of images by what is given or by its name; None if neither tells."""
         names = (item[0] if isinstance(item, tuple) else item.name for item in self.image_landmarks)
-        return [next((split for split in tables.SPLITS if name.startswith(split)), None) for name in names]
+        return [
+            next((split for split in tables.SPLITS if name.startswith(split)), None)
+            for name in names
+        ]
 
 
 def find_completion_files(
@@ -72,7 +81,9 @@ def find_completion_files(
         hierarchy=hierarchy,
         embeddings=embeddings,
         image_landmarks=image_landmarks,
-        removed=(removed or hierarchy.with_name("removed.parquet")) if {*reasons} - {"excluded"} else None,
+        removed=(removed or hierarchy.with_name("removed.parquet"))
+        if {*reasons} - {"excluded"}
+        else None,
         clean=(clean or hierarchy.with_name("clean.parquet")) if "excluded" in reasons else None,
     )
 
@@ -108,7 +119,9 @@ class Vectors:
     def unusable(self) -> Integers:
         """Return the numbers of the vectors with NaN or infinite values, or with nothing but zeros."""
         blocks = (self.unit(slice(start, start + _BLOCK)) for start in range(0, len(self), _BLOCK))
-        return np.flatnonzero(np.concatenate([~block.isfinite().all(dim=1).numpy() for block in blocks]))
+        return np.flatnonzero(
+            np.concatenate([~block.isfinite().all(dim=1).numpy() for block in blocks])
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +176,9 @@ def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> Co
         candidates.append(removed.filter(pc.is_in(removed["reason"], pa.array(reasons))))
     if files.clean is not None:
         clean = tables.read_table(files.clean, tables.CLEAN)
-        candidates.append(clean.append_column("reason", pa.array(["excluded"] * len(clean), pa.string())))
+        candidates.append(
+            clean.append_column("reason", pa.array(["excluded"] * len(clean), pa.string()))
+        )
     columns = [*labelled.column_names, "reason"]
     plain = [part.select(columns).replace_schema_metadata() for part in candidates]
     missing = pa.concat_tables([part.cast(plain[0].schema) for part in plain])
@@ -171,7 +186,9 @@ def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> Co
     keys = ["split", "landmark_id"]
     missing = missing.join(labelled.select(keys), keys, join_type="left anti")
     missing = missing.select(columns).sort_by([(key, "ascending") for key in keys])
-    labelled = labelled.append_column("reason", pa.nulls(len(labelled), pa.string())).replace_schema_metadata()
+    labelled = labelled.append_column(
+        "reason", pa.nulls(len(labelled), pa.string())
+    ).replace_schema_metadata()
     landmarks = pa.concat_tables([labelled, missing.cast(labelled.schema)])
     group, *above = tables.level_columns(hierarchy.column_names)
     levels = (hierarchy[name].to_pylist() for name in (group, above[-1] if above else group))
@@ -187,7 +204,9 @@ def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> Co
 
 
 def read_photographs(
-    embeddings: Sequence[Path], image_landmarks: Sequence[Path | tuple[str, Path]], landmarks: pa.Table
+    embeddings: Sequence[Path],
+    image_landmarks: Sequence[Path | tuple[str, Path]],
+    landmarks: pa.Table,
 ) -> Vectors:
     """Read the photographs of some landmarks; those of others are ignored.
 
@@ -204,12 +223,18 @@ def read_photographs(
     files = [read_embeddings(path) for path in embeddings]
     if len({file.dim for file in files}) > 1:
         dims = ", ".join(f"{file.path}: {file.dim}" for file in files)
-        raise InputError(f"embeddings differ in dimension ({dims}); embed all images with the same model")
+        raise InputError(
+            f"embeddings differ in dimension ({dims}); embed all images with the same model"
+        )
     landmark_of_image = None
     if image_landmarks:
-        landmark_of_image = images_of_landmarks((split_and_path(item, splits) for item in image_landmarks), landmarks)
+        landmark_of_image = images_of_landmarks(
+            (split_and_path(item, splits) for item in image_landmarks), landmarks
+        )
     numbers = [
-        _numbers_by_image(file, *landmark_of_image) if landmark_of_image else _numbers_by_id(file, landmarks, splits)
+        _numbers_by_image(file, *landmark_of_image)
+        if landmark_of_image
+        else _numbers_by_id(file, landmarks, splits)
         for file in files
     ]
     rows = [np.flatnonzero(part >= 0) for part in numbers]
@@ -237,7 +262,9 @@ def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers) 
 def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> Integers:
     """Return the number of the landmark of each embedding by its landmark id, -1 for none of the landmarks."""
     if file.landmark_ids is None:
-        raise InputError(f"{file.path}: has no landmark ids; name the landmark of each image in `image_landmarks`")
+        raise InputError(
+            f"{file.path}: has no landmark ids; name the landmark of each image in `image_landmarks`"
+        )
     if len(splits) > 1:
         raise ConfigurationError(
             f"{file.path}: landmark ids without a split, but there are landmarks of {' and '.join(splits)}; name the "

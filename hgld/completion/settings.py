@@ -45,7 +45,9 @@ class CompleteConfig:
         require_choice(Method, method=self.method)
         require_at_least(1, k=self.k)
         require_at_least(MIN_LABELLED, calibration_landmarks=self.calibration_landmarks)
-        if not self.reasons or (unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})):
+        if not self.reasons or (
+            unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})
+        ):
             raise ConfigurationError(
                 f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "
                 f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"

@@ -85,7 +85,9 @@ def smallest_number_of_clusters(confidence: float) -> int:
     return 1 + math.ceil(math.log2(1 / (1 - confidence)))
 
 
-def mean_intervals(values: Floats, clusters: Integers, *, confidence: float, n_resamples: int, seed: int) -> Floats:
+def mean_intervals(
+    values: Floats, clusters: Integers, *, confidence: float, n_resamples: int, seed: int
+) -> Floats:
     """Return a confidence interval of the mean of each column.
 
     Args:
@@ -145,7 +147,9 @@ def pair_differences(
         if _varies(errors) or abs(difference) > _ROUNDING_ERROR:
             observed = abs(difference) / math.sqrt(((errors + difference * shares) ** 2).sum())
             n_larger = int((largest >= observed * (1 - 1e-12)).sum())
-            p_values[first, second] = p_values[second, first] = min((1 + n_larger) / (1 + len(largest)), 1.0)
+            p_values[first, second] = p_values[second, first] = min(
+                (1 + n_larger) / (1 + len(largest)), 1.0
+            )
     return PairDifferences(differences, low, high, p_values)
 
 
@@ -154,7 +158,10 @@ def _cluster_errors(values: Floats, clusters: Integers) -> _ClusterErrors:
     known = ~np.isnan(values)
     n_known = known.sum(axis=0)
     means = np.divide(
-        np.where(known, values, 0).sum(axis=0), n_known, out=np.full(len(n_known), np.nan), where=n_known > 0
+        np.where(known, values, 0).sum(axis=0),
+        n_known,
+        out=np.full(len(n_known), np.nan),
+        where=n_known > 0,
     )
     errors = np.zeros((n_clusters, values.shape[1]))
     np.add.at(errors, clusters, np.where(known, values - means, 0) / np.maximum(n_known, 1))
@@ -197,7 +204,9 @@ def _scaled_errors(errors: Floats, shares: Floats) -> Floats:
     return errors / np.sqrt(np.maximum(1 - shares, _ROUNDING_ERROR))
 
 
-def _flipped_statistics(by_cluster: _ClusterErrors, n_resamples: int, seed: int) -> Iterator[Floats]:
+def _flipped_statistics(
+    by_cluster: _ClusterErrors, n_resamples: int, seed: int
+) -> Iterator[Floats]:
     """Yield the statistic of each result for patterns of signs, in blocks of shape (n_rows, M)."""
     errors = _scaled_errors(by_cluster.errors, by_cluster.shares)
     sizes = np.maximum(np.sqrt((errors**2).sum(axis=0)), _ROUNDING_ERROR)
@@ -205,11 +214,15 @@ def _flipped_statistics(by_cluster: _ClusterErrors, n_resamples: int, seed: int)
         yield np.abs(signs @ errors) / sizes
 
 
-def _flipped_pair_statistics(by_cluster: _ClusterErrors, n_resamples: int, seed: int) -> Iterator[Floats]:
+def _flipped_pair_statistics(
+    by_cluster: _ClusterErrors, n_resamples: int, seed: int
+) -> Iterator[Floats]:
     """Yield the statistics of all pairs that differ for patterns of signs, in blocks of shape (n_rows, n_pairs)."""
     errors = _scaled_errors(by_cluster.errors, by_cluster.shares)
     first, second = np.triu_indices(errors.shape[1], 1)
-    sizes = np.array([_pair_size(errors, int(i), int(j)) for i, j in zip(first, second, strict=True)])
+    sizes = np.array(
+        [_pair_size(errors, int(i), int(j)) for i, j in zip(first, second, strict=True)]
+    )
     differ = sizes > _ROUNDING_ERROR
     first, second, sizes = first[differ], second[differ], sizes[differ]
     for signs in _sign_patterns(len(errors), n_resamples, seed):

@@ -54,8 +54,12 @@ def _numba_works() -> bool:
         import numba
 
         numba.njit(lambda: None)
-    except Exception as error:  # a numba for another version of NumPy or Python raises various errors
-        log.warning("numba does not work (%s): rankings and losses take several times as long", error)
+    except (
+        Exception
+    ) as error:  # a numba for another version of NumPy or Python raises various errors
+        log.warning(
+            "numba does not work (%s): rankings and losses take several times as long", error
+        )
         return False
     return not numba.config.DISABLE_JIT
 
@@ -93,7 +97,11 @@ def not_traced(function: F) -> F:
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         dynamo = sys.modules.get("torch._dynamo")  # whoever compiles has imported it
-        return function(*args, **options) if dynamo is None else dynamo.disable(function)(*args, **options)
+        return (
+            function(*args, **options)
+            if dynamo is None
+            else dynamo.disable(function)(*args, **options)
+        )
 
     return cast(F, call)
 
@@ -135,7 +143,9 @@ class _CompiledFunction:
             try:
                 return method(*args)
             except Exception as error:  # unpickling damaged files raises various errors
-                log.debug("the cached machine code of %s is not used: %s", self._function.__name__, error)
+                log.debug(
+                    "the cached machine code of %s is not used: %s", self._function.__name__, error
+                )
                 with contextlib.suppress(OSError):
                     cache.flush()
                 return None

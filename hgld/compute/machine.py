@@ -32,7 +32,9 @@ def describe_machine() -> str:
     names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text()) if cpuinfo.exists() else []
     processor = names[0] if names else platform.processor() or platform.machine()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+    return (
+        f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
+    )
 
 
 def usable_cores() -> int:
@@ -75,7 +77,9 @@ def parallel_map(function: Callable[[S], T], items: Iterable[S], device: torch.d
     n_threads = thread_count(device)
     if n_threads == 1:
         return [function(item) for item in items]
-    inference = torch.is_inference_mode_enabled()  # per thread, and needed for tensors created in it
+    inference = (
+        torch.is_inference_mode_enabled()
+    )  # per thread, and needed for tensors created in it
 
     def work(item: S) -> T:
         with torch.inference_mode(inference):
@@ -160,7 +164,9 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    previous = {number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous = {
+        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield stop
     finally:

@@ -53,7 +53,9 @@ class RunningTopK:
             return
         block, k = scores.numpy(), self._best.shape[1]
         lowest: AnyFloats = self._best.numpy()[:, -1:]
-        if block.shape[1] > k and np.isneginf(lowest).any():  # a row has fewer than k yet: all would be collected
+        if (
+            block.shape[1] > k and np.isneginf(lowest).any()
+        ):  # a row has fewer than k yet: all would be collected
             kth = np.partition(block, -k, axis=1)[:, -k, None]
             lowest = np.maximum(lowest, np.nextafter(kth, -np.inf, dtype=kth.dtype))
         hits = np.flatnonzero(block > lowest)
@@ -74,14 +76,21 @@ class RunningTopK:
         if not self._n_collected:
             return
         n_rows, k = self._best.shape
-        kept = (np.repeat(np.arange(n_rows), k), self._positions.numpy().reshape(-1), self._best.numpy().reshape(-1))
+        kept = (
+            np.repeat(np.arange(n_rows), k),
+            self._positions.numpy().reshape(-1),
+            self._best.numpy().reshape(-1),
+        )
         rows, positions, scores = (
             np.concatenate([own, *more]) for own, *more in zip(kept, *self._collected, strict=True)
         )
         order = np.lexsort((positions, -scores, rows))
         first = np.searchsorted(rows[order], np.arange(n_rows))  # each row has k or more
         best = order[first[:, None] + np.arange(k)]
-        self._best, self._positions = torch.from_numpy(scores[best]), torch.from_numpy(positions[best])
+        self._best, self._positions = (
+            torch.from_numpy(scores[best]),
+            torch.from_numpy(positions[best]),
+        )
         self._collected, self._n_collected = [], 0
 
 
@@ -90,7 +99,9 @@ def check_k(k: int) -> None:
     require(k >= 1, "at least 1", k=k)
 
 
-def merge_top_k(best: Tensor, positions: Tensor, scores: Tensor, start: int) -> tuple[Tensor, Tensor]:
+def merge_top_k(
+    best: Tensor, positions: Tensor, scores: Tensor, start: int
+) -> tuple[Tensor, Tensor]:
     """Return the k highest scores of each row so far and their columns; the first columns win ties.
 
     Args:
@@ -170,7 +181,11 @@ def nearest_neighbours(
     n_queries, n_gallery = len(queries), len(gallery)
     excluded = RaggedIndices.from_lists([[]] * n_queries) if excluded is None else excluded
     excluded.check(n_queries, n_gallery, "`excluded`")
-    masked = torch.zeros(n_gallery, dtype=torch.bool) if gallery_mask is None else ~torch.from_numpy(gallery_mask)
+    masked = (
+        torch.zeros(n_gallery, dtype=torch.bool)
+        if gallery_mask is None
+        else ~torch.from_numpy(gallery_mask)
+    )
     masked = masked.to(config.device)
     dtype = np.float64 if config.precision == "float64" else np.float32
     scores, positions = np.empty((n_queries, k), dtype), np.empty((n_queries, k), np.int64)
@@ -183,10 +198,17 @@ def nearest_neighbours(
 
 
 def search_block(
-    scorer: Scorer, queries: slice, k: int, excluded: RaggedIndices, masked: Tensor, config: ScoringConfig
+    scorer: Scorer,
+    queries: slice,
+    k: int,
+    excluded: RaggedIndices,
+    masked: Tensor,
+    config: ScoringConfig,
 ) -> tuple[npt.NDArray[Any], Integers]:
     """Return the k gallery items with the highest scores for a block of queries, see :func:`nearest_neighbours`."""
-    rows, columns = (torch.from_numpy(indices).to(config.device) for indices in excluded.block(queries))
+    rows, columns = (
+        torch.from_numpy(indices).to(config.device) for indices in excluded.block(queries)
+    )
     dtype = torch.float64 if config.precision == "float64" else torch.float32
     top_k = RunningTopK(queries.stop - queries.start, k, dtype, torch.device(config.device))
     with float32_matmul(config.precision):

@@ -35,7 +35,11 @@ class PartedTensor(Tensor):
     @staticmethod
     def __new__(cls, parts: Sequence[Tensor]) -> PartedTensor:
         """Return the tensor of the parts; parted ones are taken apart."""
-        single = [piece for part in parts for piece in (part._parts if isinstance(part, PartedTensor) else [part])]
+        single = [
+            piece
+            for part in parts
+            for piece in (part._parts if isinstance(part, PartedTensor) else [part])
+        ]
         starts = np.cumsum([0, *map(len, single)])
         dtype = reduce(torch.promote_types, (part.dtype for part in single))
         shape = (int(starts[-1]), *single[0].shape[1:])
@@ -49,7 +53,9 @@ class PartedTensor(Tensor):
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
         arguments = args, kwargs or {}
-        args, kwargs = tree_map(lambda value: value.whole() if isinstance(value, cls) else value, arguments)
+        args, kwargs = tree_map(
+            lambda value: value.whole() if isinstance(value, cls) else value, arguments
+        )
         return func(*args, **kwargs)
 
     def whole(self) -> Tensor:
@@ -60,7 +66,9 @@ class PartedTensor(Tensor):
         chosen, *columns = index if isinstance(index, tuple) else (index,)
         if isinstance(chosen, slice) and chosen.step in (None, 1):
             taken_columns = (slice(None), *columns)
-            pieces = [piece[taken_columns] for piece in self._pieces(*chosen.indices(len(self))[:2])]
+            pieces = [
+                piece[taken_columns] for piece in self._pieces(*chosen.indices(len(self))[:2])
+            ]
             return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).to(self.dtype)
         if columns:
             return self.whole()[index]
@@ -70,12 +78,16 @@ class PartedTensor(Tensor):
         for number in np.unique(part_of):
             places = np.flatnonzero(part_of == number)
             rows = positions.reshape(-1)[places] - self._starts[number]
-            taken[torch.from_numpy(places)] = self._parts[number][torch.from_numpy(rows)].to(self.dtype)
+            taken[torch.from_numpy(places)] = self._parts[number][torch.from_numpy(rows)].to(
+                self.dtype
+            )
         return taken.reshape(*positions.shape, *self.shape[1:])
 
     def _pieces(self, start: int, stop: int) -> list[Tensor]:
         """Return the slices of the parts that make up some rows; an empty one for no rows."""
-        first, last = np.searchsorted(self._starts[1:-1], [start, max(start, stop - 1)], side="right").tolist()
+        first, last = np.searchsorted(
+            self._starts[1:-1], [start, max(start, stop - 1)], side="right"
+        ).tolist()
         bounds = zip(self._parts[first : last + 1], self._starts[first:].tolist(), strict=False)
         return [part[max(start - begin, 0) : max(stop - begin, 0)] for part, begin in bounds]
 

@@ -46,7 +46,9 @@ class Part:
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.count:
-            raise ConfigurationError(f"`part` is {self}; expected 1/{self.count} to {self.count}/{self.count}")
+            raise ConfigurationError(
+                f"`part` is {self}; expected 1/{self.count} to {self.count}/{self.count}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Part:
@@ -60,7 +62,9 @@ class Part:
         """
         match = re.fullmatch(r"(\d+)/([1-9]\d*)", text.strip())
         if match is None:
-            raise ConfigurationError(f'`part` is "{text}"; expected a part and the number of parts, such as 3/16')
+            raise ConfigurationError(
+                f'`part` is "{text}"; expected a part and the number of parts, such as 3/16'
+            )
         return cls(int(match[1]), int(match[2]))
 
     def of(self, items: Sequence[T]) -> Sequence[T]:
@@ -70,7 +74,9 @@ class Part:
         ['ab', 'cde', 'fgh']
         """
         n_items = len(items)
-        return items[n_items * (self.number - 1) // self.count : n_items * self.number // self.count]
+        return items[
+            n_items * (self.number - 1) // self.count : n_items * self.number // self.count
+        ]
 
     @property
     def file_name(self) -> str:
@@ -107,10 +113,14 @@ class PartsConfig:
         if (self.ray is None) != (self.parts is None):
             raise ConfigurationError("`ray` and `parts` need each other; give both")
         if self.ray is not None and self.part is not None:
-            raise ConfigurationError("`part` does one part, and `ray` all of them; give one of them")
+            raise ConfigurationError(
+                "`part` does one part, and `ray` all of them; give one of them"
+            )
         require_at_least(1, parts=self.parts)
 
-    def run_on_ray(self, work: Callable[..., object], progress: Progress, *, device: str = "cpu") -> None:
+    def run_on_ray(
+        self, work: Callable[..., object], progress: Progress, *, device: str = "cpu"
+    ) -> None:
         """Do all parts on the Ray cluster; return when they are done.
 
         Args:
@@ -133,7 +143,9 @@ class PartsConfig:
             )
 
 
-def _run_on_ray(address: str, work: Callable[..., object], count: int, n_gpus: int, progress: Progress) -> list[str]:
+def _run_on_ray(
+    address: str, work: Callable[..., object], count: int, n_gpus: int, progress: Progress
+) -> list[str]:
     """Do parts as tasks of a Ray cluster; return the errors of those that failed."""
     ray = _connected_ray(address)
     task = ray.remote(num_gpus=n_gpus, max_retries=_MAX_RETRIES)(_do_part)

@@ -71,7 +71,9 @@ def launched_processes(environment: Mapping[str, str] = os.environ) -> Processes
 
 
 @contextmanager
-def joined_processes(backend: str = "gloo", *, join_timeout: timedelta = JOIN_TIMEOUT) -> Iterator[Processes]:
+def joined_processes(
+    backend: str = "gloo", *, join_timeout: timedelta = JOIN_TIMEOUT
+) -> Iterator[Processes]:
     """Join the other processes that ``torchrun`` or ``srun`` has started; without them, return this process alone.
 
     Under ``srun``, the processes meet at the first node of the step, at a port that follows from the numbers of the
@@ -113,7 +115,9 @@ def _join(processes: Processes, backend: str, timeout: timedelta) -> None:
             f"{url.removeprefix('tcp://')} within {timeout.total_seconds():.0f} s ({_reason(error)}); look for "
             "their messages, then run the same command again"
         ) from error
-    torch.distributed.init_process_group(backend, store=store, rank=processes.rank, world_size=processes.count)
+    torch.distributed.init_process_group(
+        backend, store=store, rank=processes.rank, world_size=processes.count
+    )
 
 
 def _meeting_point(environment: Mapping[str, str]) -> str:
@@ -127,8 +131,16 @@ def _meeting_point(environment: Mapping[str, str]) -> str:
 
 def _is_lost_connection(error: RuntimeError) -> bool:
     """Return whether an error of torch, gloo or NCCL says that another process is gone."""
-    lost = ("closed by peer", "reset by peer", "Broken pipe", "Timed out waiting", "remote process exited")
-    return isinstance(error, torch.distributed.DistNetworkError) or any(text in str(error) for text in lost)
+    lost = (
+        "closed by peer",
+        "reset by peer",
+        "Broken pipe",
+        "Timed out waiting",
+        "remote process exited",
+    )
+    return isinstance(error, torch.distributed.DistNetworkError) or any(
+        text in str(error) for text in lost
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -162,6 +174,10 @@ def local_device(device: str) -> str:
     if device != "cuda":
         return device
     local_rank = os.environ.get("LOCAL_RANK")
-    if local_rank is None and (task := current_task()) is not None and torch.cuda.device_count() != 1:
+    if (
+        local_rank is None
+        and (task := current_task()) is not None
+        and torch.cuda.device_count() != 1
+    ):
         local_rank = str(task.local_rank)
     return f"cuda:{local_rank or 0}"

@@ -42,7 +42,9 @@ def vector_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=dtype)
     is_short = lengths < _SHORT
     if is_short.any():
-        lengths[is_short] = torch.linalg.vector_norm(vectors[is_short], dim=-1, dtype=torch.float64).to(dtype)
+        lengths[is_short] = torch.linalg.vector_norm(
+            vectors[is_short], dim=-1, dtype=torch.float64
+        ).to(dtype)
     return lengths
 
 
@@ -124,8 +126,13 @@ class ScoringConfig:
         Args:
             keys: Type of the keys that are sorted where scores are not float64.
         """
-        kind, rows = torch.device(self.device).type, "scores" if self.precision == "float64" else keys
-        return self.block_size or max(1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MAX_QUERIES))
+        kind, rows = (
+            torch.device(self.device).type,
+            "scores" if self.precision == "float64" else keys,
+        )
+        return self.block_size or max(
+            1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MAX_QUERIES)
+        )
 
     def items_per_block(self, n_gallery: int) -> int:
         """Return the number of items of a gallery of this size that are scored at once."""
@@ -154,7 +161,10 @@ class Scorer:
         self._device = torch.device(config.device)
         self.dtype = torch.float64 if config.precision == "float64" else torch.float32
         self._width = config.items_per_block(len(gallery))
-        self._distance, self._is_metric = config.distance, config.distance in ("euclidean", "poincare")
+        self._distance, self._is_metric = (
+            config.distance,
+            config.distance in ("euclidean", "poincare"),
+        )
         self._allows_zeros = config.allows_zeros or self._is_metric
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
@@ -164,7 +174,10 @@ class Scorer:
             for lengths in (query_lengths, gallery_lengths):
                 lengths[lengths == 0] = 1  # so that the scores are 0
         self._query_lengths, self._gallery_lengths = query_lengths, gallery_lengths
-        if self._device.type == "cuda" and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2:
+        if (
+            self._device.type == "cuda"
+            and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2
+        ):
             self.gallery = gallery.to(self._device)
 
     def shares(self, n_items: int) -> list[range]:
@@ -198,15 +211,23 @@ class Scorer:
             if self._distance == "cosine":
                 block /= self._gallery_lengths[gallery]
             elif self._is_metric:
-                self._negative_distances(block, self._query_lengths[queries, None], self._gallery_lengths[gallery])
+                self._negative_distances(
+                    block, self._query_lengths[queries, None], self._gallery_lengths[gallery]
+                )
             yield gallery, block
 
     def _negative_distances(self, products: Tensor, lengths: Tensor, others: Tensor) -> None:
         """Turn products into minus distances, in place."""
-        apart = products.mul_(-2).add_(others.square().to(self.dtype)).add_(lengths.square().to(self.dtype))
+        apart = (
+            products.mul_(-2)
+            .add_(others.square().to(self.dtype))
+            .add_(lengths.square().to(self.dtype))
+        )
         apart.clamp_(min=0)
         if self._distance == "poincare":  # arcosh(1 + 2 t) = 2 arsinh(sqrt(t))
-            apart.div_((1 - others.square()).to(self.dtype)).div_((1 - lengths.square()).to(self.dtype))
+            apart.div_((1 - others.square()).to(self.dtype)).div_(
+                (1 - lengths.square()).to(self.dtype)
+            )
             apart.sqrt_().asinh_().mul_(-2)
         else:
             apart.sqrt_().neg_()
@@ -224,10 +245,14 @@ class Scorer:
 
     def _lengths(self, embeddings: Tensor, role: str) -> Tensor:
         """Return L2 norms, after a check that they are finite, and above 0 if need be: shape (n,), on the device."""
-        lengths = torch.empty(len(embeddings), dtype=torch.float64 if self._is_metric else self.dtype)
+        lengths = torch.empty(
+            len(embeddings), dtype=torch.float64 if self._is_metric else self.dtype
+        )
 
         def measure(starts: range) -> None:
-            widened = embeddings.new_empty(self._width, embeddings.shape[1], dtype=self.dtype)  # as in scores()
+            widened = embeddings.new_empty(
+                self._width, embeddings.shape[1], dtype=self.dtype
+            )  # as in scores()
             for start in starts:
                 block = embeddings[start : start + self._width]
                 if block.dtype != self.dtype:
@@ -238,7 +263,10 @@ class Scorer:
         for invalid, reason in (
             (~lengths.isfinite(), "NaN, infinite or huge values"),
             ((lengths == 0) & (not self._allows_zeros), "only zeros or tiny values"),
-            ((lengths >= 1) & (self._distance == "poincare"), "a length of 1 or more, outside of the Poincaré ball"),
+            (
+                (lengths >= 1) & (self._distance == "poincare"),
+                "a length of 1 or more, outside of the Poincaré ball",
+            ),
         ):
             if invalid.any():
                 rows = invalid.nonzero()[:, 0].tolist()
@@ -320,4 +348,6 @@ def as_tensor(embeddings: Vectors) -> Tensor:
         try:
             return torch.from_numpy(np.asarray(embeddings))
         except (TypeError, ValueError, RuntimeError) as error:
-            raise InputError(f"the embeddings are not an array that torch can read: {error}") from error
+            raise InputError(
+                f"the embeddings are not an array that torch can read: {error}"
+            ) from error

@@ -33,7 +33,9 @@ class EncodedImages:
     def __init__(self, manifest: Manifest, root: Path) -> None:
         self.manifest, self.root = manifest, root
         if not root.is_dir():
-            raise InputError(f"{root}: no such folder; name the one that the paths of the manifest are relative to")
+            raise InputError(
+                f"{root}: no such folder; name the one that the paths of the manifest are relative to"
+            )
         tars = manifest.paths[manifest.offsets >= 0].distinct()
         missing = [path for path in tars if not (root / path).is_file()]
         if missing:

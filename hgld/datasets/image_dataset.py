@@ -99,7 +99,9 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
         self.normalisation: Normalisation | None = None
         embeddings = read_embeddings(path)
         if embeddings.ids is None:
-            raise InputError(f"{path}: no ids to match features to images; write the file with hgld embed-images")
+            raise InputError(
+                f"{path}: no ids to match features to images; write the file with hgld embed-images"
+            )
         self._rows = embeddings.ids.find(manifest.ids)
         if (self._rows < 0).all():
             raise InputError(
@@ -142,7 +144,11 @@ class ImageList(Dataset[Example | SkippedImage]):
         row = index[0] if isinstance(index, tuple) else index
         image = self._images[row]
         try:
-            picture = open_picture(_read(image)) if isinstance(image, str | Path) else Picture(as_picture(image))
+            picture = (
+                open_picture(_read(image))
+                if isinstance(image, str | Path)
+                else Picture(as_picture(image))
+            )
             pixels = self._transform.pixels(picture)
         except UnreadableImageError as error:
             name = f"{image}" if isinstance(image, str | Path) else f"image {row}"
@@ -162,7 +168,11 @@ def as_picture(image: AnyImage) -> Image.Image:
     if isinstance(image, str | Path):
         image = open_image(_read(image))
     elif isinstance(image, np.ndarray):
-        if image.dtype != np.uint8 or image.ndim not in (2, 3) or image.shape[2:] not in ((), (3,), (4,)):
+        if (
+            image.dtype != np.uint8
+            or image.ndim not in (2, 3)
+            or image.shape[2:] not in ((), (3,), (4,))
+        ):
             raise UnreadableImageError(
                 f"an array of {image.dtype}, shape {image.shape}; expected uint8, shape (h, w), (h, w, 3) or "
                 "(h, w, 4)"
@@ -171,7 +181,9 @@ def as_picture(image: AnyImage) -> Image.Image:
             raise UnreadableImageError(f"an array without pixels, shape {image.shape}")
         image = Image.fromarray(image)
     elif not isinstance(image, Image.Image):
-        raise UnreadableImageError(f"of type {type(image).__name__}; expected a PIL image, a path or a uint8 array")
+        raise UnreadableImageError(
+            f"of type {type(image).__name__}; expected a PIL image, a path or a uint8 array"
+        )
     return upright_rgb(image)
 
 
@@ -261,7 +273,9 @@ def read_image_index(path: Path) -> Manifest:
 
 def manifest_of_images(found: FoundImages) -> Manifest:
     """Return images that were found in a folder as a manifest without levels, with ids as of :func:`read_images`."""
-    offsets, sizes = ([-1 if each is None else each for each in values] for values in (found.offsets, found.sizes))
+    offsets, sizes = (
+        [-1 if each is None else each for each in values] for values in (found.offsets, found.sizes)
+    )
     ids = TextArray([image_id(name) for name in found.names])
     places = np.array(offsets, np.int64), np.array(sizes, np.int64)
     return Manifest.without_levels(ids, TextArray(found.files), *places)
@@ -270,10 +284,14 @@ def manifest_of_images(found: FoundImages) -> Manifest:
 def _read_folder(folder: Path) -> Manifest:
     found = find_images(folder)
     if found.other_files:
-        log.info("%s: left out files that are not images: %s", folder, format_suffixes(found.other_files))
+        log.info(
+            "%s: left out files that are not images: %s", folder, format_suffixes(found.other_files)
+        )
     if found.broken_links:
         log.warning(
-            "%s: left out %s to images that are not there", folder, counted(found.broken_links, "broken link")
+            "%s: left out %s to images that are not there",
+            folder,
+            counted(found.broken_links, "broken link"),
         )
     manifest = manifest_of_images(found)
     if repeated := places_of_repeated(manifest.ids.tolist(), found.names):

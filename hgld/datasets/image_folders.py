@@ -25,7 +25,9 @@ _TAR_SUFFIXES = (".tar",)
 #: Suffixes of archives that images are not read from.
 _ARCHIVES = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip", ".7z", ".rar")
 #: GLDv2's own layout, where the names of the folders are the first letters of the image's id.
-_GLDV2_PATH = re.compile(r"(?:.*/)?(?P<a>[^/])/(?P<b>[^/])/(?P<c>[^/])/(?P<id>(?P=a)(?P=b)(?P=c)[^/]*)\.[^/.]+")
+_GLDV2_PATH = re.compile(
+    r"(?:.*/)?(?P<a>[^/])/(?P<b>[^/])/(?P<c>[^/])/(?P<id>(?P=a)(?P=b)(?P=c)[^/]*)\.[^/.]+"
+)
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,13 @@ def find_images(root: Path) -> FoundImages:
             raise InputError(f"{root}: no such file; name a tar file of images, or a folder")
         return _require_images(root, _read_tars(root.parent, [root.name]))
     if not root.is_dir():
-        raise InputError(f"{root}: no such folder; name the one that contains the images, or a tar file of them")
+        raise InputError(
+            f"{root}: no such folder; name the one that contains the images, or a tar file of them"
+        )
     files, links = files_and_links_below(root)
-    n_broken = sum(PurePosixPath(link).suffix.lower() in (*SUFFIXES, *_TAR_SUFFIXES) for link in links)
+    n_broken = sum(
+        PurePosixPath(link).suffix.lower() in (*SUFFIXES, *_TAR_SUFFIXES) for link in links
+    )
     others = Counter(PurePosixPath(file).suffix.lower() for file in files)
     images = [file for file in files if PurePosixPath(file).suffix.lower() in SUFFIXES]
     if images:
@@ -128,7 +134,9 @@ def match_paths(wanted: Sequence[str], names: Sequence[str]) -> list[int | None]
     """
     names = [stored_id(name) for name in names]
     rows: dict[str, int | None] = {name: row for row, name in enumerate(names)}
-    keys: Sequence[str] = [PurePosixPath(stored_id(path).replace("\\", "/")).as_posix() for path in wanted]
+    keys: Sequence[str] = [
+        PurePosixPath(stored_id(path).replace("\\", "/")).as_posix() for path in wanted
+    ]
     for n_parts in {key.count("/") + 1 for key in keys if key not in rows}:
         ends = ["/".join(name.split("/")[-n_parts:]) for name in names]
         for variant in (ends, [end.rpartition(".")[0] for end in ends]):
@@ -183,10 +191,16 @@ def format_broken_links(count: int) -> str:
     if not count:
         return ""
     links = "1 link is broken: fetch the file that it leads to"
-    return f"; {links}" if count == 1 else f"; {count:,} links are broken: fetch the files that they lead to"
+    return (
+        f"; {links}"
+        if count == 1
+        else f"; {count:,} links are broken: fetch the files that they lead to"
+    )
 
 
-def _read_tars(folder: Path, tars: Sequence[str], others: Mapping[str, int] | None = None) -> FoundImages:
+def _read_tars(
+    folder: Path, tars: Sequence[str], others: Mapping[str, int] | None = None
+) -> FoundImages:
     """Return the images in tar files; ``others`` are the numbers of files beside these."""
     names, files, offsets, sizes = list[str](), list[str](), list[int | None](), list[int | None]()
     other_files = Counter(others or {})
@@ -207,7 +221,11 @@ def _read_tars(folder: Path, tars: Sequence[str], others: Mapping[str, int] | No
 
 def _require_images(root: Path, found: FoundImages) -> FoundImages:
     if not len(found):
-        advice = "; unpack the archives" if any(suffix in _ARCHIVES for suffix in found.other_files) else ""
+        advice = (
+            "; unpack the archives"
+            if any(suffix in _ARCHIVES for suffix in found.other_files)
+            else ""
+        )
         raise InputError(
             f"{root}: no images in this {'tar file' if is_tar(root) else 'folder or in tar files below it'} "
             f"({', '.join(SUFFIXES)}); found {format_suffixes(found.other_files) or 'no files'}{advice}"

@@ -109,7 +109,9 @@ def read_labels_of(
 ) -> list[ImageLabels]:
     """Read the labels of several sets of images from one file, once; see :func:`read_labels`."""
     if path.suffix not in (".npy", ".csv", ".parquet"):
-        raise InputError(f'{path}: the suffix is "{path.suffix}"; labels are in .npy, .csv or .parquet files')
+        raise InputError(
+            f'{path}: the suffix is "{path.suffix}"; labels are in .npy, .csv or .parquet files'
+        )
     if not path.is_file():
         raise InputError(f"{path}: no such file; expected the labels of images")
     present = [] if path.suffix == ".npy" else column_names(path)
@@ -126,17 +128,25 @@ def read_labels_of(
         rows_of_each = _rows_of_embeddings(path, images, TextArray(ids), landmark_ids[:, None])
         with prefix_input_errors(path):
             landmark_ids = np.append(landmark_ids, -1)
-            return [labels_from_landmarks(landmark_ids[rows], hierarchy, split) for rows in rows_of_each]
+            return [
+                labels_from_landmarks(landmark_ids[rows], hierarchy, split) for rows in rows_of_each
+            ]
     _require_no_hierarchy(path, hierarchy)
     ids, codes, level_names, texts = _read_levels(path, present, separator, split)
     rows_of_each = _rows_of_embeddings(path, images, ids, codes)
     del ids
     return_memory()
     integers = [_integer_labels(each) for each in texts]
-    names = tuple(dict(zip(values.tolist(), each, strict=True)) for values, each in zip(integers, texts, strict=True))
+    names = tuple(
+        dict(zip(values.tolist(), each, strict=True))
+        for values, each in zip(integers, texts, strict=True)
+    )
     with prefix_input_errors(path):
         return [
-            replace(_image_labels(_with_integers(_taken(codes, rows), integers), level_names), names=names)
+            replace(
+                _image_labels(_with_integers(_taken(codes, rows), integers), level_names),
+                names=names,
+            )
             for rows in rows_of_each
         ]
 
@@ -151,7 +161,9 @@ def _require_hierarchy_of_split(split: str | None, hierarchy: Hierarchy | None) 
 
 
 def labels_from_landmarks(
-    landmark_ids: npt.NDArray[np.int64], hierarchy: Hierarchy | None = None, split: str | None = None
+    landmark_ids: npt.NDArray[np.int64],
+    hierarchy: Hierarchy | None = None,
+    split: str | None = None,
 ) -> ImageLabels:
     """Return the labels of images whose landmarks are known; landmarks missing from the hierarchy are unlabelled.
 
@@ -175,13 +187,17 @@ def labels_from_landmarks(
             "the hierarchy; is it that of another split or dataset?"
         )
     if hierarchy.hierarchical_labels is not None:
-        return ImageLabels(hierarchy.label_sets_of(landmark_ids, split), hierarchy.level_names, known)
+        return ImageLabels(
+            hierarchy.label_sets_of(landmark_ids, split), hierarchy.level_names, known
+        )
     labels = np.full((len(landmark_ids), hierarchy.n_levels), -1)
     labels[known] = hierarchy.labels_of(landmark_ids[known], split)
     return _image_labels(labels, hierarchy.level_names)
 
 
-def _read_array(path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None, split: str | None) -> ImageLabels:
+def _read_array(
+    path: Path, embeddings: Embeddings, hierarchy: Hierarchy | None, split: str | None
+) -> ImageLabels:
     array = load_array(path)
     if not np.issubdtype(array.dtype, np.integer) or array.ndim not in (1, 2) or not array.size:
         raise InputError(
@@ -209,7 +225,9 @@ def _read_levels(
 ) -> tuple[TextArray, Labelling, tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """Read image ids, codes of labels, and the names of levels and labels, from a file with a column per level."""
     # A manifest, perhaps without splits, has columns that are no levels.
-    names = tuple(level_columns(present) if "path" in present else [name for name in present if name != "id"])
+    names = tuple(
+        level_columns(present) if "path" in present else [name for name in present if name != "id"]
+    )
     key = "path" if "path" in present and "id" not in present else "id"
     if key not in present or not names or len(set(present)) < len(present):
         raise InputError(
@@ -221,7 +239,9 @@ def _read_levels(
         _require_split(path, split, manifest.split_names)
         manifest = manifest if split is None else manifest.select_split(split)
         return manifest.ids, manifest.labelling, names, manifest.class_names
-    table = read_text_columns(path, [key, *names, *(["split"] if split else [])], may_be_lists=names)
+    table = read_text_columns(
+        path, [key, *names, *(["split"] if split else [])], may_be_lists=names
+    )
     if split:
         _require_split(path, split, sorted(set(table["split"].to_pylist())))
         table = table.filter(pc.equal(table["split"], split))
@@ -240,7 +260,9 @@ def _read_levels(
 
 def _require_split(path: Path, split: str | None, splits: Sequence[str]) -> None:
     if split is not None and split not in splits:
-        raise ConfigurationError(f'{path}: `split` is "{split}", but the manifest has {", ".join(splits)}')
+        raise ConfigurationError(
+            f'{path}: `split` is "{split}", but the manifest has {", ".join(splits)}'
+        )
 
 
 def _with_integers(codes: Labelling, integers: Sequence[npt.NDArray[np.int64]]) -> Labelling:
@@ -259,7 +281,9 @@ def _integer_labels(names: Sequence[str]) -> npt.NDArray[np.int64]:
     # A hash is the same in every file, so queries and gallery may be in separate files.
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     hashes = np.array([int.from_bytes(digest, "big") >> 1 for digest in digests], np.int64)
-    assert len(np.unique(hashes)) == len(names)  # 10 million names collide with a probability of 1 in 200,000
+    assert len(np.unique(hashes)) == len(
+        names
+    )  # 10 million names collide with a probability of 1 in 200,000
     return hashes
 
 
@@ -301,7 +325,9 @@ def _rows_of_embeddings(
 def _taken(labels: Labelling, rows: npt.NDArray[np.int64]) -> Labelling:
     """Return the labels of some images; those of row -1 are unlabelled."""
     if isinstance(labels, LabelSets):
-        members = RaggedIndices(np.append(labels.members.offsets, labels.members.offsets[-1]), labels.members.columns)
+        members = RaggedIndices(
+            np.append(labels.members.offsets, labels.members.offsets[-1]), labels.members.columns
+        )
         return LabelSets(labels.labels, members).take(np.where(rows < 0, len(labels), rows))
     taken = labels[rows]
     taken[rows < 0] = -1

@@ -24,7 +24,9 @@ from hgld.tables.schemas import TEXTS
 EncodedLabels = tuple[Labelling, tuple[tuple[str, ...], ...]]
 
 
-def encode_labels(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeRow) -> EncodedLabels:
+def encode_labels(
+    levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeRow
+) -> EncodedLabels:
     """Return the labels of images as indices into sorted class names.
 
     Args:
@@ -48,13 +50,17 @@ def encode_labels(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeR
     return labels, tuple(class_names)
 
 
-def _encode_lists(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeRow) -> EncodedLabels:
+def _encode_lists(
+    levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeRow
+) -> EncodedLabels:
     lengths = {name: _lengths(column) for name, column in levels.items()}
     counts = np.max(list(lengths.values()), axis=0)
     problems = [
-        f"{describe_row(int(row))}: " + ", ".join(f"{lengths[name][row]} of {name}" for name in levels)
+        f"{describe_row(int(row))}: "
+        + ", ".join(f"{lengths[name][row]} of {name}" for name in levels)
         for row in np.flatnonzero(
-            np.any([(each != counts) & (each != 1) for each in lengths.values()], axis=0) | (counts == 0)
+            np.any([(each != counts) & (each != 1) for each in lengths.values()], axis=0)
+            | (counts == 0)
         )
     ]
     if problems:
@@ -68,12 +74,18 @@ def _encode_lists(levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeR
         values, owners = _flattened(column), np.repeat(np.arange(len(counts)), lengths[name])
         if values.null_count:
             entry = pc.indices_nonzero(values.is_null())[0].as_py()
-            raise InputError(f"{name} has a list with a missing value in {describe_row(int(owners[entry]))}")
+            raise InputError(
+                f"{name} has a list with a missing value in {describe_row(int(owners[entry]))}"
+            )
         codes, names = encode_names(values, name, partial(_describe_entry, owners, describe_row))
         starts = np.cumsum(lengths[name]) - lengths[name]
         within = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)
-        encoded.append((codes[starts[images] + np.where(lengths[name][images] == 1, 0, within)], names))
-    sets = LabelSets.from_rows(np.stack([codes for codes, _ in encoded], axis=1, dtype=np.int64), counts)
+        encoded.append(
+            (codes[starts[images] + np.where(lengths[name][images] == 1, 0, within)], names)
+        )
+    sets = LabelSets.from_rows(
+        np.stack([codes for codes, _ in encoded], axis=1, dtype=np.int64), counts
+    )
     class_names = tuple(names for _, names in encoded)
     _check_parents(sets, list(levels), class_names, describe_row)
     return sets, class_names
@@ -84,15 +96,25 @@ def _describe_entry(owners: npt.NDArray[np.int64], describe_row: DescribeRow, en
 
 
 def _check_parents(
-    sets: LabelSets, level_names: Sequence[str], class_names: Sequence[Sequence[str]], describe_row: DescribeRow
+    sets: LabelSets,
+    level_names: Sequence[str],
+    class_names: Sequence[Sequence[str]],
+    describe_row: DescribeRow,
 ) -> None:
     if (deviating := deviating_parents(sets)) is None:
         return
     column, code, image = deviating
-    name, level, parent_level = class_names[column][code], level_names[column], level_names[column + 1]
+    name, level, parent_level = (
+        class_names[column][code],
+        level_names[column],
+        level_names[column + 1],
+    )
     others = sets.labels[sets.labels[:, column] == code, column + 1]
     own = sets.of(image)
-    parents = [class_names[column + 1][parent] for parent in np.unique(own[own[:, column] == code, column + 1])]
+    parents = [
+        class_names[column + 1][parent]
+        for parent in np.unique(own[own[:, column] == code, column + 1])
+    ]
     everywhere = [class_names[column + 1][parent] for parent in np.unique(others)]
     raise InputError(
         f'{level} "{name}" has the {parent_level} {", ".join(parents)} in {describe_row(image)}, but '
@@ -128,7 +150,9 @@ def label_columns(
             offsets = pa.array(labels.members.offsets.astype(np.int32))
             columns[name] = pa.ListArray.from_arrays(offsets, values, type=TEXTS)
         else:
-            columns[name] = texts.take(pa.array(labels[:, column], pa.int64(), mask=labels[:, column] < 0))
+            columns[name] = texts.take(
+                pa.array(labels[:, column], pa.int64(), mask=labels[:, column] < 0)
+            )
     return columns
 
 
@@ -148,7 +172,9 @@ def split_labels(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
     kept = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)
     owners = np.repeat(np.arange(len(counts)), counts)[kept]
     offsets = np.searchsorted(owners, np.arange(len(counts) + 1)).astype(np.int32)
-    return pa.chunked_array([pa.ListArray.from_arrays(pa.array(offsets), texts.filter(pa.array(kept)), type=TEXTS)])
+    return pa.chunked_array(
+        [pa.ListArray.from_arrays(pa.array(offsets), texts.filter(pa.array(kept)), type=TEXTS)]
+    )
 
 
 def split_codes(
@@ -177,7 +203,9 @@ def split_codes(
             )
     columns: dict[str, pa.ChunkedArray] = {}
     for dropped, name in enumerate(levels):
-        level = pa.array([separator.join(each[: len(each) - dropped]) for each in parts], pa.string())
+        level = pa.array(
+            [separator.join(each[: len(each) - dropped]) for each in parts], pa.string()
+        )
         if is_list(codes.type):
             level = pa.ListArray.from_arrays(array.offsets, level, type=TEXTS)
         columns[name] = pa.chunked_array([level])

@@ -108,10 +108,14 @@ class ExampleDataset(Protocol):
     def __getitem__(self, index: int | tuple[int, int]) -> Example | SkippedImage: ...
 
 
-def collate(examples: Sequence[Example | SkippedImage], normalisation: Normalisation | None) -> Batch:
+def collate(
+    examples: Sequence[Example | SkippedImage], normalisation: Normalisation | None
+) -> Batch:
     """Stack examples of a dataset into a batch, which is empty if every image was skipped."""
     readable = [example for example in examples if isinstance(example, Example)]
-    placeholder = Example(torch.empty(3, 0, 0, dtype=torch.uint8), torch.empty(0, dtype=torch.int64), 0)
+    placeholder = Example(
+        torch.empty(3, 0, 0, dtype=torch.uint8), torch.empty(0, dtype=torch.int64), 0
+    )
     images, labels, rows = zip(*(readable or [placeholder]), strict=True)
     n = len(readable)
     return Batch(
@@ -135,7 +139,9 @@ def _stack(images: Sequence[Tensor]) -> Images:
     if images[0].ndim == 1:
         return torch.from_numpy(np.stack([image.numpy() for image in images]))
     # The colours of a pixel are side by side in memory, and stay so.
-    return torch.from_numpy(np.stack([image.permute(1, 2, 0).numpy() for image in images])).permute(0, 3, 1, 2)
+    return torch.from_numpy(np.stack([image.permute(1, 2, 0).numpy() for image in images])).permute(
+        0, 3, 1, 2
+    )
 
 
 _open_readers: weakref.WeakSet[BatchReader] = weakref.WeakSet()
@@ -175,7 +181,13 @@ class BatchReader:
         weakref.finalize(self, self._workers.close)
 
     def training(
-        self, sampler: BatchSampler, epoch: int, *, start: int = 0, processes: Processes | None = None, seed: int
+        self,
+        sampler: BatchSampler,
+        epoch: int,
+        *,
+        start: int = 0,
+        processes: Processes | None = None,
+        seed: int,
     ) -> Iterator[Batch]:
         """Iterate over the batches of an epoch; arguments as of :func:`training_batches`."""
         processes = processes or Processes()
@@ -223,7 +235,10 @@ class BatchReader:
             if workers.results is None:  # here, as this is where workers start
                 if workers.loader is None:
                     workers.loader = worker_loader(
-                        partial(_read_batch, self._dataset), self._indices, self._n_workers, stays_open=True
+                        partial(_read_batch, self._dataset),
+                        self._indices,
+                        self._n_workers,
+                        stays_open=True,
                     )
                 workers.results = iter(workers.loader)
             result = next(workers.results, None)
@@ -264,7 +279,9 @@ def training_batches(
     return reader.training(sampler, epoch, start=start, processes=processes, seed=seed)
 
 
-def evaluation_batches(dataset: ExampleDataset, rows: Integers, *, batch_size: int, workers: int) -> Iterator[Batch]:
+def evaluation_batches(
+    dataset: ExampleDataset, rows: Integers, *, batch_size: int, workers: int
+) -> Iterator[Batch]:
     """Iterate over images in the given order; a batch without readable images is empty.
 
     Args:

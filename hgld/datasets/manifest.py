@@ -79,7 +79,9 @@ class Manifest:
                 values.flags.writeable = False
 
     @classmethod
-    def from_arrow(cls, table: pa.Table, *, describe_row: Callable[[int], str] | None = None) -> Manifest:
+    def from_arrow(
+        cls, table: pa.Table, *, describe_row: Callable[[int], str] | None = None
+    ) -> Manifest:
         """Validate a table and convert it to a manifest.
 
         Args:
@@ -104,13 +106,19 @@ class Manifest:
                 f"the columns are {', '.join(table.column_names)}; expected a column for each level after "
                 f"{MANIFEST.schema.names[-1]}, finest first, each name once"
             )
-        labelling, class_names = encode_labels({name: table[name] for name in level_names}, describe)
+        labelling, class_names = encode_labels(
+            {name: table[name] for name in level_names}, describe
+        )
         for level, names in zip(level_names, class_names, strict=True):
             if "-1" in names:
-                raise InputError(f"{level} has the label -1, which stands for unlabelled images; leave these out")
+                raise InputError(
+                    f"{level} has the label -1, which stands for unlabelled images; leave these out"
+                )
         return cls(
             ids=TextArray(ids),
-            paths=TextArray.repeated(table["path"]) if _in_tars(table) else TextArray(table["path"]),
+            paths=TextArray.repeated(table["path"])
+            if _in_tars(table)
+            else TextArray(table["path"]),
             offsets=_with_minus_one(table["offset"]),
             sizes=_with_minus_one(table["size"]),
             splits=TextArray.repeated(table["split"]),
@@ -165,8 +173,14 @@ class Manifest:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        levels = ", ".join(f"{n:,} {name}" for n, name in zip(self.n_classes, self.level_names, strict=True))
-        several = "" if self.label_sets is None else f", {self.label_sets.counts().mean():.2f} labels per image"
+        levels = ", ".join(
+            f"{n:,} {name}" for n, name in zip(self.n_classes, self.level_names, strict=True)
+        )
+        several = (
+            ""
+            if self.label_sets is None
+            else f", {self.label_sets.counts().mean():.2f} labels per image"
+        )
         return f"Manifest({len(self):,} images, {levels}{several})"
 
     @property
@@ -250,7 +264,9 @@ class Manifest:
         if split is None:
             return np.arange(len(self))
         if split not in self.split_names:
-            advice = "; divide the images: hgld manifest --test-share or --open-set" * (len(self.split_names) == 1)
+            advice = "; divide the images: hgld manifest --test-share or --open-set" * (
+                len(self.split_names) == 1
+            )
             named = "" if path is None else f"{path}: "
             raise ConfigurationError(
                 f'{named}there is no split "{split}" among the images; expected {" or ".join(self.split_names)}'
@@ -261,7 +277,10 @@ class Manifest:
     def take(self, rows: NDArray[np.int64]) -> Manifest:
         """Return the images of some rows, in the given order; labels are renumbered from 0 in each column."""
         labelling = take_images(self.labelling, rows)  # a copy, which is renumbered in place
-        matrix, class_names = labelling.labels if isinstance(labelling, LabelSets) else labelling, []
+        matrix, class_names = (
+            labelling.labels if isinstance(labelling, LabelSets) else labelling,
+            [],
+        )
         matrix.flags.writeable = True
         for column, names in enumerate(self.class_names):
             kept = np.zeros(len(names), np.bool_)
@@ -298,7 +317,9 @@ def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     else:
         table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"))
         if _in_tars(table):
-            table = table.set_column(table.column_names.index("path"), "path", table["path"].dictionary_encode())
+            table = table.set_column(
+                table.column_names.index("path"), "path", table["path"].dictionary_encode()
+            )
     with prefix_input_errors(path):
         manifest = Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
     del table
@@ -331,14 +352,18 @@ def level_columns(columns: Sequence[str]) -> list[str]:
     >>> level_columns(["path", "split", "product", "kind"])
     ['product', 'kind']
     """
-    return [name for name in columns if name not in (*MANIFEST.schema.names, *MANIFEST.optional.names)]
+    return [
+        name for name in columns if name not in (*MANIFEST.schema.names, *MANIFEST.optional.names)
+    ]
 
 
 def is_plain_table(path: Path) -> bool:
     """Return whether a file is not a table that hgld wrote, but a CSV file or another Parquet file."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
-        raise InputError(f"{path}: {found}; expected a manifest: hgld manifest table or folder writes one")
+        raise InputError(
+            f"{path}: {found}; expected a manifest: hgld manifest table or folder writes one"
+        )
     with path.open("rb") as stream:
         is_parquet = stream.read(4) == b"PAR1"
     return not is_parquet or TABLE_KEY not in read_metadata(path)
@@ -363,17 +388,29 @@ def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
             f"{path}: has the column {boxes[0]}, which is read only from manifests that hgld manifest wrote; rename "
             "it if it is a level"
         )
-    texts = read_text_columns(path, present, may_be_missing=("offset", "size"), may_be_lists=levels, as_is=("path",))
+    texts = read_text_columns(
+        path, present, may_be_missing=("offset", "size"), may_be_lists=levels, as_is=("path",)
+    )
     if "id" not in present:
         texts = texts.append_column("id", pc.utf8_normalize(texts["path"], form="NFC"))
     columns = {}
     for field in MANIFEST.schema:
-        column = texts[field.name] if field.name in texts.column_names else pa.nulls(len(texts), field.type)
+        column = (
+            texts[field.name]
+            if field.name in texts.column_names
+            else pa.nulls(len(texts), field.type)
+        )
         try:
             columns[field.name] = column.cast(field.type)
         except pa.ArrowInvalid as error:
-            raise InputError(f"{path}: {field.name}: {error}; expected whole numbers of bytes") from error
-    are_files = root is None or columns["offset"].null_count < len(texts) or (root / str(texts["path"][0])).is_file()
+            raise InputError(
+                f"{path}: {field.name}: {error}; expected whole numbers of bytes"
+            ) from error
+    are_files = (
+        root is None
+        or columns["offset"].null_count < len(texts)
+        or (root / str(texts["path"][0])).is_file()
+    )
     if root is not None and not are_files and root.is_dir():
         found = find_in_tars(root)
         rows = match_paths(texts["path"].to_pylist(), found.names)
@@ -388,7 +425,9 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
         raise InputError("no images; expected a row for each")
     problems = _repeated_ids(table["id"], describe)
     for row in pc.indices_nonzero(pc.starts_with(table["path"].cast(pa.string()), "/")).to_pylist():
-        problems.append(f"{describe(row)}: the path is {table['path'][row]}; expected one relative to a folder")
+        problems.append(
+            f"{describe(row)}: the path is {table['path'][row]}; expected one relative to a folder"
+        )
     offsets, sizes = (_with_minus_one(table[name]) for name in ("offset", "size"))
     for row in np.flatnonzero((offsets < 0) != (sizes < 0)).tolist():
         problems.append(
@@ -411,18 +450,26 @@ def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[
     _, first_rows = np.unique(codes, return_index=True)
     repeated = np.setdiff1d(np.arange(len(codes)), first_rows)
     return [
-        f"{describe(row)}: the id is already used by {describe(first_rows[codes[row]])}" for row in repeated.tolist()
+        f"{describe(row)}: the id is already used by {describe(first_rows[codes[row]])}"
+        for row in repeated.tolist()
     ]
 
 
 def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float64] | None:
     """Return the boxes of a table, NaN for whole images; None if it has no column of them."""
-    if _BOX.name not in table.column_names or not pa.types.is_fixed_size_list(table.schema.field(_BOX.name).type):
+    if _BOX.name not in table.column_names or not pa.types.is_fixed_size_list(
+        table.schema.field(_BOX.name).type
+    ):
         return None
     boxes = np.array([box or [np.nan] * 4 for box in table[_BOX.name].to_pylist()], np.float64)
-    is_empty = ~((boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])) & table[_BOX.name].is_valid().to_numpy()
+    is_empty = (
+        ~((boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3]))
+        & table[_BOX.name].is_valid().to_numpy()
+    )
     if is_empty.any():
-        problems = [f"{describe(row)}: {boxes[row].tolist()}" for row in np.flatnonzero(is_empty).tolist()]
+        problems = [
+            f"{describe(row)}: {boxes[row].tolist()}" for row in np.flatnonzero(is_empty).tolist()
+        ]
         raise InputError(
             f"{len(problems):,} boxes are empty; expected left, top, right, bottom:\n{indented_list(problems)}"
         )
@@ -440,5 +487,7 @@ def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Convert to int64, nulls to -1."""
     if column.null_count == len(column):
         return np.broadcast_to(np.int64(-1), len(column))  # takes no memory
-    filled: NDArray[np.int64] = (pc.fill_null(column, -1) if column.null_count else column).to_numpy()
+    filled: NDArray[np.int64] = (
+        pc.fill_null(column, -1) if column.null_count else column
+    ).to_numpy()
     return filled

@@ -49,7 +49,9 @@ class ManifestSummary:
     untrained: Sequence[str] = ()
 
 
-def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False) -> ManifestSummary | None:
+def make_manifest(
+    reader: Reader, root: Path, out: Path, *, force: bool = False
+) -> ManifestSummary | None:
     """Write the manifest of a dataset.
 
     Args:
@@ -67,7 +69,9 @@ def make_manifest(reader: Reader, root: Path, out: Path, *, force: bool = False)
     """
     if not (root.is_dir() or is_tar(root)):
         found = "a file, not a folder" if root.exists() else "no such folder"
-        raise InputError(f"{root}: {found}; name the folder that holds the dataset's files, or a tar file (.tar)")
+        raise InputError(
+            f"{root}: {found}; name the folder that holds the dataset's files, or a tar file (.tar)"
+        )
     # Files are identified by their content, so paths are not settings. The reader reports missing files.
     settings = {name: value for name, value in vars(reader).items() if not isinstance(value, Path)}
     files = {role: path for role, path in reader.files(root).items() if path.exists()}
@@ -110,17 +114,23 @@ def leave_out_images(
             marked = _flags(table, columns, "leave_out")
             if near_views:
                 is_near_view = pc.equal(columns["relation"], "near view")
-                marked = pc.or_(marked, pc.and_(is_near_view, pc.invert(_flags(table, columns, "kept"))))
+                marked = pc.or_(
+                    marked, pc.and_(is_near_view, pc.invert(_flags(table, columns, "kept")))
+                )
             columns = columns.filter(marked)
         left_out = {*columns["id"].to_pylist()}
         kept = np.flatnonzero([image not in left_out for image in manifest.ids])
         if not len(kept):
             raise InputError(f"{table}: leaves no image of {path}")
-        return _with_summary(ReaderResult(manifest.take(kept), {f"named in {table.name}": len(left_out)}))
+        return _with_summary(
+            ReaderResult(manifest.take(kept), {f"named in {table.name}": len(left_out)})
+        )
 
     inputs = {"manifest": path, "leave_out": table}
     parameters = {"near_views": near_views}
-    return LEAVE_OUT_STAGE.run({"out": out}, compute, inputs=inputs, parameters=parameters, force=force)
+    return LEAVE_OUT_STAGE.run(
+        {"out": out}, compute, inputs=inputs, parameters=parameters, force=force
+    )
 
 
 def _flags(path: Path, columns: pa.Table, name: str) -> pa.ChunkedArray:
@@ -140,7 +150,9 @@ def _summary(result: ReaderResult) -> ManifestSummary:
     images = {split: int((manifest.splits == split).sum()) for split in manifest.split_names}
     n_classes = dict(zip(manifest.level_names, manifest.n_classes, strict=True))
     excluded = {reason: count for reason, count in result.excluded.items() if count}
-    labels_per_image = None if manifest.label_sets is None else float(manifest.label_sets.counts().mean())
+    labels_per_image = (
+        None if manifest.label_sets is None else float(manifest.label_sets.counts().mean())
+    )
     return ManifestSummary(
         images,
         n_classes,
@@ -173,4 +185,6 @@ def _untrained_classes(manifest: Manifest) -> Sequence[str]:
     tested, trained = np.zeros((2, len(manifest.class_names[0])), np.bool_)
     tested[classes[manifest.splits == "test"]] = True
     trained[classes[manifest.splits == "train"]] = True
-    return [*compress(manifest.class_names[0], tested & ~trained)] if (tested & trained).any() else ()
+    return (
+        [*compress(manifest.class_names[0], tested & ~trained)] if (tested & trained).any() else ()
+    )

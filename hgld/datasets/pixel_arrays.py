@@ -32,11 +32,17 @@ _MAX_BYTES = 400_000_000
 #: Height and width of an image, in pixels.
 _SIDE = 32
 #: Files of the images by split, and the file of the names of the classes.
-_CIFAR_10 = ({"train": [f"data_batch_{n}" for n in range(1, 6)], "test": ["test_batch"]}, "batches.meta")
+_CIFAR_10 = (
+    {"train": [f"data_batch_{n}" for n in range(1, 6)], "test": ["test_batch"]},
+    "batches.meta",
+)
 _CIFAR_100 = ({"train": ["train"], "test": ["test"]}, "meta")
 #: By level, the key of the labels in a batch, and that of their names.
 _LEVELS_10 = {"class": ("labels", "label_names")}
-_LEVELS_100 = {"class": ("fine_labels", "fine_label_names"), "superclass": ("coarse_labels", "coarse_label_names")}
+_LEVELS_100 = {
+    "class": ("fine_labels", "fine_label_names"),
+    "superclass": ("coarse_labels", "coarse_label_names"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,10 @@ def _read_pixel_arrays(folder: Path) -> Iterator[_PixelArrays]:
 
 
 def _read_cifar(
-    folder: Path, files: Mapping[str, Sequence[str]], meta: str, levels: Mapping[str, tuple[str, str]]
+    folder: Path,
+    files: Mapping[str, Sequence[str]],
+    meta: str,
+    levels: Mapping[str, tuple[str, str]],
 ) -> Iterator[_PixelArrays]:
     names = _dictionary(folder / meta, [key for _, key in levels.values()])
     for split, batches in files.items():
@@ -120,9 +129,13 @@ def _read_cifar(
                     for level, (key, name_key) in levels.items()
                 }
             except (ValueError, LookupError, TypeError) as error:
-                raise InputError(f"{path}: not a batch of CIFAR ({error}); download it again") from error
+                raise InputError(
+                    f"{path}: not a batch of CIFAR ({error}); download it again"
+                ) from error
             # Rows hold the red channel of all pixels, then the green one, then the blue one.
-            yield _PixelArrays(split, pixels.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1), labels)
+            yield _PixelArrays(
+                split, pixels.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1), labels
+            )
 
 
 def _dictionary(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
@@ -149,12 +162,18 @@ def _read_svhn(path: Path) -> _PixelArrays:
         content = loadmat(path)
         pixels, digits = content["X"], content["y"].ravel()
         if pixels.dtype != np.uint8 or pixels.shape != (_SIDE, _SIDE, 3, len(digits)):
-            raise ValueError(f"X is {pixels.dtype} of shape {pixels.shape} for {len(digits):,} labels")
+            raise ValueError(
+                f"X is {pixels.dtype} of shape {pixels.shape} for {len(digits):,} labels"
+            )
     except Exception as error:  # of damaged files, scipy raises errors of many kinds
-        raise InputError(f"{path}: not a file of SVHN's cropped digits ({error}); download it again") from error
+        raise InputError(
+            f"{path}: not a file of SVHN's cropped digits ({error}); download it again"
+        ) from error
     # The digit 0 has the label 10.
     classes = [str(digit % 10) for digit in digits.astype(int).tolist()]
-    return _PixelArrays(path.name.partition("_")[0], pixels.transpose(3, 0, 1, 2), {"class": classes})
+    return _PixelArrays(
+        path.name.partition("_")[0], pixels.transpose(3, 0, 1, 2), {"class": classes}
+    )
 
 
 def _add_png(archive: tarfile.TarFile, path: str, pixels: NDArray[np.uint8]) -> None:

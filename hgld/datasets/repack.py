@@ -83,7 +83,12 @@ class RepackSummary:
 
 
 def plan_repack(
-    path: Path, out: Path, config: RepackConfig, *, root: Path | None = None, part: Part | None = None
+    path: Path,
+    out: Path,
+    config: RepackConfig,
+    *,
+    root: Path | None = None,
+    part: Part | None = None,
 ) -> RepackPlan:
     """Return what :func:`repack_images` with the same arguments is going to do; nothing is written."""
     job = _RepackJob(path, out, config, root)
@@ -129,7 +134,9 @@ def repack_images(
     """
     start = time.monotonic()
     if part is not None and force:
-        raise ConfigurationError("`force` would discard what other parts have written; remove the folder instead")
+        raise ConfigurationError(
+            "`force` would discard what other parts have written; remove the folder instead"
+        )
     job = _RepackJob(path, out, config, root)
     job.require_own_folder()
     numbers = job.numbers(part)
@@ -138,7 +145,9 @@ def repack_images(
             return None
         before = job.shards.records(numbers, verify=verify)
         if len(before) < len(numbers):
-            (out / MANIFEST_NAME).unlink(missing_ok=True)  # it names places in files that are now replaced
+            (out / MANIFEST_NAME).unlink(
+                missing_ok=True
+            )  # it names places in files that are now replaced
             plan = job.plan(numbers, before)
             require_free_space(out, plan.n_bytes, "the images")
             if announce is not None:
@@ -180,7 +189,9 @@ class _RepackJob:
             return
         # Hidden files are drafts of killed runs, or of other programs.
         if any(not path.name.startswith(".") for path in self._out.iterdir()):
-            raise ConfigurationError(f"{self._out} holds files that are not from hgld repack; choose another folder")
+            raise ConfigurationError(
+                f"{self._out} holds files that are not from hgld repack; choose another folder"
+            )
 
     def output(self, *, verify: bool = False) -> PartedOutput:
         """Return the folder as an output in pieces; it is never up to date where tar files are to be verified."""
@@ -188,19 +199,28 @@ class _RepackJob:
         provenance = Provenance("repack", self._config.parameters(), images)
         files = [MANIFEST_NAME, "images_*.json", "images_*.tar"]
         return PartedOutput(
-            self._out, self._out, provenance, files, "tar files", lambda: not verify and self._is_complete()
+            self._out,
+            self._out,
+            provenance,
+            files,
+            "tar files",
+            lambda: not verify and self._is_complete(),
         )
 
     def _is_complete(self) -> bool:
         """Return whether the manifest is up to date and has all of its tar files."""
         if not is_up_to_date(self._out / MANIFEST_NAME, self._provenance):
             return False
-        return len(self.shards.records(self.shards.numbers, verify=False)) == len(self.shards.numbers)
+        return len(self.shards.records(self.shards.numbers, verify=False)) == len(
+            self.shards.numbers
+        )
 
     @cached_property
     def _images(self) -> RepackedImages:
         """The images, whose files may be gone where all of them are repacked."""
-        return RepackedImages(EncodedImages(self._manifest, self._root), self._config.size, self._config.quality)
+        return RepackedImages(
+            EncodedImages(self._manifest, self._root), self._config.size, self._config.quality
+        )
 
     def numbers(self, part: Part | None) -> Sequence[int]:
         """Return the numbers of the tar files of a part, by default of all."""
@@ -208,9 +228,13 @@ class _RepackJob:
 
     def plan(self, numbers: Sequence[int], records: Mapping[int, ShardRecord]) -> RepackPlan:
         """Estimate the remaining work from a sample of images without a tar file."""
-        missing = _joined([self.shards.rows([number]) for number in numbers if number not in records])
+        missing = _joined(
+            [self.shards.rows([number]) for number in numbers if number not in records]
+        )
         n_images = self.shards.n_images(numbers)
-        sample = missing[np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)].tolist()
+        sample = missing[
+            np.linspace(0, len(missing) - 1, min(len(missing), _SAMPLE)).astype(int)
+        ].tolist()
         start = time.process_time()
         images = [self._images[row] for row in sample]
         seconds = time.process_time() - start
@@ -257,10 +281,14 @@ class _RepackJob:
                 f"none of the {len(skipped):,} images can be read:\n{indented_list([*skipped.values()], limit=5)}"
             )
         ids = self._manifest.ids
-        reasons = ((ids[row], reason.removeprefix(f"{ids[row]}: ")) for row, reason in skipped.items())
+        reasons = (
+            (ids[row], reason.removeprefix(f"{ids[row]}: ")) for row, reason in skipped.items()
+        )
         write_csv(self._out / SKIPPED_NAME, ["id", "reason"], reasons)
         self.shards.write_sums(records)
-        write_manifest(self._out / MANIFEST_NAME, self._repacked_manifest(records), self._provenance)
+        write_manifest(
+            self._out / MANIFEST_NAME, self._repacked_manifest(records), self._provenance
+        )
         return self.skipped(records)
 
     def skipped(self, records: Sequence[ShardRecord]) -> tuple[str, ...]:
@@ -273,7 +301,9 @@ class _RepackJob:
         boxes = [box or [np.nan] * 4 for record in records for box in record.boxes]
         return replace(
             taken,
-            paths=TextArray(names, np.repeat(np.arange(len(names)), [len(record.rows) for record in records])),
+            paths=TextArray(
+                names, np.repeat(np.arange(len(names)), [len(record.rows) for record in records])
+            ),
             offsets=_joined([record.offsets for record in records]),
             sizes=_joined([record.sizes for record in records]),
             boxes=None if taken.boxes is None else np.array(boxes, np.float64),
@@ -283,7 +313,10 @@ class _RepackJob:
 def _images_digest(manifest: Manifest) -> str:
     """Return the SHA-256 of which images these are, in order, with their boxes; labels do not count."""
     digest = hashlib.sha256()
-    for strings in (manifest.ids, manifest.paths):  # as a list of str objects is written, but not all at once
+    for strings in (
+        manifest.ids,
+        manifest.paths,
+    ):  # as a list of str objects is written, but not all at once
         digest.update(b"[")
         for start in range(0, len(strings), _SHOWN):
             shown = repr(strings[start : start + _SHOWN].tolist())[1:-1]

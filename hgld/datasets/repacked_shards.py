@@ -107,7 +107,9 @@ class RepackedImages:
         """
         manifest = self._encoded.manifest
         try:
-            return repack_image(self._encoded.read(row), manifest.box(row), self._size, self._quality)
+            return repack_image(
+                self._encoded.read(row), manifest.box(row), self._size, self._quality
+            )
         except UnreadableImageError as error:
             return SkippedImage(row, f"{manifest.ids[row]}: {error.description}")
 
@@ -125,7 +127,9 @@ class RepackedImages:
         """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""
         from hgld.datasets.loading import worker_loader  # imports torch
 
-        chunks = (rows[start : start + _CHUNK] for rows in ranges for start in range(0, len(rows), _CHUNK))
+        chunks = (
+            rows[start : start + _CHUNK] for rows in ranges for start in range(0, len(rows), _CHUNK)
+        )
         for images in worker_loader(self._read_rows, chunks, workers):
             if isinstance(images, HgldError):
                 raise images
@@ -182,17 +186,25 @@ class RepackedShards(Shards):
             path = self.path(number)
             try:
                 record = ShardRecord(**json.loads(self._record_path(number).read_text()))
-                if record.n_bytes == path.stat().st_size and (not verify or record.sha256 == sha256_of(path)):
+                if record.n_bytes == path.stat().st_size and (
+                    not verify or record.sha256 == sha256_of(path)
+                ):
                     records[number] = record
             except (FileNotFoundError, ValueError, TypeError):  # to be written, or damaged
                 continue
         return records
 
     def write(
-        self, number: int, rows: Sequence[int], ids: Sequence[str], images: Iterable[RepackedImage | SkippedImage]
+        self,
+        number: int,
+        rows: Sequence[int],
+        ids: Sequence[str],
+        images: Iterable[RepackedImage | SkippedImage],
     ) -> ShardRecord:
         """Write the tar file of some rows of the manifest and its record, replacing earlier ones."""
-        self._record_path(number).unlink(missing_ok=True)  # it describes the file that is now replaced
+        self._record_path(number).unlink(
+            missing_ok=True
+        )  # it describes the file that is now replaced
         record = ShardRecord(rows=[], offsets=[], sizes=[], boxes=[], skipped=[])
         with atomic_write(self.path(number)) as draft:
             with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -213,7 +225,9 @@ class RepackedShards(Shards):
     def write_sums(self, records: Iterable[ShardRecord]) -> None:
         """Write the digests of all tar files, in the format of ``sha256sum``."""
         with atomic_write(self.folder / _SUMS) as draft:
-            draft.write_text("".join(f"{r.sha256}  {self.path(n).name}\n" for n, r in enumerate(records)))
+            draft.write_text(
+                "".join(f"{r.sha256}  {self.path(n).name}\n" for n, r in enumerate(records))
+            )
 
     def path(self, number: int) -> Path:
         """Return the path of a tar file."""
@@ -240,5 +254,8 @@ def _member_name(image_id: str, suffix: str) -> str:
     """
     if _GLDV2_ID.fullmatch(image_id):
         return "/".join((*image_id[:3], image_id + suffix))
-    name = "/".join(part for part in PurePosixPath(image_id).parts if part not in ("/", ".", "..")) or "image"
+    name = (
+        "/".join(part for part in PurePosixPath(image_id).parts if part not in ("/", ".", ".."))
+        or "image"
+    )
     return name if name.lower().endswith(SUFFIXES) else name + suffix

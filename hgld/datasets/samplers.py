@@ -77,8 +77,16 @@ def log_small_classes(labels: Labelling, per_class: int, small_classes: SmallCla
     """
     counts = _images_per_class(labels)
     if small := ((counts > 0) & (counts < per_class)).sum():
-        outcome = "excluded" if small_classes == "exclude" else "their images are repeated within batches"
-        log.info("%s of %s classes have fewer than %d images: %s", small, (counts > 0).sum(), per_class, outcome)
+        outcome = (
+            "excluded" if small_classes == "exclude" else "their images are repeated within batches"
+        )
+        log.info(
+            "%s of %s classes have fewer than %d images: %s",
+            small,
+            (counts > 0).sum(),
+            per_class,
+            outcome,
+        )
 
 
 def _images_per_class(labels: Labelling) -> Integers:
@@ -145,7 +153,12 @@ class ClassBalancedSampler:
                 f"`n_batches` is {n_batches}, but the packing {packing} decides that itself; omit it, or set "
                 "`packing` to independent"
             )
-        self.batch_size, self._per_class, self._packing, self._seed = batch_size, per_class, packing, seed
+        self.batch_size, self._per_class, self._packing, self._seed = (
+            batch_size,
+            per_class,
+            packing,
+            seed,
+        )
         self._classes = labels[:, 0]
         self._counts = _images_per_class(labels)
         groups = np.minimum(self._counts, max_per_class or len(labels)) // per_class
@@ -195,7 +208,9 @@ class ClassBalancedSampler:
         offsets = (number * self._per_class)[:, None] + np.arange(self._per_class)
         small = self._counts[owners] < self._per_class
         if small.any():
-            sizes = np.broadcast_to(self._counts[owners[small]][:, None], (int(small.sum()), self._per_class))
+            sizes = np.broadcast_to(
+                self._counts[owners[small]][:, None], (int(small.sum()), self._per_class)
+            )
             offsets[small] = rng.integers(sizes)
         offsets += first[owners][:, None]
         drawn: AnyIntegers = shuffled[offsets]
@@ -206,7 +221,10 @@ class ClassBalancedSampler:
         by_class = np.split(np.argsort(self._classes, kind="stable"), np.cumsum(self._counts)[:-1])
         usable, n = np.flatnonzero(self._groups), self._per_class
         classes = [rng.choice(usable, self._slots, replace=False) for _ in range(self._n_batches)]
-        groups = [rng.choice(by_class[c], n, replace=self._counts[c] < n) for c in np.concatenate(classes).tolist()]
+        groups = [
+            rng.choice(by_class[c], n, replace=self._counts[c] < n)
+            for c in np.concatenate(classes).tolist()
+        ]
         return np.stack(groups).reshape(self._n_batches, self.batch_size)
 
 
@@ -259,7 +277,9 @@ class HierarchicalSampler:
             if len(rows) >= fewest:
                 members.setdefault(int(labels[rows[0], 1]), []).append(rows)
         self._members = [
-            members[name] for name in sorted(members) if len(members[name]) >= self._n_classes or not exclude
+            members[name]
+            for name in sorted(members)
+            if len(members[name]) >= self._n_classes or not exclude
         ]
         if len(self._members) < super_classes:
             if not exclude:
@@ -310,7 +330,9 @@ class LabelSetSampler:
     True
     """
 
-    def __init__(self, labels: LabelSets, make_sampler: Callable[[LabelMatrix], BatchSampler], *, seed: int) -> None:
+    def __init__(
+        self, labels: LabelSets, make_sampler: Callable[[LabelMatrix], BatchSampler], *, seed: int
+    ) -> None:
         require_labelled(labels)
         self._labels, self._make_sampler, self._seed = labels, make_sampler, seed
         self._epoch, self._sampler = 0, make_sampler(self._drawn(0))
@@ -348,7 +370,9 @@ def _max_batches(groups: Integers, slots: int) -> int:
     return low
 
 
-def _pack_most(groups: Integers, slots: int, n_batches: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+def _pack_most(
+    groups: Integers, slots: int, n_batches: int, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
     """Pack groups into as many batches as possible; surplus groups are excluded at random.
 
     Returns:
@@ -387,7 +411,9 @@ def greedy_starts(groups: Integers, slots: int) -> tuple[Integers, int]:
     return np.array(starts), ends[0]
 
 
-def _pack_greedily(groups: Integers, slots: int, rng: np.random.Generator) -> tuple[Integers, Integers]:
+def _pack_greedily(
+    groups: Integers, slots: int, rng: np.random.Generator
+) -> tuple[Integers, Integers]:
     """Pack groups as the published samplers do: every batch takes the first classes of a random order.
 
     Returns what :func:`_pack_most` does, with the batches in random order.
@@ -400,7 +426,9 @@ def _pack_greedily(groups: Integers, slots: int, rng: np.random.Generator) -> tu
     return owners, rng.permutation(members)
 
 
-def _greedy_order(groups: Integers, slots: int, rng: np.random.Generator) -> tuple[Integers, Integers, int]:
+def _greedy_order(
+    groups: Integers, slots: int, rng: np.random.Generator
+) -> tuple[Integers, Integers, int]:
     """Return classes in random order, the first batch of each, and the number of batches."""
     order = rng.permutation(np.flatnonzero(groups))
     return order, *greedy_starts(groups[order], slots)

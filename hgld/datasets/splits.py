@@ -26,10 +26,14 @@ def check_split_settings(split: object, test_share: float | None, open_set: str 
     """Raise a :class:`ConfigurationError` if the share is not between 0 and 1, or the dataset has a split already."""
     check_test_share(test_share)
     if split and (test_share is not None or open_set is not None):
-        raise ConfigurationError("the images have a split of their own; omit it, or omit `test_share` and `open_set`")
+        raise ConfigurationError(
+            "the images have a split of their own; omit it, or omit `test_share` and `open_set`"
+        )
 
 
-def split_at_random(manifest: Manifest, test_share: float | None, open_set: str | None, seed: int) -> Manifest:
+def split_at_random(
+    manifest: Manifest, test_share: float | None, open_set: str | None, seed: int
+) -> Manifest:
     """Return the manifest with the splits train and test, or unchanged if there is neither share nor level.
 
     Args:
@@ -44,7 +48,9 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
         return manifest
     if open_set is None:
         sets = manifest.label_sets
-        is_test = closed_set_split(manifest.labels if sets is None else sets.rarest(), test_share or 0, seed)
+        is_test = closed_set_split(
+            manifest.labels if sets is None else sets.rarest(), test_share or 0, seed
+        )
     elif open_set in manifest.level_names:
         if manifest.label_column(open_set) is None:
             raise ConfigurationError(
@@ -52,7 +58,9 @@ def split_at_random(manifest: Manifest, test_share: float | None, open_set: str 
                 "both sides; use `test_share` alone"
             )
         column = manifest.level_names.index(open_set)
-        is_test = open_set_split(first_labels(manifest)[:, column:], test_share or OPEN_SET_SHARE, seed)
+        is_test = open_set_split(
+            first_labels(manifest)[:, column:], test_share or OPEN_SET_SHARE, seed
+        )
     else:
         raise ConfigurationError(
             f'`open_set` is "{open_set}"; expected one of the levels {", ".join(manifest.level_names)}'
@@ -112,5 +120,8 @@ def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray
     parents = labels[first, 1] if labels.shape[1] > 1 else np.zeros(len(classes), np.int64)
     by_parent = np.argsort(parents, kind="stable")
     families = np.split(classes[by_parent], np.flatnonzero(np.diff(parents[by_parent])) + 1)
-    members = [rng.permutation(family)[: int(len(family) * test_share + rng.random())] for family in families]
+    members = [
+        rng.permutation(family)[: int(len(family) * test_share + rng.random())]
+        for family in families
+    ]
     return np.isin(labels[:, 0], np.concatenate(members))

@@ -150,9 +150,13 @@ class ImageSettings(Settings):
         if min(self.std) <= 0:
             raise ValueError(f"std is {self.std}; expected numbers above 0")
         if self.crop_scale is not None and not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
-            raise ValueError(f"crop_scale is {self.crop_scale}; expected two numbers in order, above 0 and at most 1")
+            raise ValueError(
+                f"crop_scale is {self.crop_scale}; expected two numbers in order, above 0 and at most 1"
+            )
         if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
-            raise ValueError(f"crop_ratio is {self.crop_ratio}; expected two numbers in order, above 0")
+            raise ValueError(
+                f"crop_ratio is {self.crop_ratio}; expected two numbers in order, above 0"
+            )
         if self.train_resize is not None and self.crop_scale is None:
             raise ValueError(
                 f"train_resize is {self.train_resize}, but crop_scale is null; without a random crop, images to "
@@ -232,17 +236,27 @@ class Transform:
             image = self._fit(picture, region)
         return torch.from_numpy(np.array(image)).permute(2, 0, 1)
 
-    def _random_crop(self, picture: Picture, region: Window, crop_scale: tuple[float, float]) -> Image.Image:
+    def _random_crop(
+        self, picture: Picture, region: Window, crop_scale: tuple[float, float]
+    ) -> Image.Image:
         settings, output = self.settings, (self.settings.size, self.settings.size)
-        size = region[2:] if settings.train_resize is None else _with_shorter_side(region, settings.train_resize)
+        size = (
+            region[2:]
+            if settings.train_resize is None
+            else _with_shorter_side(region, settings.train_resize)
+        )
         from torchvision.transforms import RandomResizedCrop
 
         # Only the shape of this tensor is read.
         shape = torch.empty(3, size[1], size[0], device="meta")
-        top, left, height, width = RandomResizedCrop.get_params(shape, list(crop_scale), list(settings.crop_ratio))
+        top, left, height, width = RandomResizedCrop.get_params(
+            shape, list(crop_scale), list(settings.crop_ratio)
+        )
         flips = self._draw_flip()
         if settings.train_resize is None:
-            image, crop = self._decode(picture, (region[0] + left, region[1] + top, width, height), output)
+            image, crop = self._decode(
+                picture, (region[0] + left, region[1] + top, width, height), output
+            )
         else:
             image, region = self._decode(picture, region, size)
             image = self._resize(_cut(image, region), size)
@@ -277,7 +291,9 @@ class Transform:
         side = max(settings.size * max(region[2:]) / max(picture.width, picture.height), 1)
         flips = self._draw_flip()
         image, region = self._decode(picture, region, (side, side), longest=True)
-        reduced = _cut(image, region).copy()  # as `thumbnail` changes the image, which may be a caller's
+        reduced = _cut(
+            image, region
+        ).copy()  # as `thumbnail` changes the image, which may be a caller's
         reduced.thumbnail((side, side), Image.Resampling[settings.interpolation.upper()])
         return _mirror_if(flips, reduced)
 
@@ -298,7 +314,9 @@ class Transform:
             return picture.decode(), region
         factors = [length / wanted for length, wanted in zip(region[2:], size, strict=True)]
         factor = max(factors) if longest else min(factors)
-        image = picture.decode(max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor))
+        image = picture.decode(
+            max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor)
+        )
         width, height = image.size
         if (width, height) == (picture.width, picture.height):
             return image, region

@@ -67,13 +67,17 @@ def run_demo(
     started = time.monotonic()
     scraped = {split: out / f"scraped_{split}.parquet" for split in SPLITS}
     with serve_sample(read_sample()) as url:
-        client = ClientConfig(commons_url=f"{url}/commons", wikidata_url=f"{url}/wikidata", rate_per_minute=0)
+        client = ClientConfig(
+            commons_url=f"{url}/commons", wikidata_url=f"{url}/wikidata", rate_per_minute=0
+        )
         for split, table in scraped.items():
             categories = sample_file(f"{split}_label_to_category.csv")
             scrape_config = ScrapeConfig(split, client=client)
             on_stage(f"scrape {split}", scrape_file(categories, table, scrape_config, force=True))
 
-    clean, embeddings, clusters = (out / f"{name}.parquet" for name in ("clean", "label_embeddings", "clusters"))
+    clean, embeddings, clusters = (
+        out / f"{name}.parquet" for name in ("clean", "label_embeddings", "clusters")
+    )
     on_stage("clean", clean_file(list(scraped.values()), clean, force=force))
     encoder = encoder or default_encoder()
     # The letters of the prompt template would be most of those that the labels share.
@@ -96,5 +100,8 @@ def run_demo(
     on_stage("build", build_file(clean, hierarchy_path, force=force))
     hierarchy = load_hierarchy(hierarchy_path)
     draw_hierarchy(hierarchy_path.with_suffix(".png"), hierarchy, hierarchy.nouns)
-    groups = {root: hierarchy.filter(roots=[root]).counts("hierarchical_label") for root in hierarchy.names(1)}
+    groups = {
+        root: hierarchy.filter(roots=[root]).counts("hierarchical_label")
+        for root in hierarchy.names(1)
+    }
     return DemoSummary(out, groups, time.monotonic() - started)

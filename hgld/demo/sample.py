@@ -78,12 +78,17 @@ def read_sample() -> Sample:
     def ids(labels: str) -> tuple[str, ...]:
         return tuple(id_of[label] for label in labels.split("; ") if label)
 
-    items = {row["item"]: SampleItem(label=row["label"], subclass_of=ids(row["subclass_of"])) for row in classes}
+    items = {
+        row["item"]: SampleItem(label=row["label"], subclass_of=ids(row["subclass_of"]))
+        for row in classes
+    }
     pages = {}
     for row in _rows("pages.csv"):
         title = _title(row["title"])
         if title:
-            pages[title] = SamplePage(row["item"] or None, _title(row["redirect"]), _title(row["soft_redirect"]))
+            pages[title] = SamplePage(
+                row["item"] or None, _title(row["redirect"]), _title(row["soft_redirect"])
+            )
         if row["item"]:
             items[row["item"]] = SampleItem(
                 category=title,
@@ -111,7 +116,9 @@ _CATEGORY_NAMESPACE = 14
 def serve_sample(sample: Sample) -> Iterator[str]:
     """Serve a sample on a free local port, from a thread, until the block ends."""
     server = _Server(sample)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True
+    )
     thread.start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -127,11 +134,17 @@ def wikidata_response(sample: Sample, params: Mapping[str, str]) -> dict[str, An
     item_of_category = sample.item_of_category
     unknown = [title for title in titles if title not in item_of_category]
     entities: dict[str, Any] = {
-        str(-n): {"site": "commonswiki", "title": title, "missing": ""} for n, title in enumerate(unknown, 1)
+        str(-n): {"site": "commonswiki", "title": title, "missing": ""}
+        for n, title in enumerate(unknown, 1)
     }
-    for item_id in [*ids, *(item_of_category[title] for title in titles if title in item_of_category)]:
+    for item_id in [
+        *ids,
+        *(item_of_category[title] for title in titles if title in item_of_category),
+    ]:
         item = sample.items.get(item_id)
-        entities[item_id] = _entity(item_id, item, props) if item else {"id": item_id, "missing": ""}
+        entities[item_id] = (
+            _entity(item_id, item, props) if item else {"id": item_id, "missing": ""}
+        )
     return {"entities": entities, "success": 1}
 
 
@@ -149,8 +162,17 @@ def _entity(item_id: str, item: SampleItem, props: list[str]) -> dict[str, Any]:
         "claims": {name: statements for name, statements in claims.items() if statements},
         "sitelinks": {"commonswiki": link} if item.category else {},
     }
-    info = {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])} if "info" in props else {}
-    return {"type": "item", "id": item_id, **info, **{name: parts[name] for name in props if name in parts}}
+    info = (
+        {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])}
+        if "info" in props
+        else {}
+    )
+    return {
+        "type": "item",
+        "id": item_id,
+        **info,
+        **{name: parts[name] for name in props if name in parts},
+    }
 
 
 def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, Any]:
@@ -205,7 +227,11 @@ def _page(title: str, page: SamplePage, props: list[str], templates: list[str]) 
         if used in templates or not templates:
             result["templates"] = [{"ns": 10, "title": used}]
     if "revisions" in props:
-        slot = {"contentmodel": "wikitext", "contentformat": "text/x-wiki", "content": _wikitext(page)}
+        slot = {
+            "contentmodel": "wikitext",
+            "contentformat": "text/x-wiki",
+            "content": _wikitext(page),
+        }
         result["revisions"] = [{"slots": {"main": slot}}]
     return result
 
@@ -245,11 +271,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         query = self.rfile.read(int(self.headers["Content-Length"])).decode()
-        responses = {"/commons/w/api.php": commons_response, "/wikidata/w/api.php": wikidata_response}
+        responses = {
+            "/commons/w/api.php": commons_response,
+            "/wikidata/w/api.php": wikidata_response,
+        }
         if self.path not in responses:
             self.send_error(404)
             return
-        document = responses[self.path](self.server.sample, dict(parse_qsl(query, keep_blank_values=True)))
+        document = responses[self.path](
+            self.server.sample, dict(parse_qsl(query, keep_blank_values=True))
+        )
         body = json.dumps(document, ensure_ascii=False).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json; charset=utf-8")

@@ -72,7 +72,9 @@ def batch_decomposability_gap(
     with _without_warnings():
         within = [mean(items) for items in rows if len(items) > 1]
     if np.isnan(within).all():
-        raise InputError("no batch has two images of a class, so the metric has no value within batches")
+        raise InputError(
+            "no batch has two images of a class, so the metric has no value within batches"
+        )
     return BatchGap(mean(used), float(np.nanmean(within)))
 
 
@@ -132,7 +134,9 @@ def calibrated_gap_bound(
         raise InputError("more positives or negatives violate the thresholds than there are")
     good = positives - violating_positives
     good_precisions = _precision_sum(good, _before(good), _before(violating_negatives))
-    violating_precisions = _precision_sum(violating_positives, good + _before(positives), _before(negatives))
+    violating_precisions = _precision_sum(
+        violating_positives, good + _before(positives), _before(negatives)
+    )
     total, n_positives = (good_precisions + violating_precisions).sum(axis=1), positives.sum(axis=1)
     with np.errstate(invalid="ignore"):
         return np.where(n_positives > 0, np.clip(1 - total / n_positives, 0, 1), np.nan)
@@ -156,4 +160,6 @@ def _before(counts: Counts) -> Counts:
 def _check_shapes(*counts: Counts) -> None:
     shapes = {array.shape for array in counts}
     if len(shapes) > 1 or any(array.ndim != 2 for array in counts):
-        raise InputError(f"the counts have the shapes {sorted(shapes)}; expected the same (n_query, K) for all")
+        raise InputError(
+            f"the counts have the shapes {sorted(shapes)}; expected the same (n_query, K) for all"
+        )

@@ -17,7 +17,14 @@ from hgld.arrays import Booleans
 from hgld.compute.processes import Processes, current_processes
 from hgld.compute.scoring import Distance, Precision, Vectors, as_tensor, check_vectors
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metrics import REVISITED_METRICS, LevelWeights, Metric, Relevance, default_metrics, needed_ranks
+from hgld.evaluation.metrics import (
+    REVISITED_METRICS,
+    LevelWeights,
+    Metric,
+    Relevance,
+    default_metrics,
+    needed_ranks,
+)
 from hgld.evaluation.ranking import RankingConfig, Ties, rank, ranked_items
 from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
@@ -155,13 +162,21 @@ def evaluate_retrieval(
         gain=gain,
         level_weights=None if level_weights is None else tuple(level_weights),
         several_labels=several_labels,
-        ranking=RankingConfig(block_size, device, precision, distance, ties, reranking or RerankSettings()),
+        ranking=RankingConfig(
+            block_size, device, precision, distance, ties, reranking or RerankSettings()
+        ),
         processes=processes or Processes(),
         progress=progress,
     )
     junk = None if ignored is None else RaggedIndices.from_lists(ignored)
     task = build_task(
-        query_embeddings, query_labels, gallery_embeddings, gallery_labels, query_ids, gallery_ids, junk
+        query_embeddings,
+        query_labels,
+        gallery_embeddings,
+        gallery_labels,
+        query_ids,
+        gallery_ids,
+        junk,
     )
     (result,) = evaluate_tasks([task], config)
     return result
@@ -190,7 +205,9 @@ def build_task(
             "`gallery_ids` only with them), or none of them to rank each query against the others"
         )
     if gallery_ids is not None and query_ids is None:
-        raise ConfigurationError("`gallery_ids` are given without `query_ids`; expected both, or neither")
+        raise ConfigurationError(
+            "`gallery_ids` are given without `query_ids`; expected both, or neither"
+        )
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
     check_vectors(gallery, "gallery")
     others = label_array(gallery_labels, "gallery")
@@ -242,7 +259,9 @@ def _checked_ids(ids: npt.ArrayLike | Tensor | None, n_images: int, role: str) -
         return None
     array = ids if isinstance(ids, TextArray) else _id_array(ids, role)
     if len(array) != n_images:
-        raise InputError(f"there are {len(array):,} {role} ids, but labels for {n_images:,} {role} images")
+        raise InputError(
+            f"there are {len(array):,} {role} ids, but labels for {n_images:,} {role} images"
+        )
     return array
 
 
@@ -256,7 +275,9 @@ def _id_array(ids: Any, role: str) -> npt.NDArray[Any]:
     """
     array = _array(ids)
     if array.ndim != 1:
-        raise InputError(f"the {role} ids have the shape {array.shape}; expected one id per image, of the shape (n,)")
+        raise InputError(
+            f"the {role} ids have the shape {array.shape}; expected one id per image, of the shape (n,)"
+        )
     if array.dtype.kind == "T":
         array = array.astype(object)
     if array.dtype == object:
@@ -266,10 +287,14 @@ def _id_array(ids: Any, role: str) -> npt.NDArray[Any]:
     elif not len(array) or array.dtype.kind in "iuU":
         return array
     types = sorted({type(value).__name__ for value in array})
-    raise InputError(f"the {role} ids are of the type {' and '.join(types)}; expected all texts, or all integers")
+    raise InputError(
+        f"the {role} ids are of the type {' and '.join(types)}; expected all texts, or all integers"
+    )
 
 
-def evaluate_tasks(tasks: Sequence[RetrievalTask], config: EvaluationConfig | None = None) -> list[RetrievalResult]:
+def evaluate_tasks(
+    tasks: Sequence[RetrievalTask], config: EvaluationConfig | None = None
+) -> list[RetrievalResult]:
     """Rank the gallery of each task for its queries and take the metrics.
 
     One pass per task: a block of queries is scored and sorted once, and all metrics are taken from the sorted levels.
@@ -305,10 +330,14 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     judgements = task.judgements
     n_queries, n_levels = judgements.n_queries, judgements.n_levels
     if task.query_ids is not None and len(task.query_ids) != n_queries:
-        raise InputError(f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images")
+        raise InputError(
+            f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images"
+        )
     metrics = _choose_metrics(task, config)
     graded = _graded_metrics(task, metrics, config)
-    columns, settings = _measure(task, [metric for metric in metrics if metric not in graded], config)
+    columns, settings = _measure(
+        task, [metric for metric in metrics if metric not in graded], config
+    )
     if task.graded_judgements is not None:
         settings |= {"level": _BEST_LEVEL}
         if graded:
@@ -318,7 +347,8 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     names = [metric.name for metric in metrics]
     ids = np.arange(n_queries) if task.query_ids is None else np.asarray(task.query_ids)
     per_query = pd.DataFrame(
-        {name: columns[name] for name in [*names, *positives_columns(n_levels)]}, index=pd.Index(ids, name="query")
+        {name: columns[name] for name in [*names, *positives_columns(n_levels)]},
+        index=pd.Index(ids, name="query"),
     )
     if task.query_labels is not None:
         classes = main_labels(task.query_labels)[:, 0].tolist()
@@ -341,7 +371,11 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
             "precision": config.ranking.precision,
             "distance": config.ranking.distance,
             "query_counted": "H-AP_selfcount only",
-            **({"re-ranking": reranking} if (reranking := config.ranking.reranking.describe()) else {}),
+            **(
+                {"re-ranking": reranking}
+                if (reranking := config.ranking.reranking.describe())
+                else {}
+            ),
             **task.settings,
         },
     ).renamed(task.metric_names)
@@ -350,7 +384,9 @@ def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[Retrie
     return [result.part(name, queries) for name, queries in task.query_groups.items()]
 
 
-def _graded_metrics(task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig) -> list[Metric]:
+def _graded_metrics(
+    task: RetrievalTask, metrics: Sequence[Metric], config: EvaluationConfig
+) -> list[Metric]:
     """Return the metrics that take the graded judgements of the task."""
     has_relevance = config.relevance is not None or config.gain is not None
     if task.graded_judgements is None or config.several_labels == "best" or has_relevance:
@@ -384,7 +420,9 @@ def _choose_metrics(task: RetrievalTask, config: EvaluationConfig) -> list[Metri
         else:
             metrics.append(Metric.from_name(name, n_levels))
     for metric in metrics:
-        if metric.spec.tree and (judgements.relevance is not None or task.graded_judgements is not None):
+        if metric.spec.tree and (
+            judgements.relevance is not None or task.graded_judgements is not None
+        ):
             raise ConfigurationError(
                 f"{metric.name} needs labels that form a tree, with one label per image and level; the relevances "
                 "here come from several labels per image"
@@ -431,13 +469,17 @@ def _measure(
             ends=ranked.ends,
         )
         if task.n_positives is not None:
-            n_positives = torch.from_numpy(task.n_positives[ranked.queries]).to(statistics.positives)
+            n_positives = torch.from_numpy(task.n_positives[ranked.queries]).to(
+                statistics.positives
+            )
             statistics = replace(statistics, positives=n_positives)
         columns = block_columns(metrics, ranked.levels, statistics, weights.block(ranked.queries))
         blocks.append((ranked.queries, columns))
     blocks = [block for share in config.processes.gather(blocks) for block in share]
     blocks.sort(key=lambda block: block[0].start)
-    columns = {name: np.concatenate([values[name] for _, values in blocks]) for name in blocks[0][1]}
+    columns = {
+        name: np.concatenate([values[name] for _, values in blocks]) for name in blocks[0][1]
+    }
     return columns, weights.settings
 
 
@@ -451,7 +493,9 @@ def block_columns(
 
     Arguments are those of :meth:`~hgld.evaluation.metrics.Metric.values`.
     """
-    columns = {metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics}
+    columns = {
+        metric.name: metric.values(levels, statistics, weights).cpu().numpy() for metric in metrics
+    }
     positives = statistics.positives.to(torch.int64).T.cpu().numpy()
     return columns | dict(zip(positives_columns(statistics.n_levels), positives, strict=True))
 
@@ -463,10 +507,15 @@ def positives_columns(n_levels: int) -> list[str]:
 
 def _zero_counts(task: RetrievalTask, config: EvaluationConfig) -> dict[str, int]:
     """Count the embeddings that scores take for zeros, if there are any; distractors are not read for it."""
-    judged = task.judgements.judged if isinstance(task.judgements, WithDistractors) else task.judgements
+    judged = (
+        task.judgements.judged if isinstance(task.judgements, WithDistractors) else task.judgements
+    )
     dtype = torch.float64 if config.ranking.precision == "float64" else torch.float32
     counts = {}
-    for role, embeddings, n in (("queries", task.queries, None), ("gallery", task.gallery, judged.n_gallery)):
+    for role, embeddings, n in (
+        ("queries", task.queries, None),
+        ("gallery", task.gallery, judged.n_gallery),
+    ):
         candidates = (embeddings[:n, 0].to(dtype) == 0).nonzero()[:, 0]
         if n_zeros := int((embeddings[candidates].to(dtype) == 0).all(dim=1).sum()):
             counts[f"{role}_with_zero_embeddings"] = n_zeros
@@ -555,14 +604,18 @@ class RetrievalMetric:
         vectors, matrices, masks, names = zip(*batches, strict=True)
         for parts, name in ((masks, "is_query"), (names, "ids")):
             if len({part is None for part in parts}) > 1:
-                raise InputError(f"only some batches have `{name}`; give it with all batches, or none")
+                raise InputError(
+                    f"only some batches have `{name}`; give it with all batches, or none"
+                )
         _require_one_value("dimensions of embeddings", [part.shape[1] for part in vectors])
         _require_one_value("levels of labels", [part.shape[1] for part in matrices])
         embeddings, labels = torch.cat(vectors), np.concatenate(matrices)
         is_query = None if masks[0] is None else np.concatenate(masks)
         ids = None
         if names[0] is not None:
-            kinds = ["texts" if part.dtype.kind == "U" else "integers" for part in names if len(part)]
+            kinds = [
+                "texts" if part.dtype.kind == "U" else "integers" for part in names if len(part)
+            ]
             _require_one_value("ids", kinds)
             ids = np.concatenate([part for part in names if len(part)] or names[:1])
             rows = _distinct_images(ids, is_query, labels, embeddings)
@@ -581,7 +634,9 @@ def _require_one_value(name: str, values: Sequence[object]) -> None:
     """Raise an InputError unless all batches have the same."""
     distinct = list(dict.fromkeys(values))
     if len(distinct) > 1:
-        raise InputError(f"batches differ in their {name}: {' and '.join(map(str, distinct))}; expected the same")
+        raise InputError(
+            f"batches differ in their {name}: {' and '.join(map(str, distinct))}; expected the same"
+        )
 
 
 def _distinct_images(
@@ -608,13 +663,19 @@ def _distinct_images(
     for conflicting, what in ((has_other_labels, "labels"), (has_other_embedding, "embeddings")):
         if len(conflicting):
             row = conflicting[0]
-            shown = f": {labels[first_of_image[row]].tolist()} and {labels[row].tolist()}" * (what == "labels")
+            shown = f": {labels[first_of_image[row]].tolist()} and {labels[row].tolist()}" * (
+                what == "labels"
+            )
             raise InputError(
                 f"{len(np.unique(codes[conflicting])):,} ids have different {what}, such as {ids[row]}{shown}; an id "
                 "names one image of all batches and processes, so number the images of the whole data set"
             )
     if len(repeated):
-        log.warning("%s of %s images were added again, and are counted once", f"{len(repeated):,}", f"{len(ids):,}")
+        log.warning(
+            "%s of %s images were added again, and are counted once",
+            f"{len(repeated):,}",
+            f"{len(ids):,}",
+        )
     # A copy, as PyTorch warns of arrays that must not be written, such as those that pandas shares.
     first_rows: npt.NDArray[np.intp] = rows_of_role.first().to_numpy(copy=True)
     return first_rows

@@ -57,10 +57,19 @@ class EvaluationInputs:
             return cls(files, images, images, hierarchy)
         assert files.query_embeddings is not None
         assert files.gallery_embeddings is not None
-        queries, gallery = read_embeddings(files.query_embeddings), read_embeddings(files.gallery_embeddings)
+        queries, gallery = (
+            read_embeddings(files.query_embeddings),
+            read_embeddings(files.gallery_embeddings),
+        )
         distractors, path = None, files.distractor_embeddings
-        if path is not None:  # ids of a hundred million images would take more memory than all the rest
-            distractors = Embeddings(read_vectors(path), None, None, path) if path.is_dir() else read_embeddings(path)
+        if (
+            path is not None
+        ):  # ids of a hundred million images would take more memory than all the rest
+            distractors = (
+                Embeddings(read_vectors(path), None, None, path)
+                if path.is_dir()
+                else read_embeddings(path)
+            )
         return cls(files, queries, gallery, hierarchy, distractors)
 
     @property
@@ -88,7 +97,11 @@ class EvaluationInputs:
     def _labels(self, path: Path | None, *images: Embeddings) -> list[ImageLabels]:
         if path is not None:
             return read_labels_of(
-                images, path, self.hierarchy, split=self.files.split, separator=self.files.label_separator
+                images,
+                path,
+                self.hierarchy,
+                split=self.files.split,
+                separator=self.files.label_separator,
             )
         labels = []
         for each in images:
@@ -97,7 +110,9 @@ class EvaluationInputs:
                     f"{each.path} does not say which landmark an image shows; give `labels`, such as GLDv2's "
                     "train.csv"
                 )
-            labels.append(labels_from_landmarks(each.landmark_ids, self.hierarchy, self.files.split))
+            labels.append(
+                labels_from_landmarks(each.landmark_ids, self.hierarchy, self.files.split)
+            )
         return labels
 
 
@@ -138,9 +153,14 @@ class EvaluationProtocol:
     metrics_require: str | None = None
     reports_mean: bool = False
     answer_queries: (
-        Callable[[EvaluationInputs, EvaluationConfig], tuple[list[RetrievalResult], LandmarkAnswers]] | None
+        Callable[
+            [EvaluationInputs, EvaluationConfig], tuple[list[RetrievalResult], LandmarkAnswers]
+        ]
+        | None
     ) = None
-    score_predictions: Callable[[EvaluationFiles, EvaluationConfig], list[RetrievalResult]] | None = None
+    score_predictions: (
+        Callable[[EvaluationFiles, EvaluationConfig], list[RetrievalResult]] | None
+    ) = None
 
     def check(self, files: EvaluationFiles, config: EvaluationConfig) -> None:
         """Check that the given inputs are one of the accepted combinations.
@@ -154,17 +174,29 @@ class EvaluationProtocol:
             missing = [name for name in inputs.required if name not in given]
             return missing, sorted(given.difference(inputs.required, inputs.optional))
 
-        missing, unexpected = min(map(differences, self.inputs), key=lambda each: len(each[0]) + len(each[1]))
+        missing, unexpected = min(
+            map(differences, self.inputs), key=lambda each: len(each[0]) + len(each[1])
+        )
         problems = []
         if missing:
-            descriptions = {name: f" ({description})" for name, description in self.descriptions.items()}
-            problems.append(f"needs {in_words(f'`{name}`' + descriptions.get(name, '') for name in missing)}")
+            descriptions = {
+                name: f" ({description})" for name, description in self.descriptions.items()
+            }
+            problems.append(
+                f"needs {in_words(f'`{name}`' + descriptions.get(name, '') for name in missing)}"
+            )
         if unexpected:
             problems.append(f"does not use {in_words(f'`{name}`' for name in unexpected)}")
         if problems:
             raise ConfigurationError(f"the protocol {self.name} {' and '.join(problems)}")
-        if config.metrics is not None and self.metrics_require is not None and self.metrics_require not in given:
-            raise ConfigurationError(f"the protocol {self.name} takes `metrics` only with `{self.metrics_require}`")
+        if (
+            config.metrics is not None
+            and self.metrics_require is not None
+            and self.metrics_require not in given
+        ):
+            raise ConfigurationError(
+                f"the protocol {self.name} takes `metrics` only with `{self.metrics_require}`"
+            )
 
 
 @dataclass(frozen=True)
@@ -220,7 +252,9 @@ def evaluate_files(
     config = config or EvaluationConfig()
     if protocol is None and files.predictions is not None:
         protocol = "gldv2-retrieval"
-    chosen = get_protocol(protocol or ("retrieval" if files.embeddings is None else "leave-one-out"))
+    chosen = get_protocol(
+        protocol or ("retrieval" if files.embeddings is None else "leave-one-out")
+    )
     chosen.check(files, config)
     if chosen.score_predictions is not None and files.predictions is not None:
         return Evaluation(tuple(chosen.score_predictions(files, config)), ())
@@ -233,7 +267,10 @@ def evaluate_files(
     results = evaluate_tasks(tasks, config)
     mean = None
     if chosen.reports_mean:
-        mean = {name: float(np.mean([result.means[name] for result in results])) for name in results[0].metrics}
+        mean = {
+            name: float(np.mean([result.means[name] for result in results]))
+            for name in results[0].metrics
+        }
     return Evaluation(tuple(results), tuple(tasks), mean, inputs.hierarchy)
 
 
@@ -244,12 +281,16 @@ def get_protocol(name: str) -> EvaluationProtocol:
         ConfigurationError: There is no such protocol.
     """
     if name not in PROTOCOLS:
-        raise ConfigurationError(f"there is no protocol {name!r}; expected one of {', '.join(PROTOCOLS)}")
+        raise ConfigurationError(
+            f"there is no protocol {name!r}; expected one of {', '.join(PROTOCOLS)}"
+        )
     protocol: EvaluationProtocol = resolve_name(f"hgld.evaluation.{PROTOCOLS[name]}")
     return protocol
 
 
-def evaluation_provenance(files: EvaluationFiles, protocol: str | None, config: EvaluationConfig) -> Provenance:
+def evaluation_provenance(
+    files: EvaluationFiles, protocol: str | None, config: EvaluationConfig
+) -> Provenance:
     """Return the provenance of an evaluation; reads all files."""
     paths = {name: path for name in files.given() if isinstance(path := getattr(files, name), Path)}
     parameters: dict[str, Any] = {

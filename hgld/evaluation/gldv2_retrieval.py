@@ -59,7 +59,9 @@ N_RANKS = 100
 _RANKING = "as predicted; what a list does not have counts as unrelated"
 
 
-def official_task(queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution) -> RetrievalTask:
+def official_task(
+    queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution
+) -> RetrievalTask:
     """Rank all index images by the lists of the solution; Public and Private test images get results of their own.
 
     Args:
@@ -99,7 +101,9 @@ def labelled_task(
     Raises:
         InputError: Test images are not embedded, or no image has labels.
     """
-    query_labels, gallery_labels, counts = _labels(solution, landmarks, _landmark_ids(gallery, landmarks), hierarchy)
+    query_labels, gallery_labels, counts = _labels(
+        solution, landmarks, _landmark_ids(gallery, landmarks), hierarchy
+    )
     labelled = query_labels.labelled
     labels_of_queries = take_images(query_labels.labelling, labelled)
     rows = rows_of(queries, solution.query_ids, _SCORED)
@@ -120,7 +124,10 @@ def labelled_task(
 
 
 def _labels(
-    solution: RetrievalSolution, landmarks: ImageLandmarks, gallery_landmarks: Integers, hierarchy: Hierarchy
+    solution: RetrievalSolution,
+    landmarks: ImageLandmarks,
+    gallery_landmarks: Integers,
+    hierarchy: Hierarchy,
 ) -> tuple[ImageLabels, ImageLabels, dict[str, int]]:
     """Return the labels of the test images and of the gallery, and how many of them are left out."""
     of_queries = query_landmarks(solution, landmarks)
@@ -142,7 +149,9 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
     _check_gallery(inputs.gallery, landmarks)
     tasks = [official_task(inputs.queries, inputs.gallery, solution)]
     if inputs.hierarchy is not None:
-        tasks.insert(0, labelled_task(inputs.queries, inputs.gallery, solution, landmarks, inputs.hierarchy))
+        tasks.insert(
+            0, labelled_task(inputs.queries, inputs.gallery, solution, landmarks, inputs.hierarchy)
+        )
     return tasks
 
 
@@ -164,7 +173,9 @@ def _check_gallery(gallery: Embeddings, landmarks: ImageLandmarks) -> None:
         )
 
 
-def official_results(predictions: RetrievalPredictions, solution: RetrievalSolution) -> list[RetrievalResult]:
+def official_results(
+    predictions: RetrievalPredictions, solution: RetrievalSolution
+) -> list[RetrievalResult]:
     """Score predictions by the lists of the solution, as the challenges do: mAP@100, Public and Private apart.
 
     As in the published scorer, a positive counts as often as the solution lists it, a test image without predictions
@@ -172,7 +183,9 @@ def official_results(predictions: RetrievalPredictions, solution: RetrievalSolut
     that scorer's, too: of the first correct image, or 101 where the first 100 have none.
     """
     levels = np.zeros((len(solution.query_ids), N_RANKS), np.uint8)
-    for row, (query, positives) in enumerate(zip(solution.query_ids, solution.positives, strict=True)):
+    for row, (query, positives) in enumerate(
+        zip(solution.query_ids, solution.positives, strict=True)
+    ):
         left = set(positives)
         for rank, image in enumerate(predictions.get(query, ())[:N_RANKS]):
             levels[row, rank] = image in left
@@ -191,7 +204,10 @@ def official_results(predictions: RetrievalPredictions, solution: RetrievalSolut
         part = result.part(f"official {usage.lower()}", usages == usage)
         first = part.per_query["first_position"]
         counts = part.counts | _without_predictions(predictions, part)
-        settings = part.settings | {"mean_position": first.mean(), "median_position": first.median()}
+        settings = part.settings | {
+            "mean_position": first.mean(),
+            "median_position": first.median(),
+        }
         results.append(replace(part, counts=counts, settings=settings))
     return results
 
@@ -214,7 +230,9 @@ def labelled_result(
         InputError: Positives have no landmark, or no image has labels.
     """
     solution = _with_positives(solution)
-    query_labels, gallery_labels, left_out = _labels(solution, landmarks, landmarks.landmark_ids, hierarchy)
+    query_labels, gallery_labels, left_out = _labels(
+        solution, landmarks, landmarks.landmark_ids, hierarchy
+    )
     labelled = query_labels.labelled
     query_ids = [query for query, known in zip(solution.query_ids, labelled, strict=True) if known]
     query_codes, gallery_codes = nested_codes(
@@ -225,7 +243,12 @@ def labelled_result(
     levels, n_short, n_unknown = _levels(predictions, query_ids, query_codes, landmarks, codes)
     n_labelled = len(gallery_codes)
     result = _result(
-        "labelled", query_ids, levels, _count_positives(query_codes, gallery_codes), n_labelled, config
+        "labelled",
+        query_ids,
+        levels,
+        _count_positives(query_codes, gallery_codes),
+        n_labelled,
+        config,
     ).renamed({"mAP@100": "map100_labelled"})
     counts = {
         "gallery": len(landmarks.ids),
@@ -247,7 +270,9 @@ def _levels(
 ) -> tuple[npt.NDArray[np.uint8], int, int]:
     """Return the levels at ranks 1 to 100, the number of lists with fewer labelled images, and of unknown images."""
     lists = [predictions.get(query, ()) for query in query_ids]
-    positions = TextArray(landmarks.ids).find(TextArray([image for images in lists for image in images]))
+    positions = TextArray(landmarks.ids).find(
+        TextArray([image for images in lists for image in images])
+    )
     ends = np.cumsum([len(images) for images in lists])
     levels = np.zeros((len(lists), N_RANKS), np.uint8)
     enough = min(N_RANKS, int((gallery_codes[:, 0] >= 0).sum()))
@@ -263,10 +288,15 @@ def _levels(
     return levels, n_short, int((positions < 0).sum())
 
 
-def _count_positives(query_codes: npt.NDArray[np.int32], gallery_codes: npt.NDArray[np.int32]) -> Integers:
+def _count_positives(
+    query_codes: npt.NDArray[np.int32], gallery_codes: npt.NDArray[np.int32]
+) -> Integers:
     """Return the number of gallery items of level 1, ..., L or finer: int64, shape (n_query, L)."""
     columns = zip(query_codes.T, gallery_codes.T, strict=True)
-    counts = [np.bincount(gallery, minlength=queries.max(initial=-1) + 1)[queries] for queries, gallery in columns]
+    counts = [
+        np.bincount(gallery, minlength=queries.max(initial=-1) + 1)[queries]
+        for queries, gallery in columns
+    ]
     return np.stack(counts[::-1], axis=1)
 
 
@@ -281,7 +311,14 @@ def _result(
     """Take the metrics of the first ranks."""
     n_levels = n_positives.shape[1]
     k = min(N_RANKS, n_gallery)
-    names = config.metrics or ("mAP@100", "R@1", f"NDCG@{k}", f"HP@{k}", f"AHP@{k}", "mistake_severity")
+    names = config.metrics or (
+        "mAP@100",
+        "R@1",
+        f"NDCG@{k}",
+        f"HP@{k}",
+        f"AHP@{k}",
+        "mistake_severity",
+    )
     metrics = [Metric.from_name(name, n_levels) for name in names]
     for metric in metrics:
         if metric.n_ranks is None or not 1 <= metric.n_ranks <= N_RANKS:
@@ -300,7 +337,9 @@ def _result(
     n_ranked = torch.full((len(levels),), n_gallery)
     cutoffs = [metric.k for metric in metrics if metric.k is not None]
     positives = torch.from_numpy(n_positives)
-    statistics = ranking_statistics(ranked, n_levels, cutoffs, n_ranked=n_ranked, positives=positives)
+    statistics = ranking_statistics(
+        ranked, n_levels, cutoffs, n_ranked=n_ranked, positives=positives
+    )
     columns = block_columns(metrics, ranked, statistics, weights.block(slice(0, len(levels))))
     per_query = pd.DataFrame(columns, index=pd.Index(list(query_ids), name="query"))
     return RetrievalResult(
@@ -318,8 +357,14 @@ def _with_positives(solution: RetrievalSolution) -> RetrievalSolution:
     return replace(solution, query_ids=query_ids, usages=usages, positives=positives)
 
 
-def _without_predictions(predictions: RetrievalPredictions, result: RetrievalResult) -> dict[str, int]:
-    return {"queries_without_predictions": sum(not predictions.get(query) for query in result.per_query.index)}
+def _without_predictions(
+    predictions: RetrievalPredictions, result: RetrievalResult
+) -> dict[str, int]:
+    return {
+        "queries_without_predictions": sum(
+            not predictions.get(query) for query in result.per_query.index
+        )
+    }
 
 
 def _score_predictions(files: EvaluationFiles, config: EvaluationConfig) -> list[RetrievalResult]:
@@ -331,7 +376,10 @@ def _score_predictions(files: EvaluationFiles, config: EvaluationConfig) -> list
     predictions = read_retrieval_predictions(files.predictions, test_images)
     results = official_results(predictions, solution)
     if files.hierarchy is not None:
-        landmarks, hierarchy = read_image_to_landmark(files.ground_truth / LANDMARKS), load_hierarchy(files.hierarchy)
+        landmarks, hierarchy = (
+            read_image_to_landmark(files.ground_truth / LANDMARKS),
+            load_hierarchy(files.hierarchy),
+        )
         results.insert(0, labelled_result(predictions, solution, landmarks, hierarchy, config))
     return results
 

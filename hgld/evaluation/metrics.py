@@ -93,7 +93,9 @@ from hgld.ragged import RaggedIndices
 Relevance = Callable[[Tensor], Tensor]
 
 
-def hierarchical_relevance(counts: Tensor, alpha: float = 1.0, *, count_query: bool = False) -> Tensor:
+def hierarchical_relevance(
+    counts: Tensor, alpha: float = 1.0, *, count_query: bool = False
+) -> Tensor:
     """Relevance (l/L)^alpha / |Omega^(l)| of an item of level l (paper, Eq. 20).
 
     Args:
@@ -142,7 +144,9 @@ def weighted_ap_relevance(counts: Tensor, weights: Sequence[float] | None = None
     weights = [1 / n_levels] * n_levels if weights is None else weights
     check_level_weights(weights, n_levels)
     sizes = counts[:, 1:].to(torch.float64).flip(1).cumsum(1).flip(1)  # of level p or finer
-    shares = torch.tensor(list(weights), dtype=torch.float64, device=counts.device) / sizes.clamp(min=1)
+    shares = torch.tensor(list(weights), dtype=torch.float64, device=counts.device) / sizes.clamp(
+        min=1
+    )
     shares = torch.where(sizes > 0, shares, 0.0)
     return torch.nn.functional.pad(shares.cumsum(1), (1, 0))
 
@@ -201,7 +205,11 @@ def checked_relevance(relevance: Relevance) -> Relevance:
 def _checked_values(relevance: Relevance, counts: Tensor) -> Tensor:
     values = relevance(counts)
     if not isinstance(values, Tensor) or values.shape != counts.shape:
-        found = f"the shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
+        found = (
+            f"the shape {tuple(values.shape)}"
+            if isinstance(values, Tensor)
+            else type(values).__name__
+        )
         raise ConfigurationError(
             f"the relevances have {found}; expected a tensor of the shape {tuple(counts.shape)}, as the counts of "
             "items have"
@@ -250,15 +258,21 @@ class LevelWeights:
     ) -> None:
         equation_20 = partial(hierarchical_relevance, alpha=relevance_alpha)
         self._relevance = (
-            (lambda queries: equation_20) if relevance is None else _by_block(relevance, shape, "relevance")
+            (lambda queries: equation_20)
+            if relevance is None
+            else _by_block(relevance, shape, "relevance")
         )
         self._self_counting = partial(equation_20, count_query=True) if relevance is None else None
-        self._gain = (lambda queries: exponential_gain) if gain is None else _by_block(gain, shape, "gain")
+        self._gain = (
+            (lambda queries: exponential_gain) if gain is None else _by_block(gain, shape, "gain")
+        )
         self._level_weights = level_weights
         self.settings = {
             "relevance": f"(l/L)^{relevance_alpha:g} / |Omega^(l)|" if relevance is None else "own",
             "gain": "2^l - 1" if gain is None else "own",
-            "level_weights": "equal" if level_weights is None else ", ".join(f"{w:g}" for w in level_weights),
+            "level_weights": "equal"
+            if level_weights is None
+            else ", ".join(f"{w:g}" for w in level_weights),
         }
 
     def block(self, queries: slice) -> dict[str, Any]:
@@ -274,7 +288,9 @@ class LevelWeights:
         }
 
 
-def _by_block(weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: str) -> Callable[[slice], Relevance]:
+def _by_block(
+    weights: Relevance | npt.ArrayLike, shape: tuple[int, int], name: str
+) -> Callable[[slice], Relevance]:
     """Return the function from the queries of a block to their function of level counts."""
     if callable(weights):
         relevance = checked_relevance(weights)
@@ -294,7 +310,9 @@ def average_precision(statistics: RankingStatistics, level: int | None = None) -
     return _ratio(statistics.precision[:, axis, axis], statistics.positives[:, axis])
 
 
-def weighted_average_precision(statistics: RankingStatistics, level_weights: Sequence[float] | None = None) -> Tensor:
+def weighted_average_precision(
+    statistics: RankingStatistics, level_weights: Sequence[float] | None = None
+) -> Tensor:
     """Weighted sum of the APs of all levels, written as the sum of w AP in Table XI (paper, Property 1).
 
     Equal to :func:`h_ap` with :func:`~hgld.evaluation.metrics.weighted_ap_relevance`. The AP of a level without
@@ -368,14 +386,18 @@ def h_ap(statistics: RankingStatistics, relevance: Relevance = hierarchical_rele
     return _ratio((lesser * exact).sum((1, 2)), (relevances * statistics.counts()[:, 1:]).sum(1))
 
 
-def h_recall_at_k(statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance) -> Tensor:
+def h_recall_at_k(
+    statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance
+) -> Tensor:
     """H-R@k: relevance of the first k items, divided by that of all items (paper, Eq. 30)."""
     relevances = relevance(statistics.counts())[:, 1:]
     retrieved = (relevances * _exact_hits(statistics, k)).sum(1)
     return _ratio(retrieved, (relevances * statistics.counts()[:, 1:]).sum(1))
 
 
-def h_precision_at_k(statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance) -> Tensor:
+def h_precision_at_k(
+    statistics: RankingStatistics, k: int, relevance: Relevance = hierarchical_relevance
+) -> Tensor:
     """H-P@k: relevance of the first k items, compared with that of the item at rank k (paper, Eq. 31).
 
     Defined where the item at rank k is relevant, and NaN elsewhere. H-AP is the sum over k of
@@ -464,7 +486,9 @@ _OFFSET: dict[Similarity, int] = {"height": 0, "wu_palmer": 1}
 _BLOCK = {"cpu": 2**17, "cuda": 2**24}
 
 
-def hierarchical_precision_at_k(statistics: RankingStatistics, k: int, similarity: Similarity = "height") -> Tensor:
+def hierarchical_precision_at_k(
+    statistics: RankingStatistics, k: int, similarity: Similarity = "height"
+) -> Tensor:
     """HP@k: similarity of the first k items, divided by the largest possible one (Deng et al., CVPR 2011).
 
     Not to be confused with H-P@k (paper, Eq. 31), see :func:`h_precision_at_k`. NaN where nothing is similar or fewer
@@ -498,7 +522,10 @@ def average_hierarchical_precision(
     last_rank = statistics.n_ranked if k is None else torch.full_like(statistics.n_ranked, k)
     levels = levels[:, :k]
     step = max(1, _BLOCK[device.type] // levels.shape[1])
-    rows = zip(*(torch.split(part, step) for part in (levels, statistics.positives, last_rank)), strict=True)
+    rows = zip(
+        *(torch.split(part, step) for part in (levels, statistics.positives, last_rank)),
+        strict=True,
+    )
     sums = parallel_map(partial(_precision_sums, offset=_OFFSET[similarity]), rows, device)
     total, first, last = (torch.cat(parts) for parts in zip(*sums, strict=True))
     if trapezoid:
@@ -538,7 +565,9 @@ def least_hierarchical_distance_at_k(statistics: RankingStatistics, k: int) -> T
     return _where_answerable(statistics, (statistics.n_levels - best_level).to(torch.float64), k)
 
 
-def _precision_sums(rows: tuple[Tensor, Tensor, Tensor], *, offset: int) -> tuple[Tensor, Tensor, Tensor]:
+def _precision_sums(
+    rows: tuple[Tensor, Tensor, Tensor], *, offset: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the sum of HP@1, ..., HP@n of each row, HP@1 and HP@n."""
     levels, positives, last_rank = rows
     rank = torch.arange(1, levels.shape[1] + 1, dtype=torch.float64, device=levels.device)
@@ -598,17 +627,23 @@ def _by_positive_ranks(
     value: Callable[[Integers], float], ranks: RaggedIndices, statistics: RankingStatistics
 ) -> Tensor:
     """Return a value of the ranks of each query's positives: float64, shape (n,)."""
-    return torch.tensor([value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64)
+    return torch.tensor(
+        [value(ranks.row(query)) for query in range(len(ranks))], dtype=torch.float64
+    )
 
 
 def _where_similar(statistics: RankingStatistics, values: Tensor, n_ranks: int | Tensor) -> Tensor:
     """Return values of rankings with an item that shares a level with the query, and enough items; NaN elsewhere."""
-    return torch.where((statistics.positives[:, 0] > 0) & (statistics.n_ranked >= n_ranks), values, torch.nan)
+    return torch.where(
+        (statistics.positives[:, 0] > 0) & (statistics.n_ranked >= n_ranks), values, torch.nan
+    )
 
 
 def _where_answerable(statistics: RankingStatistics, values: Tensor, n_ranks: int) -> Tensor:
     """Return values of rankings with an item of the query's class, and enough items; NaN elsewhere."""
-    return torch.where((statistics.positives[:, -1] > 0) & (statistics.n_ranked >= n_ranks), values, torch.nan)
+    return torch.where(
+        (statistics.positives[:, -1] > 0) & (statistics.n_ranked >= n_ranks), values, torch.nan
+    )
 
 
 @dataclass(frozen=True)
@@ -672,11 +707,19 @@ METRICS: dict[str, MetricSpec] = {
     "SI@K": MetricSpec(set_intersection_at_k, cutoff=True),
     "ASI": MetricSpec(asi),
     "HP@K": MetricSpec(hierarchical_precision_at_k, cutoff=True, tree=True),
-    "HP_WUP@K": MetricSpec(partial(hierarchical_precision_at_k, similarity="wu_palmer"), cutoff=True, tree=True),
-    **{f"AHP{end}{k}": _ahp(bool(k), **options) for end, options in _AHP.items() for k in ("", "@K")},
+    "HP_WUP@K": MetricSpec(
+        partial(hierarchical_precision_at_k, similarity="wu_palmer"), cutoff=True, tree=True
+    ),
+    **{
+        f"AHP{end}{k}": _ahp(bool(k), **options)
+        for end, options in _AHP.items()
+        for k in ("", "@K")
+    },
     "WUP@K": MetricSpec(wu_palmer_at_k, cutoff=True, tree=True),
     "hF": MetricSpec(hierarchical_f, ranked_levels=True, tree=True, first_item=True),
-    "mistake_severity": MetricSpec(mistake_severity, ranked_levels=True, tree=True, first_item=True),
+    "mistake_severity": MetricSpec(
+        mistake_severity, ranked_levels=True, tree=True, first_item=True
+    ),
     "avg_hdist@K": MetricSpec(average_hierarchical_distance_at_k, cutoff=True, tree=True),
     "min_hdist@K": MetricSpec(least_hierarchical_distance_at_k, cutoff=True, tree=True),
 }
@@ -723,10 +766,16 @@ class Metric:
         stem, level_suffix, number = name.partition("_l")
         head, _, k = stem.partition("@")
         spec = METRICS.get(f"{head}@K" if k.isdecimal() else stem)
-        if spec is None or spec.cutoff != k.isdecimal() or (level_suffix and not (spec.level and number.isdecimal())):
+        if (
+            spec is None
+            or spec.cutoff != k.isdecimal()
+            or (level_suffix and not (spec.level and number.isdecimal()))
+        ):
             similar = _similar_name(name)
             question = f" (did you mean {similar}?)" if similar else ""
-            raise ConfigurationError(f"there is no metric {name!r}{question}; expected {_expected()}")
+            raise ConfigurationError(
+                f"there is no metric {name!r}{question}; expected {_expected()}"
+            )
         level = int(number or n_levels)
         column_of(level, n_levels)  # raises for a level that does not exist
         return cls(name, spec, int(k) if spec.cutoff else None, level)
@@ -741,7 +790,9 @@ class Metric:
         """Number of ranks that it depends on; None if that is not the same number for all rankings."""
         return 1 if self.spec.first_item else self.k
 
-    def values(self, levels: Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]) -> Tensor:
+    def values(
+        self, levels: Tensor, statistics: RankingStatistics, weights: Mapping[str, Any]
+    ) -> Tensor:
         """Return the values of the metric for n queries: float64, shape (n,).
 
         Args:
@@ -755,7 +806,9 @@ class Metric:
         arguments += [self.k] if spec.cutoff else []
         arguments += [self.level] if spec.level else []
         if spec.weights is not None:
-            if (chosen := weights[spec.weights]) is None and spec.weights == "self_counting_relevance":
+            if (
+                chosen := weights[spec.weights]
+            ) is None and spec.weights == "self_counting_relevance":
                 raise ConfigurationError(
                     f"{self.name} is defined for the relevance of Eq. 20 only, not for one of your own"
                 )
@@ -784,8 +837,14 @@ def needed_ranks(metrics: Sequence[Metric]) -> NeededRanks | None:
     """Return the ranks on which metrics depend; None for whole rankings."""
     if any(metric.n_ranks is None and not metric.spec.first_positives for metric in metrics):
         return None
-    levels = {metric.level for metric in metrics if metric.spec.first_positives and metric.level is not None}
-    return NeededRanks(max((metric.n_ranks or 0 for metric in metrics), default=0), tuple(sorted(levels)))
+    levels = {
+        metric.level
+        for metric in metrics
+        if metric.spec.first_positives and metric.level is not None
+    }
+    return NeededRanks(
+        max((metric.n_ranks or 0 for metric in metrics), default=0), tuple(sorted(levels))
+    )
 
 
 def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
@@ -798,7 +857,15 @@ def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
     ['mAP@100', 'mAP@R', 'R@1', 'H-AP', 'NDCG', 'ASI', 'AP_l2', 'AP_l1']
     """
     head = ["mAP@100"] if n_ranked >= 100 else []
-    return [*head, "mAP@R", "R@1", "H-AP", "NDCG", "ASI", *(f"AP_l{level}" for level in range(n_levels, 0, -1))]
+    return [
+        *head,
+        "mAP@R",
+        "R@1",
+        "H-AP",
+        "NDCG",
+        "ASI",
+        *(f"AP_l{level}" for level in range(n_levels, 0, -1)),
+    ]
 
 
 def _similar_name(name: str) -> str | None:

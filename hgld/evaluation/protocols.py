@@ -38,7 +38,9 @@ log = logging.getLogger(__name__)
 
 def labelled_leave_one_out(images: Embeddings, labels: ImageLabels) -> RetrievalTask:
     """Rank every labelled image against all others; images without labels are excluded on both sides."""
-    task = leave_one_out_task(images.vectors, labels.labelling, ids=images.ids, level_names=labels.level_names)
+    task = leave_one_out_task(
+        images.vectors, labels.labelling, ids=images.ids, level_names=labels.level_names
+    )
     return replace(task, label_names=labels.names)
 
 
@@ -78,7 +80,14 @@ RETRIEVAL = EvaluationProtocol(
     inputs=(
         InputSet(
             ("query_embeddings", "gallery_embeddings"),
-            ("distractor_embeddings", "labels", "query_labels", "label_separator", "hierarchy", "split"),
+            (
+                "distractor_embeddings",
+                "labels",
+                "query_labels",
+                "label_separator",
+                "hierarchy",
+                "split",
+            ),
         ),
     ),
     build_tasks=_retrieval_tasks,
@@ -115,8 +124,12 @@ def benchmark_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> l
             RetrievalTask(
                 name=name,
                 queries=queries.vectors[rows_of(queries, level.query_ids, f"queries of {folder}")],
-                gallery=gallery.vectors[rows_of(gallery, level.gallery_ids, f"gallery images of {folder}")],
-                judgements=LabelJudgements(level.query_labels[:, None], level.gallery_labels[:, None]),
+                gallery=gallery.vectors[
+                    rows_of(gallery, level.gallery_ids, f"gallery images of {folder}")
+                ],
+                judgements=LabelJudgements(
+                    level.query_labels[:, None], level.gallery_labels[:, None]
+                ),
                 query_ids=np.array(level.query_ids),
                 gallery_ids=np.array(level.gallery_ids),
                 excluded=itself,
@@ -160,7 +173,10 @@ DYML = EvaluationProtocol(
 
 
 def revisited_tasks(
-    queries: Embeddings, gallery: Embeddings, truth: RevisitedGroundTruth, distractors: Embeddings | None = None
+    queries: Embeddings,
+    gallery: Embeddings,
+    truth: RevisitedGroundTruth,
+    distractors: Embeddings | None = None,
 ) -> list[RetrievalTask]:
     """Build the tasks "easy", "medium" and "hard" of ROxford5k or RParis6k (Radenovic et al., CVPR 2018).
 
@@ -179,7 +195,9 @@ def revisited_tasks(
             dimensions.
     """
     query_rows = rows_of(_with_short_ids(queries), truth.query_names, "queries of the ground truth")
-    gallery_rows = rows_of(_with_short_ids(gallery), truth.gallery_names, "gallery images of the ground truth")
+    gallery_rows = rows_of(
+        _with_short_ids(gallery), truth.gallery_names, "gallery images of the ground truth"
+    )
     vectors = queries.vectors[torch.from_numpy(query_rows)]
     gallery_vectors = gallery.vectors[torch.from_numpy(gallery_rows)]
     tasks = [
@@ -215,14 +233,19 @@ def _with_short_ids(images: Embeddings) -> Embeddings:
 
 
 _WITH_DISTRACTORS = (
-    InputSet(("query_embeddings", "gallery_embeddings", "ground_truth"), ("distractor_embeddings",)),
+    InputSet(
+        ("query_embeddings", "gallery_embeddings", "ground_truth"), ("distractor_embeddings",)
+    ),
 )
 ROXFORD, RPARIS = (
     EvaluationProtocol(
         name,
         _WITH_DISTRACTORS,
         lambda inputs: revisited_tasks(
-            inputs.queries, inputs.gallery, read_ground_truth(inputs.ground_truth), inputs.distractors
+            inputs.queries,
+            inputs.gallery,
+            read_ground_truth(inputs.ground_truth),
+            inputs.distractors,
         ),
         {"ground_truth": file},
     )

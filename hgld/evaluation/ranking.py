@@ -122,7 +122,9 @@ class KeyRows:
         n_rows: Largest number of queries in a block.
     """
 
-    def __init__(self, n_rows: int, n_items: int, key_format: KeyFormat, device: torch.device) -> None:
+    def __init__(
+        self, n_rows: int, n_items: int, key_format: KeyFormat, device: torch.device
+    ) -> None:
         self._format = key_format
         self._keys = torch.empty(n_rows, n_items, dtype=key_format.dtype, device=device)
         self._levels = torch.empty(n_rows, n_items, dtype=torch.uint8, device=device)
@@ -163,10 +165,18 @@ class KeyRows:
                     keys[rows].numpy().partition(n_first - 1, axis=1)
                 keys[rows, :n_first].numpy().sort(axis=1)
                 self._format.read_levels(keys[rows, :n_first], levels[rows, :n_first])
-            elif keys.dtype == torch.int32 and keys.shape[1] >= _RADIX_SORT_FROM and is_compiled(keys.device):
-                _sort_levels(keys[rows].numpy(), self._format.bits, self._format.flip, levels[rows].numpy())
+            elif (
+                keys.dtype == torch.int32
+                and keys.shape[1] >= _RADIX_SORT_FROM
+                and is_compiled(keys.device)
+            ):
+                _sort_levels(
+                    keys[rows].numpy(), self._format.bits, self._format.flip, levels[rows].numpy()
+                )
             else:
-                keys[rows].numpy().sort(axis=1)  # NumPy releases the interpreter lock while it sorts
+                keys[rows].numpy().sort(
+                    axis=1
+                )  # NumPy releases the interpreter lock while it sorts
                 self._format.read_levels(keys[rows], levels[rows])
 
         parallel_map(order, blocks, keys.device)
@@ -193,8 +203,12 @@ class ScoreRows:
 
     def ranked(self, n_rows: int, n_first: int | None = None) -> Tensor:
         """See :meth:`KeyRows.ranked`."""
-        levels, order = self._levels[:n_rows].sort(dim=1, descending=self._higher_first, stable=True)
-        order = self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+        levels, order = self._levels[:n_rows].sort(
+            dim=1, descending=self._higher_first, stable=True
+        )
+        order = (
+            self._scores[:n_rows].gather(1, order).sort(dim=1, descending=True, stable=True).indices
+        )
         return levels.gather(1, order)[:, :n_first]
 
 
@@ -211,7 +225,9 @@ def key_type(n_levels: int, largest: float) -> KeyType:
 
 
 @compiled()
-def _sort_levels(keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: npt.NDArray[np.uint8]) -> None:
+def _sort_levels(
+    keys: npt.NDArray[np.int32], n_bits: int, flip: int, levels: npt.NDArray[np.uint8]
+) -> None:
     """Write the levels of each row in the order of its keys, by a radix sort of two digits.
 
     NumPy's sort takes five times as long on processors of AMD that have AVX-512, and as long as this one on others.
@@ -366,7 +382,9 @@ def ranked_items(
     excluded = RaggedIndices.empty(n_queries) if excluded is None else excluded
     excluded.check(n_queries, n_gallery, "`excluded`")
     unmasked = mask[excluded.columns]
-    excluded = RaggedIndices.from_pairs(excluded.rows()[unmasked], excluded.columns[unmasked], n_queries)
+    excluded = RaggedIndices.from_pairs(
+        excluded.rows()[unmasked], excluded.columns[unmasked], n_queries
+    )
     n_ranked = mask.sum() - excluded.counts()
     if not n_ranked.all():
         raise InputError(
@@ -402,16 +420,26 @@ def rank(
     n_queries, n_gallery = task.judgements.n_queries, task.judgements.n_gallery
     mask, excluded, n_ranked = ranked_items(task.judgements, task.excluded, task.gallery_mask)
     check_embeddings(task.queries, task.gallery)
-    for embeddings, n_judged, role in ((task.queries, n_queries, "query"), (task.gallery, n_gallery, "gallery")):
+    for embeddings, n_judged, role in (
+        (task.queries, n_queries, "query"),
+        (task.gallery, n_gallery, "gallery"),
+    ):
         if len(embeddings) != n_judged:
-            raise InputError(f"there are {len(embeddings):,} {role} embeddings, but labels for {n_judged:,}")
+            raise InputError(
+                f"there are {len(embeddings):,} {role} embeddings, but labels for {n_judged:,}"
+            )
 
     device = torch.device(config.device)
     judgements = task.judgements.to(device)
     masked = np.flatnonzero(~mask)
-    scorer = reranked_scorer(task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask)
+    scorer = reranked_scorer(
+        task.queries, task.gallery, config, config.reranking, task.itself, task.gallery_mask
+    )
     shares = scorer.shares(n_gallery)
-    step = min(config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)), n_queries)
+    step = min(
+        config.queries_per_block(n_gallery, key_type(judgements.n_levels, scorer.largest)),
+        n_queries,
+    )
     starts = range(0, n_queries, step)[part[0] :: part[1]]
     progress.start(sum(min(step, n_queries - start) for start in starts))
     if config.precision == "float64" or config.ties == "heaviside" or not is_compiled(device):
@@ -424,7 +452,10 @@ def rank(
         rows = KeyRows(step, n_gallery, key_format, device)
     for start in starts:
         queries = slice(start, min(start + step, n_queries))
-        n_rows, excluded_pairs = queries.stop - start, ExcludedPairs(masked, excluded.block(queries))
+        n_rows, excluded_pairs = (
+            queries.stop - start,
+            ExcludedPairs(masked, excluded.block(queries)),
+        )
         scorer.prepare(queries)
         counts_positives = needed is not None
         fill = partial(_fill, rows, scorer, judgements, queries, excluded_pairs, counts_positives)

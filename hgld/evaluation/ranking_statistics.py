@@ -166,14 +166,20 @@ def ranking_statistics(
         cutoffs=cutoffs,
         **sums,
         ideal_discount_at=tables.ideal[torch.minimum(n_positives[..., None], ks)],
-        level_at=torch.where(ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0),
+        level_at=torch.where(
+            ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0
+        ),
     )
     if positives is None:
         return statistics
     names = ("precision", "discount", "ideal_discount", "overlap")
-    unknown: dict[str, Any] = {name: torch.full_like(getattr(statistics, name), torch.nan) for name in names}
+    unknown: dict[str, Any] = {
+        name: torch.full_like(getattr(statistics, name), torch.nan) for name in names
+    }
     return replace(
-        statistics, precision_at_r=statistics.precision_at_r.where(positives <= n_items, torch.nan), **unknown
+        statistics,
+        precision_at_r=statistics.precision_at_r.where(positives <= n_items, torch.nan),
+        **unknown,
     )
 
 
@@ -184,7 +190,9 @@ def cutoff_index(statistics: RankingStatistics, k: int) -> int:
         ConfigurationError: The statistics were computed without it.
     """
     if k not in statistics.cutoffs:
-        raise ConfigurationError(f"the statistics have no cutoff {k}; add it to `cutoffs` of ranking_statistics")
+        raise ConfigurationError(
+            f"the statistics have no cutoff {k}; add it to `cutoffs` of ranking_statistics"
+        )
     return statistics.cutoffs.index(k)
 
 
@@ -199,7 +207,9 @@ def _count_positives(levels: Tensor, n_levels: int) -> Tensor:
     return positives
 
 
-def _compiled_sums(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables) -> _Sums:
+def _compiled_sums(
+    levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables
+) -> _Sums:
     """Compute the sums in compiled loops, on a CPU."""
     floats, n_levels = partial(torch.empty, dtype=torch.float64), positives.shape[1]
     shape, shape_at = (len(levels), n_levels), (len(levels), n_levels, len(cutoffs))
@@ -212,11 +222,25 @@ def _compiled_sums(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], 
         "precision_at": floats(shape_at),
         "discount_at": floats(shape_at),
     }
-    contiguous, arrays = levels.contiguous().numpy(), [tensor.numpy() for tensor in (positives, *sums.values())]
-    inverse, discount, ks = tables.inverse.numpy(), tables.discount.numpy(), np.array(cutoffs, np.int64)
+    contiguous, arrays = (
+        levels.contiguous().numpy(),
+        [tensor.numpy() for tensor in (positives, *sums.values())],
+    )
+    inverse, discount, ks = (
+        tables.inverse.numpy(),
+        tables.discount.numpy(),
+        np.array(cutoffs, np.int64),
+    )
 
     def add_up(rows: slice) -> None:
-        level_sums(contiguous[rows], inverse, discount, ks, COMPILED_WIDTH, *(array[rows] for array in arrays))
+        level_sums(
+            contiguous[rows],
+            inverse,
+            discount,
+            ks,
+            COMPILED_WIDTH,
+            *(array[rows] for array in arrays),
+        )
 
     bounds = np.linspace(0, len(levels), thread_count(levels.device) + 1).astype(int)
     parallel_map(add_up, [slice(*pair) for pair in pairwise(bounds.tolist())], levels.device)
@@ -224,7 +248,11 @@ def _compiled_sums(levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], 
 
 
 def _torch_sums(
-    levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor | None
+    levels: Tensor,
+    positives: Tensor,
+    cutoffs: tuple[int, ...],
+    tables: RankTables,
+    ends: Tensor | None,
 ) -> _Sums:
     """Compute the sums by operations of torch, on any device; see :func:`ranking_statistics` for ``ends``."""
     if ends is None:
@@ -248,12 +276,18 @@ def _sums_of_rows(
     seen = member.cumsum(2)
     # The best k items hold min(k, R_l) of level l or finer, and |A_k & B_k| is the least over l of
     # G_l(k) + max(0, k - R_l): the level that rank k has in a perfect ranking limits it.
-    common = (places + 1 - positives[..., None]).clamp(min=0).add(seen).amin(1) * tables.inverse[places]
+    common = (places + 1 - positives[..., None]).clamp(min=0).add(seen).amin(1) * tables.inverse[
+        places
+    ]
     seen = seen.gather(2, ends[:, None].expand(member.shape))
     rank = (ends + 1)[:, None]
     weights = member * tables.inverse[ends][:, None]
     gains = member * tables.discount[ends][:, None]
-    within = (rank <= torch.tensor(cutoffs, device=levels.device)[:, None]).to(torch.float64).transpose(1, 2)
+    within = (
+        (rank <= torch.tensor(cutoffs, device=levels.device)[:, None])
+        .to(torch.float64)
+        .transpose(1, 2)
+    )
     return {
         "precision": weights @ seen.transpose(1, 2),
         "precision_at_r": (weights * seen).masked_fill(rank > positives[..., None], 0.0).sum(2),
@@ -307,7 +341,13 @@ def level_sums(
     seen, n_seen = np.empty((n_levels, width)), np.empty(n_levels, np.int64)
     weights = np.empty(width)
     for row in range(n_rows):
-        precision[row], discounts[row], precision_at_r[row], overlap[row], n_seen[:] = 0.0, 0.0, 0.0, 0.0, 0
+        precision[row], discounts[row], precision_at_r[row], overlap[row], n_seen[:] = (
+            0.0,
+            0.0,
+            0.0,
+            0.0,
+            0,
+        )
         start = 0
         while start < n_items:
             stop = min(start + width, n_items)
@@ -322,7 +362,13 @@ def level_sums(
             if start < positives[row, 0]:
                 overlap[row] += _overlap(start, seen, positives[row], inverse[start:stop])
             _add_block(
-                block, inverse[start:stop], discount[start:stop], seen, weights, precision[row], discounts[row]
+                block,
+                inverse[start:stop],
+                discount[start:stop],
+                seen,
+                weights,
+                precision[row],
+                discounts[row],
             )
             for level in range(n_levels):
                 if positives[row, level] == stop:
@@ -379,12 +425,20 @@ def _overlap(start: int, seen: Floats, positives: Integers, inverse: Floats) -> 
 
 @compiled(fastmath=REORDER_SUMS)
 def _add_block(
-    levels: Levels, inverse: Floats, discount: Floats, seen: Floats, weights: Floats, precision: Floats, gains: Floats
+    levels: Levels,
+    inverse: Floats,
+    discount: Floats,
+    seen: Floats,
+    weights: Floats,
+    precision: Floats,
+    gains: Floats,
 ) -> None:
     """Add the precisions and discounts of a block of ranks."""
     n_levels, n_ranks = len(gains), len(levels)
     for level in range(n_levels):
-        if seen[level, n_ranks - 1] - seen[level, 0] + (levels[0] > level) == 0:  # nor is there any of a finer level
+        if (
+            seen[level, n_ranks - 1] - seen[level, 0] + (levels[0] > level) == 0
+        ):  # nor is there any of a finer level
             return
         gain = 0.0
         for i in range(n_ranks):

@@ -26,7 +26,12 @@ from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.resampling import Interval, check_resampling, percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.evaluate import EvaluationConfig
-from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet, LandmarkAnswers
+from hgld.evaluation.evaluation_files import (
+    EvaluationInputs,
+    EvaluationProtocol,
+    InputSet,
+    LandmarkAnswers,
+)
 from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.settings import EvaluationFiles
@@ -45,10 +50,15 @@ log = logging.getLogger(__name__)
 
 #: GAP; GAP over the images that show a landmark only; share of right predictions among these images.
 RECOGNITION_METRICS = ("gap", "gap_ignore_non_landmark", "top1")
-_SETTINGS = {"mean": "over the images that show a landmark", "ranking": "by score, equal scores by image id"}
+_SETTINGS = {
+    "mean": "over the images that show a landmark",
+    "ranking": "by score, equal scores by image id",
+}
 
 
-def recognition_values(answered: Booleans, right: Booleans, has_landmark: Booleans) -> dict[str, Floats]:
+def recognition_values(
+    answered: Booleans, right: Booleans, has_landmark: Booleans
+) -> dict[str, Floats]:
     """Return what each image adds to the metrics: a metric is its mean over the images that show a landmark.
 
     Args:
@@ -65,7 +75,11 @@ def recognition_values(answered: Booleans, right: Booleans, has_landmark: Boolea
     def precision_of_hits(counted: Booleans) -> Floats:
         return np.where(right, hits / np.maximum(np.cumsum(counted), 1), 0.0)
 
-    values = (precision_of_hits(answered), precision_of_hits(answered & has_landmark), right.astype(np.float64))
+    values = (
+        precision_of_hits(answered),
+        precision_of_hits(answered & has_landmark),
+        right.astype(np.float64),
+    )
     columns = zip(RECOGNITION_METRICS, values, strict=True)
     return {name: np.where(has_landmark, column, np.nan) for name, column in columns}
 
@@ -83,9 +97,13 @@ class RecognitionResult(RetrievalResult):
         answered, right, has_landmark = (column[queries] for column in self._answers())
         values = recognition_values(answered, right, has_landmark)
         per_query = self.per_query[queries].assign(**values)
-        return replace(self, name=name, per_query=per_query, counts=self.counts | _counts(per_query))
+        return replace(
+            self, name=name, per_query=per_query, counts=self.counts | _counts(per_query)
+        )
 
-    def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
+    def intervals(
+        self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0
+    ) -> dict[str, Interval]:
         """Return bootstrap confidence intervals: images drawn with replacement and ranked, percentile method.
 
         Images that show a landmark and those that do not are drawn apart: a benchmark chooses how many there are of
@@ -99,15 +117,24 @@ class RecognitionResult(RetrievalResult):
         rng = np.random.default_rng(seed)
         *answers, has_landmark = self._answers()
         n_images = len(has_landmark)
-        kinds = [kind for kind in (np.flatnonzero(has_landmark), np.flatnonzero(~has_landmark)) if len(kind)]
+        kinds = [
+            kind
+            for kind in (np.flatnonzero(has_landmark), np.flatnonzero(~has_landmark))
+            if len(kind)
+        ]
         draws = np.full((n_resamples, len(self.metrics)), np.nan)
         for draw in range(n_resamples if has_landmark.any() else 0):
-            drawn = np.concatenate([kind[rng.integers(len(kind), size=len(kind))] for kind in kinds])
+            drawn = np.concatenate(
+                [kind[rng.integers(len(kind), size=len(kind))] for kind in kinds]
+            )
             # Sorted positions keep the images in the order of their ranks.
             rows = np.repeat(np.arange(n_images), np.bincount(drawn, minlength=n_images))
             values = recognition_values(answers[0][rows], answers[1][rows], has_landmark[rows])
             draws[draw] = [np.nansum(values[name]) / has_landmark.sum() for name in self.metrics]
-        return {name: percentile_interval(draws[:, i], confidence) for i, name in enumerate(self.metrics)}
+        return {
+            name: percentile_interval(draws[:, i], confidence)
+            for i, name in enumerate(self.metrics)
+        }
 
     def _answers(self) -> tuple[Booleans, Booleans, Booleans]:
         """Return which images are answered, answered right, and show a landmark."""
@@ -140,7 +167,9 @@ def recognition_results(
     for usage, landmarks in solution.landmarks.items():
         image_ids = np.array(list(landmarks), np.str_)
         answers = [predictions.get(image) for image in landmarks]
-        scores = np.array([-np.inf if answer is None else answer.score for answer in answers], np.float64)
+        scores = np.array(
+            [-np.inf if answer is None else answer.score for answer in answers], np.float64
+        )
         right = [
             answer is not None and answer.landmark in landmarks[image]
             for image, answer in zip(landmarks, answers, strict=True)
@@ -149,9 +178,15 @@ def recognition_results(
         answered = np.array([answer is not None for answer in answers], bool)[order]
         has_landmark = np.array([bool(own) for own in landmarks.values()], bool)[order]
         values = recognition_values(answered, np.array(right, bool)[order], has_landmark)
-        per_query = pd.DataFrame(values | {"answered": answered}, index=pd.Index(image_ids[order], name="query"))
+        per_query = pd.DataFrame(
+            values | {"answered": answered}, index=pd.Index(image_ids[order], name="query")
+        )
         counts = _counts(per_query) | {"ignored_queries": len(solution.ignored_ids)}
-        results.append(RecognitionResult(f"recognition {usage.lower()}", per_query, metrics, counts, dict(_SETTINGS)))
+        results.append(
+            RecognitionResult(
+                f"recognition {usage.lower()}", per_query, metrics, counts, dict(_SETTINGS)
+            )
+        )
     return results
 
 
@@ -183,8 +218,12 @@ def answer_test_images(
         )
     labels = inputs.gallery_labels()
     if isinstance(labels.labelling, LabelSets):
-        raise InputError("the gallery has several labels per image; recognition needs the landmark id of each image")
-    texts = [name for name in labels.names[0].values() if not name.isdecimal()] if labels.names else []
+        raise InputError(
+            "the gallery has several labels per image; recognition needs the landmark id of each image"
+        )
+    texts = (
+        [name for name in labels.names[0].values() if not name.isdecimal()] if labels.names else []
+    )
     if texts:
         raise InputError(
             f'the labels of the gallery are not landmark ids, such as "{texts[0]}" of the level '
@@ -195,14 +234,18 @@ def answer_test_images(
         in_gallery = TextArray(test_ids).find(inputs.gallery.ids) >= 0
     mask = labels.labelled & ~in_gallery
     if not mask.any():
-        raise InputError(f"{inputs.gallery.path}: no image is left that has a landmark and is no test image")
+        raise InputError(
+            f"{inputs.gallery.path}: no image is left that has a landmark and is no test image"
+        )
     gallery = inputs.gallery.vectors
     own = _share(len(rows), config.ranking.queries_per_block(len(gallery)), *config.processes.part)
     predictions: dict[str, LandmarkPrediction] = {}
     if own.stop > own.start:
         vectors = inputs.queries.vectors[torch.from_numpy(rows[own])]
         ranking = config.ranking
-        cosines, positions = first_items(vectors, gallery, 1, ranking, ranking.reranking, gallery_mask=mask)
+        cosines, positions = first_items(
+            vectors, gallery, 1, ranking, ranking.reranking, gallery_mask=mask
+        )
         landmarks = labels.labels[positions[:, 0], 0].tolist()
         confidences = cosines[:, 0].tolist()
         for image, landmark, confidence in zip(queries[own], landmarks, confidences, strict=True):
@@ -281,7 +324,10 @@ def _solution_file(ground_truth: Path) -> Path:
 GLDV2_RECOGNITION = EvaluationProtocol(
     name="gldv2-recognition",
     inputs=(
-        InputSet(("query_embeddings", "gallery_embeddings", "ground_truth"), ("labels", "hierarchy", "split")),
+        InputSet(
+            ("query_embeddings", "gallery_embeddings", "ground_truth"),
+            ("labels", "hierarchy", "split"),
+        ),
         InputSet(("predictions", "ground_truth")),
     ),
     answer_queries=_answer_queries,

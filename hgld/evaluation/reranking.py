@@ -37,7 +37,12 @@ def unit(vectors: Tensor, dtype: torch.dtype, device: torch.device | str = "cpu"
 
 
 def expand(
-    vectors: Tensor, gallery: Tensor, cosines: AnyFloats, positions: Integers, settings: RerankSettings, device: str
+    vectors: Tensor,
+    gallery: Tensor,
+    cosines: AnyFloats,
+    positions: Integers,
+    settings: RerankSettings,
+    device: str,
 ) -> Tensor:
     """Return the sums of vectors and their neighbours, with weights cos^alpha (1 for ``aqe``) and length 1.
 
@@ -53,8 +58,12 @@ def expand(
     expanded = torch.empty(vectors.shape, dtype=weights.dtype, device=device)
     for start in range(0, len(vectors), _ROWS):
         rows = slice(start, start + _ROWS)
-        sums = torch.einsum("nk,nkd->nd", weights[rows], unit(gallery[near[rows]], weights.dtype, device))
-        expanded[rows] = unit(unit(vectors[rows], weights.dtype, device) + sums, weights.dtype, device)
+        sums = torch.einsum(
+            "nk,nkd->nd", weights[rows], unit(gallery[near[rows]], weights.dtype, device)
+        )
+        expanded[rows] = unit(
+            unit(vectors[rows], weights.dtype, device) + sums, weights.dtype, device
+        )
     return expanded
 
 
@@ -134,16 +143,28 @@ class _QueryExpansionScorer(Scorer):
         gallery_mask: Booleans,
     ) -> None:
         super().__init__(queries, gallery, config)
-        self._settings, self._config, self._originals, self._itself = settings, config, gallery, itself
+        self._settings, self._config, self._originals, self._itself = (
+            settings,
+            config,
+            gallery,
+            itself,
+        )
         self._masked = torch.from_numpy(~gallery_mask).to(config.device)
         self._expanded: Tensor | None = None
 
     def prepare(self, queries: slice) -> None:
         """Expand these queries by their neighbours."""
         self._expanded = None
-        vectors, k = self.query_vectors(queries), min(self._settings.rerank_neighbours, len(self._originals))
-        cosines, positions = search_block(self, queries, k, self._itself, self._masked, self._config)
-        self._expanded = expand(vectors, self._originals, cosines, positions, self._settings, self._config.device)
+        vectors, k = (
+            self.query_vectors(queries),
+            min(self._settings.rerank_neighbours, len(self._originals)),
+        )
+        cosines, positions = search_block(
+            self, queries, k, self._itself, self._masked, self._config
+        )
+        self._expanded = expand(
+            vectors, self._originals, cosines, positions, self._settings, self._config.device
+        )
 
     def query_vectors(self, queries: slice) -> Tensor:
         """Return the vectors of the prepared queries, or before that of any queries."""
@@ -168,7 +189,12 @@ class _AugmentedGalleryScorer(Scorer):
         itself: RaggedIndices,
     ) -> None:
         super().__init__(queries, augmented.vectors, config)
-        self._settings, self._originals, self._augmented, self._itself = settings, gallery, augmented, itself
+        self._settings, self._originals, self._augmented, self._itself = (
+            settings,
+            gallery,
+            augmented,
+            itself,
+        )
         self._summed_with = _items_summed_with(augmented.positions[:, : settings.rerank_neighbours])
         self._rows, self._items = np.empty(0, np.int64), np.empty(0, np.int64)
         self._values = torch.empty(0, dtype=self.dtype, device=config.device)
@@ -194,7 +220,10 @@ class _AugmentedGalleryScorer(Scorer):
         """Yield blocks of the gallery and their scores with the prepared queries."""
         for gallery, scores in super().scores(queries, starts):
             start, stop = np.searchsorted(self._items, [gallery.start, gallery.stop])
-            rows, items = torch.from_numpy(self._rows[start:stop]), torch.from_numpy(self._items[start:stop])
+            rows, items = (
+                torch.from_numpy(self._rows[start:stop]),
+                torch.from_numpy(self._items[start:stop]),
+            )
             scores[rows, items - gallery.start] = self._values[start:stop]
             yield gallery, scores
 
@@ -219,5 +248,11 @@ def first_items(
     """Return the cosines and positions of the first k items, as :func:`~hgld.compute.nearest_neighbours` does."""
     scorer = reranked_scorer(queries, gallery, config, settings, itself, gallery_mask)
     return nearest_neighbours(
-        queries, gallery, k, excluded=excluded, gallery_mask=gallery_mask, config=config, scorer=scorer
+        queries,
+        gallery,
+        k,
+        excluded=excluded,
+        gallery_mask=gallery_mask,
+        config=config,
+        scorer=scorer,
     )

@@ -101,7 +101,9 @@ class RetrievalResult:
         """Mean of each metric over the queries that have it; NaN where none has."""
         return {name: float(self.per_query[name].mean()) for name in self.metrics}
 
-    def intervals(self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0) -> dict[str, Interval]:
+    def intervals(
+        self, confidence: float = 0.95, *, n_resamples: int = 1000, seed: int = 0
+    ) -> dict[str, Interval]:
         """Return confidence intervals of the means, as these would vary with another sample of classes.
 
         Queries of the same class, in the column ``class``, are not independent of one another; without that column
@@ -122,10 +124,14 @@ class RetrievalResult:
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
         if "class" in self.per_query:
-            clusters = pd.factorize(self.per_query["class"], use_na_sentinel=False)[0].astype(np.int64)
+            clusters = pd.factorize(self.per_query["class"], use_na_sentinel=False)[0].astype(
+                np.int64
+            )
         else:
             clusters = np.arange(len(values))
-        ends = mean_intervals(values, clusters, confidence=confidence, n_resamples=n_resamples, seed=seed)
+        ends = mean_intervals(
+            values, clusters, confidence=confidence, n_resamples=n_resamples, seed=seed
+        )
         intervals = {}
         for column, name in enumerate(self.metrics):
             intervals[name] = within_range(name, float(ends[0, column]), float(ends[1, column]))
@@ -143,7 +149,9 @@ class RetrievalResult:
         return replace(self, per_query=self.per_query.rename(columns=dict(names)), metrics=metrics)
 
     def __repr__(self) -> str:
-        numbers = " | ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items())
+        numbers = " | ".join(
+            f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items()
+        )
         gallery = f" x {self.counts['gallery']:,}" if "gallery" in self.counts else ""
         return f"{self.name} | {numbers} | {self.counts['queries']:,} queries{gallery}"
 
@@ -174,7 +182,11 @@ def interval_text(low: float, high: float, *, signed: bool = False) -> str:
 
 def warn_without_positives(name: str, per_query: pd.DataFrame, levels: Iterable[int]) -> None:
     """Warn of levels at which no query has a positive."""
-    lacking = [str(level) for level in levels if len(per_query) and not per_query[f"positives_l{level}"].any()]
+    lacking = [
+        str(level)
+        for level in levels
+        if len(per_query) and not per_query[f"positives_l{level}"].any()
+    ]
     if lacking:
         warnings.warn(
             f"{name}: none of {len(per_query):,} queries has a positive in the gallery at level "
@@ -204,11 +216,15 @@ def select_metrics(wanted: Sequence[str], available: Sequence[str]) -> list[str]
     """
     columns = [name for name in wanted if name in available]
     if not columns:
-        raise ConfigurationError(f"no result has {', '.join(wanted)}; the metrics are {', '.join(available)}")
+        raise ConfigurationError(
+            f"no result has {', '.join(wanted)}; the metrics are {', '.join(available)}"
+        )
     return columns
 
 
-def mark_best(metric: str, means: Sequence[float], best: str, second: str, *, decimals: int = 1) -> list[str]:
+def mark_best(
+    metric: str, means: Sequence[float], best: str, second: str, *, decimals: int = 1
+) -> list[str]:
     """Format the cells of a column in the unit of its metric, the best and the second in formats of their own.
 
     Means are compared after rounding: several can be best, and then none is second; a single one is neither.
@@ -225,8 +241,13 @@ def mark_best(metric: str, means: Sequence[float], best: str, second: str, *, de
     shown = [round(shown_value(metric, mean), decimals) for mean in means]
     known = (value for value in shown if not math.isnan(value))
     order = sorted(known, key=lambda value: goodness(metric, value), reverse=True)
-    formats = {order[1]: second, order[0]: best} if len(order) > 1 else {}  # the same value twice: both are best
-    return ["" if math.isnan(value) else formats.get(value, "{}").format(f"{value:.{decimals}f}") for value in shown]
+    formats = (
+        {order[1]: second, order[0]: best} if len(order) > 1 else {}
+    )  # the same value twice: both are best
+    return [
+        "" if math.isnan(value) else formats.get(value, "{}").format(f"{value:.{decimals}f}")
+        for value in shown
+    ]
 
 
 #: What scores are, by distance.
@@ -252,7 +273,8 @@ def setting_notes(results: Sequence[RetrievalResult]) -> list[str]:
         for note in _notes(result):
             names_by_note.setdefault(note, []).append(result.name)
     return [
-        note if len(names) == len(results) else f"{', '.join(names)}: {note}" for note, names in names_by_note.items()
+        note if len(names) == len(results) else f"{', '.join(names)}: {note}"
+        for note, names in names_by_note.items()
     ]
 
 
@@ -260,7 +282,9 @@ def _notes(result: RetrievalResult) -> list[str]:
     sentences = (_sentence(name, value, result.metrics) for name, value in result.settings.items())
     notes = [sentence for sentence in sentences if sentence is not None]
     if distances := [name for name in result.metrics if is_distance(name)]:
-        notes.append(f"{', '.join(distances)}: in levels of the tree and not in %; lower is better.")
+        notes.append(
+            f"{', '.join(distances)}: in levels of the tree and not in %; lower is better."
+        )
     for name, count in result.counts.items():
         if count and name not in {"queries", "gallery"} and not name.startswith(WITHOUT_POSITIVES):
             notes.append(f"{_capitalised(name)}: {count:,}.")
@@ -271,7 +295,9 @@ def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
     """Return a setting as a sentence; None where no metric depends on it."""
     if setting in _OF_METRICS:
         beginning, sentence = _OF_METRICS[setting]
-        return sentence.format(value) if any(name.startswith(beginning) for name in metrics) else None
+        return (
+            sentence.format(value) if any(name.startswith(beginning) for name in metrics) else None
+        )
     if setting == "ties":
         if value == "heaviside":
             return "Ties: heaviside; items with equal scores are all ranked before each other, as H(0) = 1 in Eq. 3."
@@ -357,7 +383,9 @@ class LatexRow:
     deviations: Mapping[str, float] = field(default_factory=dict)
 
 
-def results_to_latex(results: Sequence[RetrievalResult], *, metrics: Sequence[str] | None = None) -> str:
+def results_to_latex(
+    results: Sequence[RetrievalResult], *, metrics: Sequence[str] | None = None
+) -> str:
     """Format results as a table for the package booktabs.
 
     A row per result that has any of the columns, values in percent (distances in levels) with one decimal. With two
@@ -379,7 +407,9 @@ def results_to_latex(results: Sequence[RetrievalResult], *, metrics: Sequence[st
     return latex_table(rows, columns)
 
 
-def latex_table(rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None) -> str:
+def latex_table(
+    rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None
+) -> str:
     """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font.
 
     Args:
@@ -392,12 +422,15 @@ def latex_table(rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: st
         deviations = (row.deviations.get(name, math.nan) for row in rows)
         cells.append(
             [
-                mean if math.isnan(deviation) else rf"{mean} {{\scriptsize $\pm$ {shown_value(name, deviation):.1f}}}"
+                mean
+                if math.isnan(deviation)
+                else rf"{mean} {{\scriptsize $\pm$ {shown_value(name, deviation):.1f}}}"
                 for mean, deviation in zip(means, deviations, strict=True)
             ]
         )
     header, *body = (
-        f"    {' & '.join(row)} \\\\" for row in [["Method", *map(_head, metrics)], *zip(*cells, strict=True)]
+        f"    {' & '.join(row)} \\\\"
+        for row in [["Method", *map(_head, metrics)], *zip(*cells, strict=True)]
     )
     return "\n".join(
         [
@@ -443,7 +476,9 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
     require_suffix(path, ".parquet")
     parts = []
     for result in results:
-        part = pa.Table.from_pandas(result.per_query.reset_index(), preserve_index=False).replace_schema_metadata()
+        part = pa.Table.from_pandas(
+            result.per_query.reset_index(), preserve_index=False
+        ).replace_schema_metadata()
         parts.append(part.add_column(0, "part", pa.array([result.name] * len(part), pa.string())))
     table = pa.concat_tables(parts, promote_options="default")
     metrics = metric_names(results)
@@ -476,10 +511,16 @@ def read_per_query(path: Path) -> list[RetrievalResult]:
     read_provenance(path)  # raises for files that hgld did not write
     table = pq.read_table(path)
     if _RESULTS_KEY not in table.schema.metadata:
-        raise InputError(f"{path}: expected the results of queries, as hgld writes them; evaluate again")
+        raise InputError(
+            f"{path}: expected the results of queries, as hgld writes them; evaluate again"
+        )
     results = []
     for entry in json.loads(table.schema.metadata[_RESULTS_KEY]):
-        part = table.filter(pc.field("part") == entry["name"]) if "part" in table.column_names else table
+        part = (
+            table.filter(pc.field("part") == entry["name"])
+            if "part" in table.column_names
+            else table
+        )
         columns = part.select(["query", *entry["columns"]]).replace_schema_metadata()
         results.append(
             RetrievalResult(

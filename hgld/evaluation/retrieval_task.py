@@ -23,7 +23,14 @@ from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
 from hgld.evaluation.settings import SeveralLabels
-from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets, labelled_images, nested_codes, take_images
+from hgld.hierarchy.label_matrix import (
+    Labelling,
+    LabelMatrix,
+    LabelSets,
+    labelled_images,
+    nested_codes,
+    take_images,
+)
 from hgld.io.text_array import Ids, TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings
@@ -61,7 +68,9 @@ class RelevanceJudgements(ABC):
         """Return judgements whose :meth:`levels` are computed on a device."""
         moved = copy(self)
         tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        vars(moved).update({name: tensor.to(device) for name, tensor in tensors.items()}, device=device)
+        vars(moved).update(
+            {name: tensor.to(device) for name, tensor in tensors.items()}, device=device
+        )
         return moved
 
     @abstractmethod
@@ -123,7 +132,9 @@ class ListJudgements(RelevanceJudgements):
         start, stop, _ = gallery.indices(self.n_gallery)
         rows, columns = map(torch.from_numpy, self._positives.block(queries))
         inside = (columns >= start) & (columns < stop)
-        levels = torch.zeros(len(range(*queries.indices(self.n_queries))), stop - start, dtype=torch.uint8)
+        levels = torch.zeros(
+            len(range(*queries.indices(self.n_queries))), stop - start, dtype=torch.uint8
+        )
         levels[rows[inside], columns[inside] - start] = 1
         return levels.to(self.device)
 
@@ -133,7 +144,11 @@ class WithDistractors(RelevanceJudgements):
 
     def __init__(self, judged: RelevanceJudgements, n_distractors: int) -> None:
         self.judged, self.n_gallery = judged, judged.n_gallery + n_distractors
-        self.n_queries, self.n_levels, self.relevance = judged.n_queries, judged.n_levels, judged.relevance
+        self.n_queries, self.n_levels, self.relevance = (
+            judged.n_queries,
+            judged.n_levels,
+            judged.relevance,
+        )
 
     def to(self, device: torch.device) -> WithDistractors:
         return WithDistractors(self.judged.to(device), self.n_gallery - self.judged.n_gallery)
@@ -176,7 +191,9 @@ class LabelSetJudgements(RelevanceJudgements):
     array([0.17, 1.  ])
     """
 
-    def __init__(self, queries: LabelSets, gallery: LabelSets, several_labels: SeveralLabels) -> None:
+    def __init__(
+        self, queries: LabelSets, gallery: LabelSets, several_labels: SeveralLabels
+    ) -> None:
         if queries.n_levels != gallery.n_levels or not queries.n_levels:
             raise InputError(
                 f"queries have labels of {queries.n_levels} levels and the gallery of {gallery.n_levels}; expected "
@@ -194,14 +211,21 @@ class LabelSetJudgements(RelevanceJudgements):
                     f"at most {MAX_LEVELS}"
                 )
             # Levels above a query's own n L do not occur.
-            self.relevance = (np.arange(self.n_levels + 1) / (n_labels[:, None] * depth)).clip(max=1.0)
+            self.relevance = (np.arange(self.n_levels + 1) / (n_labels[:, None] * depth)).clip(
+                max=1.0
+            )
         self._add = torch.maximum if several_labels == "best" else torch.add
         codes = [
             np.unique(np.concatenate(columns), return_inverse=True)[1]
             for columns in zip(queries.labels.T, gallery.labels.T, strict=True)
         ]
-        table = torch.from_numpy(np.stack(codes).astype(np.int32))  # (L, labels of queries, then of the gallery)
-        self._query_table, self._gallery_table = table[:, : len(queries.labels)], table[:, len(queries.labels) :]
+        table = torch.from_numpy(
+            np.stack(codes).astype(np.int32)
+        )  # (L, labels of queries, then of the gallery)
+        self._query_table, self._gallery_table = (
+            table[:, : len(queries.labels)],
+            table[:, len(queries.labels) :],
+        )
         self._queries = torch.from_numpy(queries.members.padded().T)
         self._gallery = torch.from_numpy(gallery.members.padded().T)
 
@@ -216,7 +240,9 @@ class LabelSetJudgements(RelevanceJudgements):
 
     def _shared_levels(self, labels: Tensor) -> Tensor:
         """Return the finest level that labels of queries share with each label of the gallery: uint8, (n, labels)."""
-        levels = torch.zeros(len(labels), self._gallery_table.shape[1], dtype=torch.uint8, device=labels.device)
+        levels = torch.zeros(
+            len(labels), self._gallery_table.shape[1], dtype=torch.uint8, device=labels.device
+        )
         depth = len(self._query_table)
         for column in reversed(range(depth)):  # finer levels overwrite coarser ones
             equal = self._query_table[column, labels].unsqueeze(1) == self._gallery_table[column]
@@ -326,7 +352,9 @@ def leave_one_out_task(
         positions[rows] = np.arange(len(rows))
         junk = ignored.take(rows)
         columns = positions[junk.columns]
-        excluded |= RaggedIndices.from_pairs(junk.rows()[columns >= 0], columns[columns >= 0], len(rows))
+        excluded |= RaggedIndices.from_pairs(
+            junk.rows()[columns >= 0], columns[columns >= 0], len(rows)
+        )
     return RetrievalTask(
         name="leave-one-out",
         queries=embeddings,
@@ -408,7 +436,12 @@ def with_distractors(task: RetrievalTask, distractors: Embeddings) -> RetrievalT
     Raises:
         InputError: They have another number of dimensions than the gallery.
     """
-    n, ids, graded, mask = len(distractors), task.gallery_ids, task.graded_judgements, task.gallery_mask
+    n, ids, graded, mask = (
+        len(distractors),
+        task.gallery_ids,
+        task.graded_judgements,
+        task.gallery_mask,
+    )
     if distractors.dim != task.gallery.shape[1]:
         raise InputError(
             f"{distractors.path}: has {distractors.dim:,} dimensions, but the gallery has {task.gallery.shape[1]:,}; "
@@ -417,7 +450,9 @@ def with_distractors(task: RetrievalTask, distractors: Embeddings) -> RetrievalT
     return replace(
         task,
         gallery=PartedTensor([task.gallery, distractors.vectors]),
-        gallery_ids=ids if ids is None or distractors.ids is None else _joined(ids, distractors.ids),
+        gallery_ids=ids
+        if ids is None or distractors.ids is None
+        else _joined(ids, distractors.ids),
         judgements=WithDistractors(task.judgements, n),
         graded_judgements=None if graded is None else WithDistractors(graded, n),
         gallery_mask=None if mask is None else np.append(mask, np.ones(n, bool)),
@@ -469,13 +504,17 @@ def _labelled_queries(
         InputError: There are not as many labels as embeddings, a label is invalid, or no image has any.
     """
     if len(embeddings) != len(labels):
-        raise InputError(f"there are {len(embeddings):,} query embeddings, but labels for {len(labels):,}")
+        raise InputError(
+            f"there are {len(embeddings):,} query embeddings, but labels for {len(labels):,}"
+        )
     labelled = labelled_images(labels)
     rows = np.flatnonzero(labelled)
     if labelled.all():
         return rows, embeddings, labels, ids
     if not len(rows):
-        raise InputError("the query labels are those of unlabelled images alone; expected some of 0 or more")
+        raise InputError(
+            "the query labels are those of unlabelled images alone; expected some of 0 or more"
+        )
     labels = take_images(labels, rows)
     return rows, embeddings[torch.from_numpy(rows)], labels, rows if ids is None else ids[rows]
 
@@ -508,10 +547,14 @@ def label_judgements(query_labels: Labelling, gallery_labels: Labelling) -> dict
 
 
 def _joined(ids: Ids, further: TextArray) -> TextArray:
-    return TextArray(pa.chunked_array([*TextArray(ids).to_arrow().chunks, *further.to_arrow().chunks]))
+    return TextArray(
+        pa.chunked_array([*TextArray(ids).to_arrow().chunks, *further.to_arrow().chunks])
+    )
 
 
-def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any] | Ids) -> RaggedIndices:
+def items_sharing_ids(
+    query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any] | Ids
+) -> RaggedIndices:
     """Return the gallery items that have the id of each query.
 
     Raises:
@@ -524,8 +567,13 @@ def items_sharing_ids(query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any]
         # Numbers that equal texts share, -1 for texts of no query.
         texts = query_ids
         query_ids, gallery_ids = texts.find(query_ids), texts.find(gallery_ids)
-    both = [np.asarray(ids, np.str_ if isinstance(ids, TextArray) else None) for ids in (query_ids, gallery_ids)]
-    if not any(all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)):
+    both = [
+        np.asarray(ids, np.str_ if isinstance(ids, TextArray) else None)
+        for ids in (query_ids, gallery_ids)
+    ]
+    if not any(
+        all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)
+    ):
         raise InputError(
             f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
             "both, or integers"

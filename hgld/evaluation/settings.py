@@ -75,13 +75,19 @@ class EvaluationFiles:
     def __post_init__(self) -> None:
         sources = ("embeddings", "query_embeddings", "gallery_embeddings", "predictions")
         given = [name for name in sources if getattr(self, name) is not None]
-        if given not in (["embeddings"], ["query_embeddings", "gallery_embeddings"], ["predictions"]):
+        if given not in (
+            ["embeddings"],
+            ["query_embeddings", "gallery_embeddings"],
+            ["predictions"],
+        ):
             raise ConfigurationError(
                 "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`, or `predictions`; "
                 f"found {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
             )
         if self.label_separator is not None and self.labels is None:
-            raise ConfigurationError("`label_separator` is for the columns of `labels`, which is not given")
+            raise ConfigurationError(
+                "`label_separator` is for the columns of `labels`, which is not given"
+            )
 
     def given(self) -> set[str]:
         """Return the names of the inputs that are given."""

@@ -13,7 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.machine import one_thread
-from hgld.figures.style import INK, LIGHT, LINES, legend_below, level_colours, make_axes, open_axes, save
+from hgld.figures.style import (
+    INK,
+    LIGHT,
+    LINES,
+    legend_below,
+    level_colours,
+    make_axes,
+    open_axes,
+    save,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -142,18 +151,28 @@ def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Seq
     for axes, scores in zip(panels, methods, strict=True):
         for level in range(n_levels, -1, -1):
             density = scores.densities[level]
-            axes.stairs(density, scores.edges, color=colours[level], linewidth=1.4, label=level_titles[level])
+            axes.stairs(
+                density,
+                scores.edges,
+                color=colours[level],
+                linewidth=1.4,
+                label=level_titles[level],
+            )
             axes.stairs(density, scores.edges, color=colours[level], alpha=0.18, fill=True)
         for score, style, name in ((_BETA, ":", "β = 0.6"), (_ALPHA, "--", "α = 0.9")):
             axes.axvline(score, color=INK, linestyle=style, linewidth=1, label=f"{name} (Eq. 7)")
-        axes.set_title(f"{scores.title}: AUC {100 * scores.separation:.1f} %", fontsize=10, color=INK)
+        axes.set_title(
+            f"{scores.title}: AUC {100 * scores.separation:.1f} %", fontsize=10, color=INK
+        )
         axes.set_ylim(bottom=0)
         axes.set_xlim(limits)
         axes.set_yticks([])
         axes.set_xlabel("cosine similarity")
         open_axes(axes)
         axes.spines["left"].set_visible(False)
-    meaning = f"AUC: probability that a pair of the {level_titles[-1]} scores higher than another pair"
+    meaning = (
+        f"AUC: probability that a pair of the {level_titles[-1]} scores higher than another pair"
+    )
     legend_below(figure, panels[:1], 3, title=meaning)
     save(figure, path)
 
@@ -184,7 +203,10 @@ def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
         return np.array([[float(row), 0.0] for row in range(n)])
     with one_thread():
         method = TSNE(
-            perplexity=min(30.0, (n - 1) / 3), init="pca", random_state=seed, max_iter=1000 if n <= _FEW else 500
+            perplexity=min(30.0, (n - 1) / 3),
+            init="pca",
+            random_state=seed,
+            max_iter=1000 if n <= _FEW else 500,
         )
         return np.asarray(method.fit_transform(vectors), np.float64)
 
@@ -221,7 +243,11 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
                 positions[in_root, 0],
                 positions[in_root, 1],
                 s=size,
-                c=[colours[name] for name, selected in zip(method.categories, in_root, strict=True) if selected],
+                c=[
+                    colours[name]
+                    for name, selected in zip(method.categories, in_root, strict=True)
+                    if selected
+                ],
                 marker=markers[root],
                 edgecolor="white",
                 linewidth=0.5,
@@ -232,13 +258,18 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
         axes.set_aspect("equal", "datalim")
         axes.spines[:].set_color(_OTHERS)
     root_of = dict(zip(methods[0].categories, methods[0].roots, strict=True))
-    entries = [(f"{name} ({counts[name]})", colours[name], markers[root_of[name]]) for name in frequent]
+    entries = [
+        (f"{name} ({counts[name]})", colours[name], markers[root_of[name]]) for name in frequent
+    ]
     if len(frequent) < len(counts):
         entries.append(("others", _OTHERS, "o"))
     if len(roots) > 1:
         entries += [(root, INK, markers[root]) for root in roots]
     figure.legend(
-        [Line2D([], [], linestyle="", color=colour, marker=marker) for _, colour, marker in entries],
+        [
+            Line2D([], [], linestyle="", color=colour, marker=marker)
+            for _, colour, marker in entries
+        ],
         [name for name, _, _ in entries],
         loc="outside lower center",
         ncols=5,
@@ -284,7 +315,15 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
             has_interval = math.isfinite(model.low) and math.isfinite(model.high)
             below.append(model.value - model.low if has_interval else 0.0)
             above.append(model.high - model.value if has_interval else 0.0)
-        axes.errorbar(values, places, xerr=[below, above], fmt="o", color=LINES[0], markersize=4, linewidth=1.4)
+        axes.errorbar(
+            values,
+            places,
+            xerr=[below, above],
+            fmt="o",
+            color=LINES[0],
+            markersize=4,
+            linewidth=1.4,
+        )
         place = axes.get_subplotspec()
         assert place is not None
         names = [model.name if place.is_first_col() else "" for model in models]
@@ -310,7 +349,10 @@ def draw_scatters(path: Path, scatters: Sequence[Scatter]) -> None:
     figure, all_axes = make_axes(len(scatters), 4.2)
     names = list(dict.fromkeys(name for scatter in scatters for name, _, _ in scatter.points))
     styles: dict[str, dict[str, Any]] = {
-        name: {"color": LINES[number % len(LINES)], "marker": _MARKERS[number // len(LINES) % len(_MARKERS)]}
+        name: {
+            "color": LINES[number % len(LINES)],
+            "marker": _MARKERS[number // len(LINES) % len(_MARKERS)],
+        }
         for number, name in enumerate(names)
     }
     for axes, scatter in zip(all_axes, scatters, strict=True):

@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hgld.compute.resampling import wilson
-from hgld.figures.style import FAINT, INK, LINES, legend_below, make_axes, make_figure, open_axes, save
+from hgld.figures.style import (
+    FAINT,
+    INK,
+    LINES,
+    legend_below,
+    make_axes,
+    make_figure,
+    open_axes,
+    save,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -69,14 +78,18 @@ class MetricPanel:
     lower_is_better: bool = False
 
 
-def draw_risk_coverage(path: Path, curves: Sequence[RiskCoverageCurve], *, title: str | None = None) -> None:
+def draw_risk_coverage(
+    path: Path, curves: Sequence[RiskCoverageCurve], *, title: str | None = None
+) -> None:
     """Draw risk over coverage, one curve per score, and the areas in the legend, the lowest first.
 
     If as many answers are right for all scores, the curve of the best possible order of them is drawn, too.
     """
     from matplotlib.ticker import PercentFormatter
 
-    figure = make_figure(8.2, max(4.6, 0.8 + _LEGEND_ROW_HEIGHT * len(curves)), layout="constrained")
+    figure = make_figure(
+        8.2, max(4.6, 0.8 + _LEGEND_ROW_HEIGHT * len(curves)), layout="constrained"
+    )
     axes = figure.subplots()
     styles = {curve.title: _line_style(position) for position, curve in enumerate(curves)}
     for curve in sorted(curves, key=lambda curve: curve.area):
@@ -103,7 +116,11 @@ def draw_risk_coverage(path: Path, curves: Sequence[RiskCoverageCurve], *, title
     if title is not None:
         axes.set_title(title, fontsize=11, color=INK)
     figure.legend(
-        loc="outside right upper", frameon=False, fontsize=8, title="area under the curve", title_fontsize=8
+        loc="outside right upper",
+        frameon=False,
+        fontsize=8,
+        title="area under the curve",
+        title_fontsize=8,
     )
     save(figure, path)
 
@@ -135,7 +152,14 @@ def _draw_panel(axes: Axes, panel: MetricPanel, kinds: Sequence[str], n_scores: 
         rows = np.arange(n_scores) + 0.22 * (position - (len(panel.series) - 1) / 2)
         ends = [estimate.interval or (estimate.value,) * 2 for estimate in estimates]
         axes.hlines(rows, *zip(*ends, strict=True), color=colour, linewidth=1.6, alpha=0.6)
-        axes.plot([estimate.value for estimate in estimates], rows, marker, color=colour, markersize=4.5, label=kind)
+        axes.plot(
+            [estimate.value for estimate in estimates],
+            rows,
+            marker,
+            color=colour,
+            markersize=4.5,
+            label=kind,
+        )
     direction = "← better" if panel.lower_is_better else "better →"
     axes.set_title(panel.title, fontsize=10, color=INK)
     axes.set_xlabel(direction, fontsize=9, color=FAINT)
@@ -210,7 +234,15 @@ def _draw_curve(axes: Axes, curve: CoverageCurve) -> None:
         if len(reached):
             x, y = coverage[reached[-1]], accuracy[reached[-1]]
             axes.plot(x, y, "o", color=LINES[0], markersize=4)
-            axes.annotate(f"{mark:g}", (x, y), (0, 6), textcoords="offset points", fontsize=8, color=INK, ha="center")
+            axes.annotate(
+                f"{mark:g}",
+                (x, y),
+                (0, 6),
+                textcoords="offset points",
+                fontsize=8,
+                color=INK,
+                ha="center",
+            )
     axes.set_title(curve.title, fontsize=11, color=INK)
     axes.set_xlabel("share of landmarks with a proposal of at least this score")
     axes.set_xlim(0, 1.02)

@@ -48,7 +48,9 @@ def draw_groups(path: Path, groups: Sequence[GroupCount], nouns: Nouns) -> None:
     Groups are in descending order of landmarks; all have image counts, or none has.
     """
     figure = make_figure(12, 8.6, layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)[:, 0]
+    upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)[
+        :, 0
+    ]
     axes = upper.subplots()
     roots, colours = _largest_roots(groups), root_colours(group.root for group in groups)
     _draw_ranks(axes, groups, {root: colours[root] for root in roots}, nouns)
@@ -59,14 +61,18 @@ def draw_groups(path: Path, groups: Sequence[GroupCount], nouns: Nouns) -> None:
     save(figure, path)
 
 
-def _draw_ranks(axes: Axes, groups: Sequence[GroupCount], colours: Mapping[str, str], nouns: Nouns) -> None:
+def _draw_ranks(
+    axes: Axes, groups: Sequence[GroupCount], colours: Mapping[str, str], nouns: Nouns
+) -> None:
     """Draw the share of all that each large group has as a bar, and of the images as a point."""
     shares = _percentages([group.landmarks for group in groups])
     drawn = groups[:_N_RANKED]
     places = np.arange(len(drawn))
     other = {} if {group.root for group in drawn} <= colours.keys() else {_OTHER: FAINT}
     for root, colour in {**colours, **other}.items():
-        in_root = np.array([(group.root if group.root in colours else _OTHER) == root for group in drawn])
+        in_root = np.array(
+            [(group.root if group.root in colours else _OTHER) == root for group in drawn]
+        )
         axes.bar(
             places[in_root],
             shares[: len(drawn)][in_root],
@@ -77,7 +83,9 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupCount], colours: Mapping[str, 
     if images := [group.images for group in groups if group.images is not None]:
         points = _percentages(images)[: len(drawn)]
         axes.plot(places, points, "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
-    axes.set_xticks(places, [each.group for each in drawn], rotation=90, fontsize=8, parse_math=False)
+    axes.set_xticks(
+        places, [each.group for each in drawn], rotation=90, fontsize=8, parse_math=False
+    )
     axes.set_xlim(-0.8, len(drawn) - 0.2)
     axes.set_ylabel("share (%)")
     axes.legend(frameon=False)
@@ -85,7 +93,9 @@ def _draw_ranks(axes: Axes, groups: Sequence[GroupCount], colours: Mapping[str, 
     axes.grid(visible=False, axis="x")
 
 
-def _draw_largest(axes: Axes, groups: Sequence[GroupCount], heading: str, colour: str, nouns: Nouns) -> None:
+def _draw_largest(
+    axes: Axes, groups: Sequence[GroupCount], heading: str, colour: str, nouns: Nouns
+) -> None:
     largest = groups[:_N_LARGEST]
     total = sum(group.landmarks for group in groups)
     places = range(len(largest))
@@ -153,9 +163,13 @@ def draw_confusion(path: Path, confusion: Confusion) -> None:
         if n
         else f"{confusion.first} and {confusion.second} agree on all {confusion.elsewhere:,} {confusion.unit}."
     )
-    figure.text(0.2 / width, 0.2 / height, note, fontsize=8, color=FAINT, va="bottom", linespacing=1.5)
+    figure.text(
+        0.2 / width, 0.2 / height, note, fontsize=8, color=FAINT, va="bottom", linespacing=1.5
+    )
     if n:
-        axes = figure.add_axes((label_size / width, _NOTE / height, n * _CELL / width, n * _CELL / height))
+        axes = figure.add_axes(
+            (label_size / width, _NOTE / height, n * _CELL / width, n * _CELL / height)
+        )
         _draw_matrix(axes, confusion)
     save(figure, path)
 
@@ -173,7 +187,9 @@ def _draw_matrix(axes: Axes, confusion: Confusion) -> None:
     colours = np.where(diagonal[..., None], to_rgb(_AGREED), to_rgb(_DIFFERED))
     axes.imshow(1 - shade[..., None] * (1 - colours), interpolation="nearest")
     for row, column in zip(*np.nonzero(counts), strict=True):
-        axes.text(column, row, f"{counts[row, column]}", ha="center", va="center", fontsize=7, color=INK)
+        axes.text(
+            column, row, f"{counts[row, column]}", ha="center", va="center", fontsize=7, color=INK
+        )
     axes.set_xticks(range(n), confusion.names, rotation=90, fontsize=9)
     axes.set_yticks(range(n), confusion.names, fontsize=9)
     axes.set_xticks(np.arange(n + 1) - 0.5, minor=True)

@@ -82,7 +82,11 @@ class LabelMap:
             in_cluster = self.cluster == number
             labels = counted(int(np.sum(in_cluster)), "label")
             entries.append(
-                (number, name, f"{labels}, {self.counted_landmarks(int(np.sum(self.landmarks[in_cluster])))}")
+                (
+                    number,
+                    name,
+                    f"{labels}, {self.counted_landmarks(int(np.sum(self.landmarks[in_cluster])))}",
+                )
             )
         return entries
 
@@ -103,7 +107,9 @@ class SweepPoint:
 def draw_label_map(path: Path, label_map: LabelMap) -> None:
     """Draw labels as circles, coloured by cluster and sized by landmarks, with the names of the largest."""
     figure = make_figure(13, 8, dpi=DPI)
-    axes, legend = (figure.add_axes((left, 0.01, width, 0.98)) for left, width in ((0.01, 0.70), (0.72, 0.27)))
+    axes, legend = (
+        figure.add_axes((left, 0.01, width, 0.98)) for left, width in ((0.01, 0.70), (0.72, 0.27))
+    )
     for panel in (axes, legend):
         panel.set_axis_off()
     rows = label_map.largest_first()
@@ -135,7 +141,12 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
     ks = [point.n_clusters for point in points]
     for axes, values, title, colour in (
         (upper, [point.inertia for point in points], "inertia (lower is tighter)", LIGHT[0]),
-        (lower, [point.silhouette for point in points], "silhouette, cosine (higher is better)", LIGHT[2]),
+        (
+            lower,
+            [point.silhouette for point in points],
+            "silhouette, cosine (higher is better)",
+            LIGHT[2],
+        ),
     ):
         axes.plot(ks, values, marker="o", markersize=4, color=colour)
         axes.set_ylabel(title)
@@ -146,7 +157,9 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
 
 
 def write_label_page(
-    path: Path, label_map: LabelMap, photographs: Mapping[int, Sequence[MapPhotograph]] | None = None
+    path: Path,
+    label_map: LabelMap,
+    photographs: Mapping[int, Sequence[MapPhotograph]] | None = None,
 ) -> None:
     """Write the labels as a self-contained page with tooltips, search, and light and dark colours.
 
@@ -220,12 +233,16 @@ def place_names(
         free = []
         for centre in ((x + dx, y), (x - dx, y), (x, y + dy), (x, y - dy), (x, y)):
             (left, right), (bottom, top) = (
-                (at - length / 2, at + length / 2) for at, length in zip(centre, (width, height), strict=True)
+                (at - length / 2, at + length / 2)
+                for at, length in zip(centre, (width, height), strict=True)
             )
             box = (left, bottom, right, top)
-            is_inside = left >= frame[0] and bottom >= frame[1] and right <= frame[2] and top <= frame[3]
+            is_inside = (
+                left >= frame[0] and bottom >= frame[1] and right <= frame[2] and top <= frame[3]
+            )
             if is_inside and not any(
-                left < other[2] and other[0] < right and bottom < other[3] and other[1] < top for other in boxes
+                left < other[2] and other[0] < right and bottom < other[3] and other[1] < top
+                for other in boxes
             ):
                 covered = np.sum(np.all((low < box[2:]) & (high > box[:2]), axis=1))
                 free.append((int(covered), centre, box))
@@ -241,17 +258,27 @@ def _largest_radius(n: int, largest: float) -> float:
     return largest * min(1.0, float(np.sqrt(300 / n)) + 0.25)
 
 
-def _write_names(axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: NDArray[np.float64]) -> None:
+def _write_names(
+    axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: NDArray[np.float64]
+) -> None:
     from matplotlib.patheffects import withStroke
 
-    style: dict[str, Any] = {"fontsize": 8.5, "ha": "center", "va": "center", "color": INK, "parse_math": False}
+    style: dict[str, Any] = {
+        "fontsize": 8.5,
+        "ha": "center",
+        "va": "center",
+        "color": INK,
+        "parse_math": False,
+    }
     drawn = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MAX_NAMES]]
     extents = [text.get_window_extent() for text in drawn]
     sizes = np.array([(extent.width, extent.height) for extent in extents])
     points = axes.transData.transform(label_map.positions[rows])
     pixels_per_point = DPI / 72
     box = axes.get_window_extent()
-    places = place_names(points, radii[rows] * pixels_per_point, sizes, (box.x0, box.y0, box.x1, box.y1))
+    places = place_names(
+        points, radii[rows] * pixels_per_point, sizes, (box.x0, box.y0, box.x1, box.y1)
+    )
     for n, text in enumerate(drawn):
         if n in places:
             x, y = axes.transData.inverted().transform(places[n])
@@ -274,7 +301,9 @@ def _write_legend(axes: Axes, label_map: LabelMap) -> None:
         colour = LIGHT[(number - 1) % len(LIGHT)]
         axes.scatter([0.025], [y], s=90, color=colour, edgecolors="white", clip_on=False)
         text: dict[str, Any] = {"va": "center", "parse_math": False}
-        axes.text(0.07, y + step * 0.16, f"{number}  {_shorten(name)}", fontsize=size, color=INK, **text)
+        axes.text(
+            0.07, y + step * 0.16, f"{number}  {_shorten(name)}", fontsize=size, color=INK, **text
+        )
         axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=FAINT, **text)
 
 
@@ -294,7 +323,9 @@ def _on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(_MARGIN + scaled * (np.array([_WIDTH, _HEIGHT]) - 2 * _MARGIN))
 
 
-def _photographs_by_circle(rows: Sequence[int], photographs: Mapping[int, Sequence[MapPhotograph]]) -> str:
+def _photographs_by_circle(
+    rows: Sequence[int], photographs: Mapping[int, Sequence[MapPhotograph]]
+) -> str:
     """Return JSON for a script element: names and URLs of photographs by the number of the circle."""
     by_circle = {
         number: [[photograph.name, photograph.url] for photograph in photographs[row]]
@@ -305,4 +336,6 @@ def _photographs_by_circle(rows: Sequence[int], photographs: Mapping[int, Sequen
 
 
 def _colour_rules(names: dict[int, str], palette: Sequence[str]) -> str:
-    return " ".join(f".c{number} {{ color: {palette[(number - 1) % len(palette)]}; }}" for number in names)
+    return " ".join(
+        f".c{number} {{ color: {palette[(number - 1) % len(palette)]}; }}" for number in names
+    )

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 MAX_PIXELS = 64_000_000
 
 
-def make_thumbnail(data: bytes, width: int, height: int, *, crop: bool = False, quality: int = 80) -> bytes:
+def make_thumbnail(
+    data: bytes, width: int, height: int, *, crop: bool = False, quality: int = 80
+) -> bytes:
     """Return a small JPEG of a photograph, of at most a width and a height in pixels.
 
     With ``crop`` it fills the whole area, and parts at the longer side are cut off; else it is shown completely, and
@@ -101,14 +103,21 @@ class StripQuery:
     strips: tuple[Strip, Strip]
 
 
-def draw_strips(path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]) -> None:
+def draw_strips(
+    path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]
+) -> None:
     """Draw queries below their headings, each beside its two strips of results, and a legend of all levels."""
     sections = {heading: queries for heading, queries in sections.items() if queries}
     n_results = max(
-        len(strip.results) for queries in sections.values() for query in queries for strip in query.strips
+        len(strip.results)
+        for queries in sections.values()
+        for query in queries
+        for strip in query.strips
     )
     width = _FIRST_RESULT + n_results * (1 + _GAP)
-    height = _LINE + sum(2 * _LINE + len(queries) * (_QUERY + 1.5 * _LINE) for queries in sections.values())
+    height = _LINE + sum(
+        2 * _LINE + len(queries) * (_QUERY + 1.5 * _LINE) for queries in sections.values()
+    )
     figure, axes = make_canvas((width, height), _WIDTH_INCHES, margin=0.01)
     _draw_legend(axes, levels)
     colours = {level.level: level.colour for level in levels}
@@ -133,7 +142,10 @@ def _draw_legend(axes: Axes, levels: Sequence[LevelStyle]) -> None:
 
     axes.legend(
         handles=[
-            Patch(color=level.colour, label=f"{level.level}: {'same ' if level.level else ''}{level.meaning}")
+            Patch(
+                color=level.colour,
+                label=f"{level.level}: {'same ' if level.level else ''}{level.meaning}",
+            )
             for level in levels
         ],
         ncols=len(levels),
@@ -161,7 +173,9 @@ def _draw_photo(axes: Axes, photo: StripPhoto, square: _Square) -> None:
     """Centre the whole photograph in a square, or write its id there."""
     left, top, side = square
     if photo.image is None:
-        _draw_text(axes, left + side / 2, top + side / 2, photo.id, size=5, color=FAINT, ha="center")
+        _draw_text(
+            axes, left + side / 2, top + side / 2, photo.id, size=5, color=FAINT, ha="center"
+        )
         return
     longest = max(photo.image.size)
     width, height = (side * length / longest for length in photo.image.size)
@@ -186,5 +200,11 @@ def _draw_frame(axes: Axes, left: float, top: float, colour: str, level: int) ->
 
 
 def _draw_text(axes: Axes, left: float, middle: float, text: str, **style: Any) -> None:
-    defaults: dict[str, Any] = {"size": _FONT_SIZE, "color": INK, "va": "center", "parse_math": False, "zorder": 4}
+    defaults: dict[str, Any] = {
+        "size": _FONT_SIZE,
+        "color": INK,
+        "va": "center",
+        "parse_math": False,
+        "zorder": 4,
+    }
     axes.text(left, middle, text, **defaults | style)

@@ -58,7 +58,10 @@ Nouns = tuple[str, str]
 def root_colours(roots: Iterable[str]) -> dict[str, str]:
     """Return a colour for each root, the same ones for the same roots."""
     names = sorted(set(roots))
-    return {name: _ROOT_COLOURS.get(name, LIGHT[number % len(LIGHT)]) for number, name in enumerate(names)}
+    return {
+        name: _ROOT_COLOURS.get(name, LIGHT[number % len(LIGHT)])
+        for number, name in enumerate(names)
+    }
 
 
 @contextmanager
@@ -82,7 +85,9 @@ def level_colours(n_levels: int, *, background: bool = False) -> list[str]:
     levels, nothing = _LEVEL_GROUNDS if background else _LEVEL_LINES
     red_green_blue = zip(*(bytes.fromhex(colour[1:]) for colour in levels), strict=True)
     positions = np.linspace(0, len(levels) - 1, n_levels)
-    mixed = np.rint([np.interp(positions, range(len(levels)), channel) for channel in red_green_blue])
+    mixed = np.rint(
+        [np.interp(positions, range(len(levels)), channel) for channel in red_green_blue]
+    )
     return [*(f"#{bytes(colour).hex()}" for colour in mixed.astype(np.uint8).T), nothing]
 
 
@@ -101,13 +106,17 @@ def level_styles(n_levels: int, names: Sequence[str] | None) -> list[LevelStyle]
     >>> [(style.level, style.meaning, style.colour) for style in level_styles(2, ["landmark", "root"])]
     [(2, 'landmark', '#5b9bff'), (1, 'root', '#f7e35a'), (0, 'nothing shared', '#ef6a5a')]
     """
-    meanings = [name.replace("_", " ") for name in names] if names else [f"of {n_levels}"] * n_levels
+    meanings = (
+        [name.replace("_", " ") for name in names] if names else [f"of {n_levels}"] * n_levels
+    )
     levels = zip(range(n_levels, -1, -1), [*meanings, "nothing shared"], strict=True)
     colours = level_colours(n_levels, background=True)
     return [LevelStyle(*level, colour) for level, colour in zip(levels, colours, strict=True)]
 
 
-def make_axes(n: int, row_height: float, *, n_columns: int | None = None) -> tuple[Figure, list[Axes]]:
+def make_axes(
+    n: int, row_height: float, *, n_columns: int | None = None
+) -> tuple[Figure, list[Axes]]:
     """Return a figure with n plots in rows, of two or three by default, and room for a legend below.
 
     Rows have a height in inches.
@@ -129,7 +138,9 @@ def make_figure(width: float, height: float, **layout: Any) -> Figure:
     return Figure(figsize=(width, height), **layout)
 
 
-def make_canvas(size: tuple[float, float], inches: float | None = None, margin: float = 0.0) -> tuple[Figure, Axes]:
+def make_canvas(
+    size: tuple[float, float], inches: float | None = None, margin: float = 0.0
+) -> tuple[Figure, Axes]:
     """Return a figure and axes to draw on from the upper left corner, y down, in units of any length.
 
     Args:
@@ -140,7 +151,9 @@ def make_canvas(size: tuple[float, float], inches: float | None = None, margin: 
     width, height = size
     scale = 1.0 if inches is None else inches / width
     figure = make_figure(width * scale, height * scale)
-    axes = figure.add_axes((margin, margin, 1 - 2 * margin, 1 - 2 * margin), xlim=(0, width), ylim=(height, 0))
+    axes = figure.add_axes(
+        (margin, margin, 1 - 2 * margin, 1 - 2 * margin), xlim=(0, width), ylim=(height, 0)
+    )
     axes.set_axis_off()
     return figure, axes
 
@@ -179,7 +192,9 @@ def check_figure_format(path: Path) -> None:
         ConfigurationError: The name has no such suffix.
     """
     if path.suffix.lower() not in _SUFFIXES:
-        raise ConfigurationError(f"{path}: expected the name of a figure, which ends with {', '.join(_SUFFIXES)}")
+        raise ConfigurationError(
+            f"{path}: expected the name of a figure, which ends with {', '.join(_SUFFIXES)}"
+        )
 
 
 def figure_files(path: Path) -> list[Path]:

@@ -64,12 +64,18 @@ def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     FigureCanvasAgg(figure)  # keeps one renderer for all text measurements
     colours = root_colours(root.name for root in roots)
     with without_glyph_warnings():  # texts are measured before they are drawn
-        for root, (left, top, width, height) in zip(roots, _root_boxes(roots, _WIDTH, _HEIGHT, _GAP), strict=True):
+        for root, (left, top, width, height) in zip(
+            roots, _root_boxes(roots, _WIDTH, _HEIGHT, _GAP), strict=True
+        ):
             heading = (left, top, width, min(_HEADING, height / 4))
             text = f"{root.name}  {root.landmarks:,} {nouns[1]}, {len(root.children)} groups"
             style = {"color": INK, "fontweight": "bold"}
-            _write(axes, text, heading, 12.0, 7.0, **style) or _write(axes, root.name, heading, 12.0, 5.0, **style)
-            _draw_root(axes, root, (left, top + heading[3], width, height - heading[3]), colours[root.name])
+            _write(axes, text, heading, 12.0, 7.0, **style) or _write(
+                axes, root.name, heading, 12.0, 5.0, **style
+            )
+            _draw_root(
+                axes, root, (left, top + heading[3], width, height - heading[3]), colours[root.name]
+            )
     save(figure, path)
 
 
@@ -78,7 +84,9 @@ def _root_boxes(roots: Sequence[Node], width: float, height: float, gap: float) 
     sizes = [root.landmarks for root in roots]
     if len(roots) > _MOST_COLUMNS:
         boxes = squarify(sizes, (gap / 2, 0, width - gap, height - gap / 2))
-        return [(left + gap / 2, top, wide - gap, high - gap / 2) for left, top, wide, high in boxes]
+        return [
+            (left + gap / 2, top, wide - gap, high - gap / 2) for left, top, wide, high in boxes
+        ]
     left, free, total = gap, width - gap * (len(roots) + 1), sum(sizes)
     boxes = []
     for size in sizes:
@@ -101,7 +109,9 @@ def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
     while areas:
         side = min(width, height)
         n = 1
-        while n < len(areas) and _worst_ratio(areas[: n + 1], side) <= _worst_ratio(areas[:n], side):
+        while n < len(areas) and _worst_ratio(areas[: n + 1], side) <= _worst_ratio(
+            areas[:n], side
+        ):
             n += 1
         row, areas = areas[:n], areas[n:]
         depth = sum(row) / side
@@ -109,7 +119,9 @@ def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
         for area in row:
             length = area / depth
             boxes.append(
-                (left, top + offset, depth, length) if width >= height else (left + offset, top, length, depth)
+                (left, top + offset, depth, length)
+                if width >= height
+                else (left + offset, top, length, depth)
             )
             offset += length
         if width >= height:
@@ -129,13 +141,21 @@ def _draw_root(axes: Axes, root: Node, box: Box, root_colour: str) -> None:
     from matplotlib.patches import Rectangle
 
     groups = squarify([group.landmarks for group in root.children], box)
-    for n, (group, (left, top, width, height)) in enumerate(zip(root.children, groups, strict=True)):
+    for n, (group, (left, top, width, height)) in enumerate(
+        zip(root.children, groups, strict=True)
+    ):
         colour = shade(root_colour, n)
-        axes.add_artist(Rectangle((left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4))
+        axes.add_artist(
+            Rectangle(
+                (left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4
+            )
+        )
         has_labels = any(label.name != group.name for label in group.children)
         heading = min(0.24, 0.4 * height)
         if has_labels and _write_group(axes, group, (left, top, width, heading)):
-            _draw_labels(axes, group, (left + 0.03, top + heading, width - 0.06, height - heading - 0.03))
+            _draw_labels(
+                axes, group, (left + 0.03, top + heading, width - 0.06, height - heading - 0.03)
+            )
         else:
             _write_group(axes, group, (left, top, width, height))
 
@@ -154,7 +174,14 @@ def _draw_labels(axes: Axes, group: Node, box: Box) -> None:
     ):
         left, top, width, height = label_box
         axes.add_artist(
-            Rectangle((left, top), width, height, facecolor=("white", 0.16), edgecolor=("white", 0.55), linewidth=0.5)
+            Rectangle(
+                (left, top),
+                width,
+                height,
+                facecolor=("white", 0.16),
+                edgecolor=("white", 0.55),
+                linewidth=0.5,
+            )
         )
         _write(axes, label.name, label_box, _LABEL_FONT + 1.5, _LABEL_FONT - 1.5, color="white")
 
@@ -195,7 +222,11 @@ def shade(colour: str, n: int) -> str:
     from matplotlib.colors import to_hex, to_rgb
 
     hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
-    return to_hex(colorsys.hls_to_rgb(hue, lightness + (0.0, -0.09, 0.05, -0.05, 0.02)[n % 5], 0.85 * saturation))
+    return to_hex(
+        colorsys.hls_to_rgb(
+            hue, lightness + (0.0, -0.09, 0.05, -0.05, 0.02)[n % 5], 0.85 * saturation
+        )
+    )
 
 
 _TEMPLATE = Path(__file__).parents[1] / "templates" / "tree.html"
@@ -219,7 +250,9 @@ def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     colours = root_colours(root.name for root in roots)
     boxes = _root_boxes(roots, _PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_GAP)
     tiles = [
-        tile for root, box in zip(roots, boxes, strict=True) for tile in _root(root, box, colours[root.name], nouns)
+        tile
+        for root, box in zip(roots, boxes, strict=True)
+        for tile in _root(root, box, colours[root.name], nouns)
     ]
     page = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
         title=f"{total:,} {nouns[1]} in {sum(len(root.children) for root in roots):,} groups",
@@ -235,14 +268,20 @@ def _root(root: Node, box: Box, root_colour: str, nouns: Nouns) -> Iterator[str]
     heading = min(_PAGE_HEADING, height / 4)
     title = (left, top, width, heading)
     yield '<g class="root">'
-    yield _name(f"{root.name}: {root.landmarks:,} {nouns[1]}", title, bold=True) or _name(root.name, title, bold=True)
-    groups = squarify([group.landmarks for group in root.children], (left, top + heading, width, height - heading))
+    yield _name(f"{root.name}: {root.landmarks:,} {nouns[1]}", title, bold=True) or _name(
+        root.name, title, bold=True
+    )
+    groups = squarify(
+        [group.landmarks for group in root.children], (left, top + heading, width, height - heading)
+    )
     for n, (group, group_box) in enumerate(zip(root.children, groups, strict=True)):
         yield from _group((root.name,), group, group_box, shade(root_colour, n), nouns)
     yield "</g>"
 
 
-def _group(above: tuple[str, ...], group: Node, box: Box, colour: str, nouns: Nouns) -> Iterator[str]:
+def _group(
+    above: tuple[str, ...], group: Node, box: Box, colour: str, nouns: Nouns
+) -> Iterator[str]:
     left, top, width, height = box
     path = (*above, group.name)
     yield '<g class="group">'
@@ -251,12 +290,19 @@ def _group(above: tuple[str, ...], group: Node, box: Box, colour: str, nouns: No
         yield _name(group.name, box, bold=True)
     else:
         # Without room for a heading and a margin, labels fill the box, so that every one has an area to point at.
-        heading, margin = (_GROUP_HEADING, 3.0) if width > 30 and height > 2 * _GROUP_HEADING else (0.0, 0.0)
+        heading, margin = (
+            (_GROUP_HEADING, 3.0) if width > 30 and height > 2 * _GROUP_HEADING else (0.0, 0.0)
+        )
         yield _name(group.name, (left, top, width, heading), bold=True)
         area = (left + margin, top + heading, width - 2 * margin, height - heading - margin)
         labels = squarify([label.landmarks for label in group.children], area)
         for label, label_box in zip(group.children, labels, strict=True):
-            yield _tile("label", (*path, label.name), f"{label.landmarks:,} {nouns[label.landmarks != 1]}", label_box)
+            yield _tile(
+                "label",
+                (*path, label.name),
+                f"{label.landmarks:,} {nouns[label.landmarks != 1]}",
+                label_box,
+            )
             yield _name(label.name, label_box)
     yield "</g>"
 

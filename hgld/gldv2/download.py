@@ -101,7 +101,9 @@ def metadata_files(split: str) -> list[DatasetFile]:
     """Return the CSV files of a split, including the solutions of the test split."""
     names_by_folder = {"metadata": _METADATA[split], "ground_truth": _GROUND_TRUTH.get(split, ())}
     return [
-        DatasetFile(name, (f"{folder}/{name}", name)) for folder, names in names_by_folder.items() for name in names
+        DatasetFile(name, (f"{folder}/{name}", name))
+        for folder, names in names_by_folder.items()
+        for name in names
     ]
 
 
@@ -114,10 +116,16 @@ def shard_files(split: str, shards: Collection[int] | None = None) -> list[Datas
     available = range(N_SHARDS[split])
     unknown = sorted(set(shards or ()) - set(available))
     if unknown:
-        raise ConfigurationError(f"{split} has no shard {unknown[0]}; its shards are 0 to {available[-1]}")
-    names = [f"images_{number:03}" for number in (available if shards is None else sorted(set(shards)))]
+        raise ConfigurationError(
+            f"{split} has no shard {unknown[0]}; its shards are 0 to {available[-1]}"
+        )
+    names = [
+        f"images_{number:03}" for number in (available if shards is None else sorted(set(shards)))
+    ]
     return [
-        DatasetFile(f"{split}/{name}.tar", (f"{split}/{name}.tar",), f"md5sum/{split}/md5.{name}.txt")
+        DatasetFile(
+            f"{split}/{name}.tar", (f"{split}/{name}.tar",), f"md5sum/{split}/md5.{name}.txt"
+        )
         for name in names
     ]
 
@@ -133,7 +141,9 @@ def parse_shards(text: str) -> Sequence[int]:
         match = re.fullmatch(r"\s*([0-9]{1,6})(?::([0-9]{1,6}))?\s*", item)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if first > last:
-            raise ConfigurationError(f'`shards` is "{text}"; expected numbers and first:last, such as 0:4 or 0,3')
+            raise ConfigurationError(
+                f'`shards` is "{text}"; expected numbers and first:last, such as 0:4 or 0,3'
+            )
         numbers += range(first, last + 1)
     return numbers
 
@@ -143,7 +153,9 @@ def read_md5(path: Path) -> str:
     text = path.read_text(encoding="utf-8", errors="replace")
     match = re.match(r"[0-9a-fA-F]{32}(?=\s|$)", text)
     if match is None:
-        raise SourceError(f"{path}: expected an MD5 of 32 hex digits, but the server sent {text[:50]!r}")
+        raise SourceError(
+            f"{path}: expected an MD5 of 32 hex digits, but the server sent {text[:50]!r}"
+        )
     return match[0].lower()
 
 
@@ -174,7 +186,9 @@ class Downloader:
         self._config = config or DownloadConfig()
         # Sizes and ranges refer to the file itself, not to its compressed form.
         headers = {"User-Agent": user_agent(), "Accept-Encoding": "identity"}
-        self._http = RetryingSession(headers, max_retries=self._config.max_retries, backoff_s=self._config.backoff_s)
+        self._http = RetryingSession(
+            headers, max_retries=self._config.max_retries, backoff_s=self._config.backoff_s
+        )
 
     def size(self, url: str) -> int | None:
         """Return the size in bytes of the file at ``url``, or None where the server does not say."""
@@ -208,13 +222,19 @@ class Downloader:
             SourceError: The server kept failing; received bytes are kept for the next call.
             ConfigurationError: The server cannot be reached, or the disk is full or not writable.
         """
-        expected = {name: digest.lower() for name, digest in (("md5", md5), ("sha256", sha256)) if digest is not None}
+        expected = {
+            name: digest.lower()
+            for name, digest in (("md5", md5), ("sha256", sha256))
+            if digest is not None
+        }
         with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with exclusive_lock(path, wait_s=math.inf):
                 if not replace and path.is_file() and not _checksum_problem(path, expected):
                     return 0
-                return self._download(PartialDownload(path, url, progress or NoProgress()), expected)
+                return self._download(
+                    PartialDownload(path, url, progress or NoProgress()), expected
+                )
 
     def md5(self, url: str, path: Path) -> str:
         """Download a file in the format of ``md5sum`` to ``path``, and return the MD5 in it, in lower-case hex."""
@@ -239,11 +259,20 @@ class Downloader:
             "something in between changes it: try again later, or from another place"
         )
 
-    def _request(self, url: str, attempt: Callable[[requests.Session], T], part: PartialDownload | None = None) -> T:
+    def _request(
+        self,
+        url: str,
+        attempt: Callable[[requests.Session], T],
+        part: PartialDownload | None = None,
+    ) -> T:
         try:
             return self._http.retry(attempt)
         except RetriesExhaustedError as error:
-            kept = f" ({byte_size(part.n_bytes)} are kept)" if part is not None and part.n_bytes else ""
+            kept = (
+                f" ({byte_size(part.n_bytes)} are kept)"
+                if part is not None and part.n_bytes
+                else ""
+            )
             raise RetriesExhaustedError(
                 f"{url}: {error}. If this machine is online and the address right, run the same command again later "
                 f"to resume{kept}"
@@ -252,7 +281,11 @@ class Downloader:
             raise SourceError(f"{url}: {error}") from error
 
     def _send(
-        self, session: requests.Session, method: str, url: str, headers: Mapping[str, str] | None = None
+        self,
+        session: requests.Session,
+        method: str,
+        url: str,
+        headers: Mapping[str, str] | None = None,
     ) -> requests.Response:
         """Return the response to a request, whose body is not read yet."""
         timeout = CONNECT_TIMEOUT_S, self._config.timeout_s
@@ -273,7 +306,9 @@ class Downloader:
             elif response.status_code in (206, 416):
                 if not part.is_continued_by(response):
                     part.discard()
-                    raise TransientError(f"{part.url} has changed, or the server refused to send the rest of it")
+                    raise TransientError(
+                        f"{part.url} has changed, or the server refused to send the rest of it"
+                    )
             else:
                 raise _status_error(response)
             try:
@@ -285,7 +320,9 @@ class Downloader:
                     if n_bytes >= _MIN_BYTES:
                         n_bytes, since = 0, time.monotonic()
                     elif time.monotonic() - since > self._config.timeout_s:
-                        raise TransientError(f"{part.url} sent only {n_bytes} bytes in {self._config.timeout_s:g} s")
+                        raise TransientError(
+                            f"{part.url} sent only {n_bytes} bytes in {self._config.timeout_s:g} s"
+                        )
                 part.check_complete()
             except (TransientError, *BROKEN_CONNECTION):
                 if not part.made_progress():
@@ -323,7 +360,11 @@ class PartialDownload:
 
     def __init__(self, path: Path, url: str, progress: Progress) -> None:
         self.url, self.progress = url, progress
-        self.file, self._note, self._path = partial_path(path), path.with_name(f"{path.name}.part.json"), path
+        self.file, self._note, self._path = (
+            partial_path(path),
+            path.with_name(f"{path.name}.part.json"),
+            path,
+        )
         self.transferred = 0
         self._started = self._ended = False
         self._origin = self._read_note()
@@ -413,7 +454,9 @@ class PartialDownload:
             origin = Origin(**json.loads(self._note.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError, TypeError):  # no note, or one cut short by a kill
             return None
-        return origin if self.file.exists() and origin.url == self.url and origin.validator else None
+        return (
+            origin if self.file.exists() and origin.url == self.url and origin.validator else None
+        )
 
     def _remove(self) -> None:
         self.file.unlink(missing_ok=True)
@@ -431,7 +474,9 @@ def _status_error(response: requests.Response) -> Exception:
     raise_if_transient(response)
     message = f"{response.url} answered {response.status_code}"
     if response.status_code in _NOT_FOUND_STATUSES:
-        return NotFoundError(f"{message}: the server has no such file, or not for everyone; is the address right?")
+        return NotFoundError(
+            f"{message}: the server has no such file, or not for everyone; is the address right?"
+        )
     return SourceError(f"{message}; expected a file")
 
 
@@ -451,7 +496,9 @@ def _disk_errors(path: Path) -> Iterator[None]:
     except requests.RequestException:  # also an OSError
         raise
     except OSError as error:
-        reason = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        reason = (
+            "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        )
         raise ConfigurationError(
             f"{path} cannot be written: {reason}; correct that or choose another folder, then run again"
         ) from error

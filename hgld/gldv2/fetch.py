@@ -57,7 +57,9 @@ class FetchSummary:
     seconds: float
 
 
-def fetch_gldv2(out: Path, config: FetchConfig, *, progress: Progress | None = None) -> FetchSummary:
+def fetch_gldv2(
+    out: Path, config: FetchConfig, *, progress: Progress | None = None
+) -> FetchSummary:
     """Download files of the dataset to a folder; the same call resumes after an interruption.
 
     Args:
@@ -116,7 +118,10 @@ class _FetchRun:
         pool = ThreadPool(self._config.workers)
         try:
             planned = list(
-                pool.imap(lambda file: self._try(file, lambda: self._plan(file)), files_to_fetch(self._config))
+                pool.imap(
+                    lambda file: self._try(file, lambda: self._plan(file)),
+                    files_to_fetch(self._config),
+                )
             )
             jobs = [job for job in planned if isinstance(job, _Job)]
             require_free_space(
@@ -126,7 +131,9 @@ class _FetchRun:
                 "free some space, choose another folder (`out`), or fetch fewer tar files (`shards`)",
             )
             self._progress.start(sum(job.n_bytes for job in jobs), sum(job.kept for job in jobs))
-            done = list(pool.imap(lambda job: self._try(job.file, lambda: self._carry_out(job)), jobs))
+            done = list(
+                pool.imap(lambda job: self._try(job.file, lambda: self._carry_out(job)), jobs)
+            )
         finally:
             self._downloader.close()
             pool.terminate()
@@ -198,7 +205,9 @@ class _FetchRun:
             job = self._plan_download(job.file, replace=True)
         assert job.url is not None
         md5, existed = self._expected_md5(job.file), path.exists()
-        n_bytes = self._downloader.download(job.url, path, md5=md5, replace=job.replace, progress=progress)
+        n_bytes = self._downloader.download(
+            job.url, path, md5=md5, replace=job.replace, progress=progress
+        )
         self._record.add(job.file, md5 or digest_of(path, "md5"))
         progress.finish()
         return _Outcome(n_bytes, fetched=n_bytes > 0 or not existed, verified=md5 is not None)
@@ -254,7 +263,11 @@ class FetchRecord:
         """Record a file as finished."""
         stat = (self._folder / file.path).stat()
         with self._lock:
-            self._files[file.path] = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "md5": md5}
+            self._files[file.path] = {
+                "size": stat.st_size,
+                "mtime_ns": stat.st_mtime_ns,
+                "md5": md5,
+            }
             document = {"format": _RECORD_FORMAT, "files": self._files}
             with atomic_write(self._path) as draft:
                 draft.write_text(json.dumps(document, indent=1), encoding="utf-8")

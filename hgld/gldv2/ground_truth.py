@@ -123,7 +123,9 @@ def read_retrieval_solution(path: Path, *, may_lack_positives: bool = False) -> 
         return query, usage, positives
 
     rows = read_rows(path, ("id", "images", "Usage"), parse)
-    scored = [(query, usage, positives) for query, usage, positives in rows if positives is not None]
+    scored = [
+        (query, usage, positives) for query, usage, positives in rows if positives is not None
+    ]
     if not any(any(positives) for _, _, positives in scored):
         raise InputError(
             f"{path}: none of its {len(rows):,} test images has index images; is it the retrieval solution?"
@@ -169,13 +171,19 @@ def query_landmarks(solution: RetrievalSolution, image_landmarks: ImageLandmarks
     return QueryLandmarks(first, len(mixed))
 
 
-def _find_positives(solution: RetrievalSolution, ids: Texts, owner: str) -> tuple[Integers, npt.NDArray[np.int64]]:
+def _find_positives(
+    solution: RetrievalSolution, ids: Texts, owner: str
+) -> tuple[Integers, npt.NDArray[np.int64]]:
     """Return the query and the position in ``ids`` of each positive, in the order of the solution."""
     known = TextArray(ids).to_arrow()
     repeated = len(known) - pc.count_distinct(known).as_py()
     if repeated:
-        raise InputError(f"{owner}: {repeated:,} of {len(known):,} ids are repeated; expected each id once")
-    pairs = [(row, image) for row, images in enumerate(solution.positives) for image in images if image]
+        raise InputError(
+            f"{owner}: {repeated:,} of {len(known):,} ids are repeated; expected each id once"
+        )
+    pairs = [
+        (row, image) for row, images in enumerate(solution.positives) for image in images if image
+    ]
     wanted = pa.array([image for _, image in pairs], pa.string())
     positions = pc.index_in(wanted, value_set=known)
     missing = pc.unique(wanted.filter(positions.is_null())).to_pylist()
@@ -217,7 +225,9 @@ def read_retrieval_predictions(path: Path, query_ids: Iterable[str]) -> Retrieva
     return predictions
 
 
-def write_retrieval_predictions(path: Path, query_ids: Sequence[str], rankings: Iterable[Sequence[str]]) -> None:
+def write_retrieval_predictions(
+    path: Path, query_ids: Sequence[str], rankings: Iterable[Sequence[str]]
+) -> None:
     """Write predictions of test images, atomically.
 
     Args:
@@ -231,7 +241,9 @@ def write_retrieval_predictions(path: Path, query_ids: Sequence[str], rankings: 
         for query, images in zip(query_ids, rankings, strict=True):
             for image in (query, *images):
                 if image.split() != [image]:
-                    raise InputError(f'the id "{image}" is empty or has whitespace; predictions separate ids by it')
+                    raise InputError(
+                        f'the id "{image}" is empty or has whitespace; predictions separate ids by it'
+                    )
             yield query, " ".join(images)
 
     write_csv(path, ("id", "images"), rows())
@@ -289,16 +301,25 @@ def read_recognition_solution(path: Path) -> RecognitionSolution:
             raise ValueError(f'the Usage is "{usage}"; expected {", ".join(USAGES)} or {_IGNORED}')
         if usage == _IGNORED or not landmarks:
             return image, usage, frozenset()
-        return image, usage, frozenset(_parse_landmark(landmark) for landmark in landmarks.split(" "))
+        return (
+            image,
+            usage,
+            frozenset(_parse_landmark(landmark) for landmark in landmarks.split(" ")),
+        )
 
     rows = read_rows(path, (*_COLUMNS, "Usage"), parse)
     return RecognitionSolution(
-        {part: {image: landmarks for image, usage, landmarks in rows if usage == part} for part in USAGES},
+        {
+            part: {image: landmarks for image, usage, landmarks in rows if usage == part}
+            for part in USAGES
+        },
         frozenset(image for image, usage, _ in rows if usage == _IGNORED),
     )
 
 
-def read_recognition_predictions(path: Path, solution: RecognitionSolution) -> dict[str, LandmarkPrediction]:
+def read_recognition_predictions(
+    path: Path, solution: RecognitionSolution
+) -> dict[str, LandmarkPrediction]:
     """Read the predicted landmark of each test image that has one.
 
     As in the published scorer, rows of ignored test images are not looked at, and a row without a prediction says
@@ -356,7 +377,9 @@ def write_recognition_predictions(
     def rows() -> Iterator[Sequence[str]]:
         for image in image_ids:
             if not image or image.strip() != image:
-                raise InputError(f'the id "{image}" is empty or has whitespace around it; predictions cannot name it')
+                raise InputError(
+                    f'the id "{image}" is empty or has whitespace around it; predictions cannot name it'
+                )
             answer = predictions.get(image)
             yield image, "" if answer is None else f"{answer.landmark} {float(answer.score)!r}"
 

@@ -20,7 +20,13 @@ from hgld.errors import ConfigurationError, InputError, SourceError, indented_li
 from hgld.gldv2.download import N_IMAGES, SHARD_BYTES, SUBSETS, DatasetFile, Downloader, shard_files
 from hgld.gldv2.settings import N_SHARDS, DownloadConfig
 from hgld.gldv2.tar_images import TarFiles, index_shard, read_shards
-from hgld.io.columns import SPREADSHEETS, locate_invalid_byte, preview, read_columns, text_column_names
+from hgld.io.columns import (
+    SPREADSHEETS,
+    locate_invalid_byte,
+    preview,
+    read_columns,
+    text_column_names,
+)
 from hgld.io.http import RetriesExhaustedError
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.io.journal import Journal
@@ -219,9 +225,13 @@ def read_image_file(data: bytes) -> ImageFile:
     return ImageFile(data, _SUFFIX_OF_FORMAT.get(kind, f".{kind.lower()}"), width, height)
 
 
-def photograph_from_tar(image_id: str, data: bytes, shard: str, photographs: PhotographList) -> Photograph:
+def photograph_from_tar(
+    image_id: str, data: bytes, shard: str, photographs: PhotographList
+) -> Photograph:
     """Return a photograph of a tar file with what GLDv2's lists say about it."""
-    photograph = Photograph(image_id, "unreadable", url=photographs.fact(image_id, "url"), source=shard)
+    photograph = Photograph(
+        image_id, "unreadable", url=photographs.fact(image_id, "url"), source=shard
+    )
     try:
         file = read_image_file(data)
     except UnreadableImageError:
@@ -229,7 +239,9 @@ def photograph_from_tar(image_id: str, data: bytes, shard: str, photographs: Pho
     author, licence = (photographs.fact(image_id, name) for name in ("author", "license"))
     is_address = licence is not None and licence.startswith(("http://", "https://"))
     texts = (None, licence) if is_address else (licence, None)
-    return replace(photograph, status="ok", file=file, author=author, licence=texts[0], licence_url=texts[1])
+    return replace(
+        photograph, status="ok", file=file, author=author, licence=texts[0], licence_url=texts[1]
+    )
 
 
 class CommonsSource:
@@ -272,7 +284,9 @@ class CommonsSource:
         for start in range(0, len(items), FILES_PER_REQUEST):
             batch = dict(items[start : start + FILES_PER_REQUEST])
             try:
-                facts = request_file_facts(self._client, list(dict.fromkeys(batch.values())), self._width)
+                facts = request_file_facts(
+                    self._client, list(dict.fromkeys(batch.values())), self._width
+                )
             except SourceError as error:
                 self._note_failure(error)
                 facts = {}
@@ -293,7 +307,9 @@ class CommonsSource:
             try:
                 titles[image_id] = file_title_of_url(url or "")
             except ValueError:
-                absent.append(Photograph(image_id, "invalid_address" if url else "no_address", url=url))
+                absent.append(
+                    Photograph(image_id, "invalid_address" if url else "no_address", url=url)
+                )
         return titles, absent
 
     def _photograph(self, image_id: str, fact: FileFact | None, problem: str) -> Photograph:
@@ -317,7 +333,9 @@ class CommonsSource:
 
     def _note_failure(self, error: SourceError) -> None:
         """Raise SourceError if the server seems to be down."""
-        self._failures_in_a_row = self._failures_in_a_row + 1 if isinstance(error, RetriesExhaustedError) else 0
+        self._failures_in_a_row = (
+            self._failures_in_a_row + 1 if isinstance(error, RetriesExhaustedError) else 0
+        )
         if self._failures_in_a_row == _MAX_FAILURES_IN_A_ROW:
             raise SourceError(
                 f"{_MAX_FAILURES_IN_A_ROW} requests in a row failed, the last one: {error}. What has arrived is "
@@ -344,7 +362,9 @@ class FolderSource:
         self._place, self._photographs = place, photographs
         self._files = TarFiles(place if place.is_dir() else place.parent)
         table = read_shards(place) if place.is_dir() else read_table(place, IMAGES)
-        found = table.filter(pc.is_in(table["id"], value_set=pa.array(photographs.ids, pa.string())))
+        found = table.filter(
+            pc.is_in(table["id"], value_set=pa.array(photographs.ids, pa.string()))
+        )
         # In this order they are read fastest.
         rows = found.sort_by([("shard", "ascending"), ("offset", "ascending")]).to_pylist()
         self._rows = {row["id"]: row for row in rows}
@@ -418,7 +438,9 @@ class MirrorSource:
                     data = files.read(path.name, offset, size)
                     yield photograph_from_tar(image_id, data, file.path, self._photographs)
             if self._journal is not None:
-                self._journal.append(_SEARCHED, int(time.time()), {file.path: self._photographs.digest})
+                self._journal.append(
+                    _SEARCHED, int(time.time()), {file.path: self._photographs.digest}
+                )
             path.unlink()
         yield from _absent(ids, set(ids) - missing, self._photographs)
 
@@ -452,7 +474,9 @@ def mean_image_bytes(split: str) -> float:
     return N_SHARDS[split] * SHARD_BYTES[split] / N_IMAGES[split]
 
 
-def _absent(ids: Sequence[str], found: Collection[str], photographs: PhotographList) -> Iterator[Photograph]:
+def _absent(
+    ids: Sequence[str], found: Collection[str], photographs: PhotographList
+) -> Iterator[Photograph]:
     for image_id in ids:
         if image_id not in found:
             yield Photograph(image_id, "not_in_tar_files", url=photographs.fact(image_id, "url"))

@@ -43,7 +43,10 @@ TABLE_NAME = "photographs.parquet"
 #: Kind of the journal's facts about photographs: rows of the table by id.
 _PHOTOGRAPH = "photograph"
 _ROW = pa.struct(
-    [field.with_type(pa.string()) if field.name == "uploaded_at" else field for field in PHOTOGRAPHS.schema][1:]
+    [
+        field.with_type(pa.string()) if field.name == "uploaded_at" else field
+        for field in PHOTOGRAPHS.schema
+    ][1:]
 )
 
 Row = dict[str, Any]
@@ -80,7 +83,9 @@ class PhotographsSummary:
     seconds: float
 
 
-def plan_photographs(photographs: PhotographList, out: Path, config: PhotographsConfig) -> FetchPlan:
+def plan_photographs(
+    photographs: PhotographList, out: Path, config: PhotographsConfig
+) -> FetchPlan:
     """Return what :func:`fetch_photographs` is going to do; nothing is written or downloaded."""
     known, _ = _known_rows(out, config)
     path = _journal_path(out)
@@ -142,7 +147,9 @@ def fetch_photographs(
         if not run.problems:
             path.unlink()
     statuses = Counter(run.rows[image_id]["status"] for image_id in photographs.ids)
-    return PhotographsSummary(statuses, run.fetched, run.n_bytes, run.problems, time.monotonic() - start)
+    return PhotographsSummary(
+        statuses, run.fetched, run.n_bytes, run.problems, time.monotonic() - start
+    )
 
 
 @dataclass
@@ -161,7 +168,10 @@ class _Run:
 
     def take_from(self, source: PhotographSource) -> None:
         """Take all photographs that are neither there nor known to be absent."""
-        recorded, ids = {name for name, row in self.rows.items() if row["status"] == "ok"}, self.photographs.ids
+        recorded, ids = (
+            {name for name, row in self.rows.items() if row["status"] == "ok"},
+            self.photographs.ids,
+        )
         with closing(PhotographStore(self.out, self.split, recorded)) as store:
             for image_id in recorded - store.ids:  # somebody deleted a tar file
                 del self.rows[image_id]
@@ -177,8 +187,15 @@ class _Run:
         rows = [{"id": image_id, **self.rows[image_id]} for image_id in sorted(self.rows)]
         for row in rows:
             if row["uploaded_at"] is not None:
-                row["uploaded_at"] = datetime.fromisoformat(row["uploaded_at"].replace("Z", "+00:00"))
-        write_table(self.out / TABLE_NAME, PHOTOGRAPHS, pa.Table.from_pylist(rows, PHOTOGRAPHS.schema), provenance)
+                row["uploaded_at"] = datetime.fromisoformat(
+                    row["uploaded_at"].replace("Z", "+00:00")
+                )
+        write_table(
+            self.out / TABLE_NAME,
+            PHOTOGRAPHS,
+            pa.Table.from_pylist(rows, PHOTOGRAPHS.schema),
+            provenance,
+        )
 
     def _add(self, photograph: Photograph, store: PhotographStore) -> None:
         row = {name: getattr(photograph, name, None) for name in _ROW.names}
@@ -196,7 +213,10 @@ class _Run:
 
 
 def _plan(
-    photographs: PhotographList, known: Mapping[str, Row], source: PhotographSource, config: PhotographsConfig
+    photographs: PhotographList,
+    known: Mapping[str, Row],
+    source: PhotographSource,
+    config: PhotographsConfig,
 ) -> FetchPlan:
     left = [image_id for image_id in photographs.ids if image_id not in known]
     work = source.plan(left)
@@ -215,7 +235,13 @@ def _source(
     if config.source == "shards":
         folder = out / ".download"
         return MirrorSource(
-            config.base_url, config.split, config.shards, folder, photographs, journal, config.download
+            config.base_url,
+            config.split,
+            config.shards,
+            folder,
+            photographs,
+            journal,
+            config.download,
         )
     return FolderSource(Path(config.source), photographs)
 
@@ -280,7 +306,11 @@ def _read_fact(kind: str, fact: Any) -> Any:
 
 def _describe(origin: Mapping[str, Any]) -> str:
     """Describe the origin of a folder, such as commons (split train, width 500)."""
-    details = [f"{name} {value}" for name, value in sorted(origin.items()) if name not in ("source", "shards")]
+    details = [
+        f"{name} {value}"
+        for name, value in sorted(origin.items())
+        if name not in ("source", "shards")
+    ]
     return f"{origin.get('source')} ({', '.join(details)})"
 
 
@@ -295,7 +325,11 @@ class PhotographStore:
         self._folder, self._split = folder, split
         shards = sorted((folder / split).glob("images_*.tar"))
         self.ids = {image_id for shard in shards for image_id in index_shard(shard).ids}
-        numbers = [int(shard.stem[len("images_") :]) for shard in shards if shard.stem[len("images_") :].isdecimal()]
+        numbers = [
+            int(shard.stem[len("images_") :])
+            for shard in shards
+            if shard.stem[len("images_") :].isdecimal()
+        ]
         self._number = max(numbers, default=-1) + 1
         #: Ids in the unfinished file.
         self._new: list[str] = []
@@ -346,7 +380,9 @@ class PhotographStore:
         while (block := self._stream.read(_BLOCK)) and len(block) == _BLOCK:
             try:
                 header = tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
-            except tarfile.HeaderError:  # zeros: the run was killed between the end of the file and its new name
+            except (
+                tarfile.HeaderError
+            ):  # zeros: the run was killed between the end of the file and its new name
                 break
             image_id = PurePosixPath(header.name).stem
             following = end + _BLOCK + header.size + -header.size % _BLOCK

@@ -66,16 +66,22 @@ class FetchConfig:
 
     def __post_init__(self) -> None:
         if self.split not in N_SHARDS:
-            raise ConfigurationError(f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}')
+            raise ConfigurationError(
+                f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}'
+            )
         if not (self.metadata or self.images):
             raise ConfigurationError("nothing to fetch: ask for `metadata`, `images` or both")
         if self.shards is not None and not self.images:
-            raise ConfigurationError("`shards` requires `images`, as only the photographs are in tar files")
+            raise ConfigurationError(
+                "`shards` requires `images`, as only the photographs are in tar files"
+            )
         if not 1 <= self.workers <= 16:
             raise ConfigurationError(f"`workers` is {self.workers}; expected 1 to 16")
         parts = urlsplit(self.base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigurationError(f'`base_url` is "{self.base_url}"; expected a URL such as {HOST_URL}')
+            raise ConfigurationError(
+                f'`base_url` is "{self.base_url}"; expected a URL such as {HOST_URL}'
+            )
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,9 @@ class PhotographsConfig:
 
     def __post_init__(self) -> None:
         if self.split not in N_SHARDS:
-            raise ConfigurationError(f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}')
+            raise ConfigurationError(
+                f'`split` is "{self.split}"; expected one of {", ".join(N_SHARDS)}'
+            )
         if self.source == "commons" and self.client is None:
             raise ConfigurationError("`client` is needed for photographs from Commons")
         if self.source not in ("commons", "shards") and not Path(self.source).exists():
@@ -112,11 +120,18 @@ class PhotographsConfig:
                 "table of hgld index-images in one"
             )
         if self.source != "shards" and self.shards is not None:
-            raise ConfigurationError("`shards` are tar files of a mirror; without one, leave them out")
+            raise ConfigurationError(
+                "`shards` are tar files of a mirror; without one, leave them out"
+            )
 
     def origin(self) -> dict[str, Any]:
         """Return what the photographs of one folder have in common, as JSON."""
         if self.source == "commons":
             assert self.client is not None
-            return {"source": "commons", "split": self.split, "width": self.width, "url": self.client.commons_url}
+            return {
+                "source": "commons",
+                "split": self.split,
+                "width": self.width,
+                "url": self.client.commons_url,
+            }
         return {"source": "tar files", "split": self.split}

@@ -85,7 +85,12 @@ class ShardIndex:
 
 
 def index_images(
-    folder: Path, out: Path, *, workers: int = 4, force: bool = False, progress: Progress | None = None
+    folder: Path,
+    out: Path,
+    *,
+    workers: int = 4,
+    force: bool = False,
+    progress: Progress | None = None,
 ) -> IndexSummary | None:
     """Write the table ``images`` of all tar files below a folder.
 
@@ -114,7 +119,9 @@ def index_images(
             tables.append(previous.filter(pc.is_in(previous["shard"], pa.array(unchanged))))
         table = pa.concat_tables(tables).sort_by("id")
         _check_ids(table, folder)
-        return [table], IndexSummary(len(table), len(stats), len(to_read), skipped, time.monotonic() - start)
+        return [table], IndexSummary(
+            len(table), len(stats), len(to_read), skipped, time.monotonic() - start
+        )
 
     return STAGE.run({"out": out}, compute, parameters={"shards": stats}, force=force)
 
@@ -147,7 +154,9 @@ def index_shard(path: Path) -> ShardIndex:
                     sizes.append(member.size)
                 else:
                     skipped += 1
-                    other_files[PurePosixPath(member.name).suffix.lower()] += member.type in _PLAIN_TYPES
+                    other_files[PurePosixPath(member.name).suffix.lower()] += (
+                        member.type in _PLAIN_TYPES
+                    )
             # tarfile takes a damaged header for the end of the archive.
             offset = archive.offset
         with path.open("rb") as stream:
@@ -172,12 +181,18 @@ def _require_uncompressed(path: Path) -> None:
         start = stream.read(max(map(len, _COMPRESSED)))
     for magic, program in _COMPRESSED.items():
         if start.startswith(magic):
-            raise InputError(f"{path}: compressed; images are read from plain tar files: unpack it with {program} -d")
+            raise InputError(
+                f"{path}: compressed; images are read from plain tar files: unpack it with {program} -d"
+            )
 
 
 def _is_photograph(member: tarfile.TarInfo) -> bool:
     name = PurePosixPath(member.name)
-    return member.type in _PLAIN_TYPES and name.suffix.lower() in SUFFIXES and not name.name.startswith(".")
+    return (
+        member.type in _PLAIN_TYPES
+        and name.suffix.lower() in SUFFIXES
+        and not name.name.startswith(".")
+    )
 
 
 def _require_utf8(name: str) -> str:
@@ -206,7 +221,9 @@ def read_shards(folder: Path) -> pa.Table:
     return pa.concat_tables(_read_shards(folder, list(_shard_stats(folder)), 1, NoProgress())[0])
 
 
-def _read_shards(folder: Path, shards: Sequence[str], workers: int, progress: Progress) -> tuple[list[pa.Table], int]:
+def _read_shards(
+    folder: Path, shards: Sequence[str], workers: int, progress: Progress
+) -> tuple[list[pa.Table], int]:
     """Return a table per tar file, and the number of other members; all damaged files are reported together."""
     tables, problems, skipped = [IMAGES.schema.empty_table()], [], 0
 
@@ -227,7 +244,9 @@ def _read_shards(folder: Path, shards: Sequence[str], workers: int, progress: Pr
             columns = [result.ids, [shard] * len(result.ids), result.offsets, result.sizes]
             tables.append(pa.table(columns, schema=IMAGES.schema))
     if problems:
-        raise InputError(f"{folder}: {len(problems):,} tar files cannot be indexed:\n{indented_list(problems)}")
+        raise InputError(
+            f"{folder}: {len(problems):,} tar files cannot be indexed:\n{indented_list(problems)}"
+        )
     return tables, skipped
 
 
@@ -235,7 +254,9 @@ def _check_ids(table: pa.Table, folder: Path) -> None:
     repeated = repeated_keys(table, IMAGES)["id"]
     if len(repeated):
         rows = table.filter(pc.is_in(table["id"], repeated.combine_chunks().slice(0, 20)))
-        places = [f"{row['id']}: {row['shard']}, byte {row['offset']:,}" for row in rows.to_pylist()]
+        places = [
+            f"{row['id']}: {row['shard']}, byte {row['offset']:,}" for row in rows.to_pylist()
+        ]
         raise InputError(
             f"{folder}: {len(repeated):,} ids appear more than once; each must name one photograph:\n"
             f"{indented_list(places)}"
@@ -287,8 +308,16 @@ class ImageReader:
         wanted = [image_id.encode() for image_id in ids]
         # Converting to the fixed width may shorten an id, so the untruncated ids are compared below.
         rows = np.searchsorted(self._ids, np.array(wanted, dtype=self._ids.dtype))
-        indexed = self._ids[np.minimum(rows, len(self._ids) - 1)].tolist() if len(self._ids) else [None] * len(wanted)
-        absent = [image_id for image_id, key, match in zip(ids, wanted, indexed, strict=True) if key != match]
+        indexed = (
+            self._ids[np.minimum(rows, len(self._ids) - 1)].tolist()
+            if len(self._ids)
+            else [None] * len(wanted)
+        )
+        absent = [
+            image_id
+            for image_id, key, match in zip(ids, wanted, indexed, strict=True)
+            if key != match
+        ]
         if absent:
             raise InputError(
                 f"{self._index}: {len(absent):,} of {len(wanted):,} photographs are not in this index; are their tar "
@@ -328,7 +357,9 @@ class ImageReader:
         try:
             return Image.open(io.BytesIO(data))
         except OSError as error:
-            raise InputError(f"{self._folder}: the photograph {image_id} cannot be read as an image") from error
+            raise InputError(
+                f"{self._folder}: the photograph {image_id} cannot be read as an image"
+            ) from error
 
 
 class TarFiles:
@@ -339,10 +370,14 @@ class TarFiles:
             without an entry is not checked.
     """
 
-    def __init__(self, folder: Path, sizes: Mapping[str, int] | None = None, *, max_open: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, sizes: Mapping[str, int] | None = None, *, max_open: int | None = None
+    ) -> None:
         self._folder, self._sizes, self._max_open = folder, sizes or {}, max_open
         # The cached function holds no reference to this object, which can therefore be collected.
-        self._open = lru_cache(max_open or default_max_open())(partial(_OpenTarFile, folder, sizes=self._sizes))
+        self._open = lru_cache(max_open or default_max_open())(
+            partial(_OpenTarFile, folder, sizes=self._sizes)
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(TarFiles, max_open=self._max_open), (self._folder, self._sizes)
@@ -372,15 +407,21 @@ class _OpenTarFile:
         # The header is read with the bytes: it shows whether this is still a file of that size.
         block = os.pread(self._descriptor, tarfile.BLOCKSIZE + size, offset - tarfile.BLOCKSIZE)
         try:
-            header = tarfile.TarInfo.frombuf(block[: tarfile.BLOCKSIZE], tarfile.ENCODING, "surrogateescape")
+            header = tarfile.TarInfo.frombuf(
+                block[: tarfile.BLOCKSIZE], tarfile.ENCODING, "surrogateescape"
+            )
         except tarfile.TarError as error:
             raise self._changed(f"there is no header before byte {offset:,} ({error})") from error
         if header.size != size or len(block) != tarfile.BLOCKSIZE + size:
-            raise self._changed(f"the photograph at byte {offset:,} has {header.size:,} bytes, but had {size:,}")
+            raise self._changed(
+                f"the photograph at byte {offset:,} has {header.size:,} bytes, but had {size:,}"
+            )
         return block[tarfile.BLOCKSIZE :]
 
     def _changed(self, reason: str) -> InputError:
-        return InputError(f"{self._path}: not the tar file that was indexed: {reason}; run hgld index-images again")
+        return InputError(
+            f"{self._path}: not the tar file that was indexed: {reason}; run hgld index-images again"
+        )
 
 
 def default_max_open() -> int:

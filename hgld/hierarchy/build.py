@@ -218,11 +218,17 @@ def build_file(
             "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
         )
     if csv is not None and tables.is_neutral(clean):
-        raise ConfigurationError("`csv` writes the official files of H-GLDv2, which are of GLDv2's landmarks alone")
+        raise ConfigurationError(
+            "`csv` writes the official files of H-GLDv2, which are of GLDv2's landmarks alone"
+        )
     beside = tables.find_classes_tables(clean)
     setting = "levels_from" if from_parents else "extra_levels"
-    classes = _tables_for(setting, from_parents or bool(config.extra_levels), "classes", classes, beside, clean)
-    scraped = _tables_for("multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean)
+    classes = _tables_for(
+        setting, from_parents or bool(config.extra_levels), "classes", classes, beside, clean
+    )
+    scraped = _tables_for(
+        "multi", config.multi, "scraped", scraped, tables.find_scraped_tables(clean), clean
+    )
     irrelevant = (irrelevant or project_file_of("irrelevant", clean)) if config.multi else None
     paths = _Paths(clean, decisions, taxonomy, irrelevant, completed, corrections, classes, scraped)
 
@@ -230,12 +236,17 @@ def build_file(
         hierarchy, summary = _build_from(paths, config)
         return [hierarchy.to_arrow()], summary
 
-    without_effect = {None if completed else "completed_above", None if from_parents else "levels_from"}
+    without_effect = {
+        None if completed else "completed_above",
+        None if from_parents else "levels_from",
+    }
     summary = STAGE.run(
         {"out": out},
         compute,
         inputs=paths._asdict(),
-        parameters={name: value for name, value in vars(config).items() if name not in without_effect},
+        parameters={
+            name: value for name, value in vars(config).items() if name not in without_effect
+        },
         force=force,
     )
     if csv is not None:
@@ -244,7 +255,12 @@ def build_file(
 
 
 def _tables_for(
-    setting: str, enabled: bool, name: str, given: Sequence[Path] | None, beside: Sequence[Path], clean: Path
+    setting: str,
+    enabled: bool,
+    name: str,
+    given: Sequence[Path] | None,
+    beside: Sequence[Path],
+    clean: Path,
 ) -> Sequence[Path]:
     """Return the tables that a setting needs: those given, else those beside the clean table."""
     if not enabled:
@@ -253,12 +269,16 @@ def _tables_for(
         return ()
     if existing := given or beside:
         return existing
-    raise ConfigurationError(f"`{setting}` needs tables that are not beside {clean}; name them with `{name}`")
+    raise ConfigurationError(
+        f"`{setting}` needs tables that are not beside {clean}; name them with `{name}`"
+    )
 
 
 def _build_from(paths: _Paths, config: BuildConfig) -> tuple[Hierarchy, BuildSummary]:
     """Read the files of a hierarchy, and build it."""
-    candidates: Iterable[Candidate] = list(cleaned_candidates(tables.read_table(paths.clean, tables.CLEAN)))
+    candidates: Iterable[Candidate] = list(
+        cleaned_candidates(tables.read_table(paths.clean, tables.CLEAN))
+    )
     tree = read_class_tree(paths.classes)
     groups, decisions = _groups_and_decisions(paths, candidates, tree, config)
     corrections = None if paths.corrections is None else read_corrections(paths.corrections, groups)
@@ -267,7 +287,9 @@ def _build_from(paths: _Paths, config: BuildConfig) -> tuple[Hierarchy, BuildSum
         candidates = with_all_labels(candidates, scraped, read_irrelevant_labels(paths.irrelevant))
     proposals = None
     if paths.completed is not None:
-        proposals = read_proposals(paths.completed, config.completed_above, {group.name for group in groups})
+        proposals = read_proposals(
+            paths.completed, config.completed_above, {group.name for group in groups}
+        )
     return build(
         candidates,
         decisions,
@@ -295,7 +317,9 @@ def _groups_and_decisions(
         )
     labels = (label for candidate in candidates for label in candidate.labels)
     levels = (config.levels_from or "").partition(":")[2]
-    return groups_from_parents(labels, tree, [level.strip() for level in levels.split(",") if level.strip()])
+    return groups_from_parents(
+        labels, tree, [level.strip() for level in levels.split(",") if level.strip()]
+    )
 
 
 def build(
@@ -321,7 +345,9 @@ def build(
     candidates = list(candidates)
     corrections_of_labels = dict(corrections or {})
     keys = (landmark_key(candidate.split, candidate.landmark_id) for candidate in candidates)
-    corrections_of_landmarks = {key: corrections_of_labels.pop(key) for key in keys if key in corrections_of_labels}
+    corrections_of_landmarks = {
+        key: corrections_of_labels.pop(key) for key in keys if key in corrections_of_labels
+    }
     index = DecisionIndex(corrected_decisions(decisions, corrections_of_labels))
     assignment = _assign_groups(candidates, index, corrections_of_landmarks)
     if assignment.undecided and not (config.allow_undecided or config.levels_from):
@@ -333,7 +359,11 @@ def build(
             f"no landmark is left: of {assignment.landmarks:,}, none has a label with a group; check the decisions"
         )
 
-    corrected = None if corrections is None else _corrected_counts(assignment, candidates, corrections_of_labels)
+    corrected = (
+        None
+        if corrections is None
+        else _corrected_counts(assignment, candidates, corrections_of_labels)
+    )
     used = {row.groups[0] for row in rows}
     groups = [group for group in groups if group.name in used]
     tree = tree or ClassTree({}, {})
@@ -357,13 +387,17 @@ def _summary(
     if config.multi:
         several = MultiLabelCounts(
             with_several=sum(len(row.groups) > 1 for row in assignment.rows),
-            restored=sum(not row.candidate.cleaned for row in assignment.rows if row.source == "instance_of"),
+            restored=sum(
+                not row.candidate.cleaned for row in assignment.rows if row.source == "instance_of"
+            ),
             undecided=_descending(assignment.further_undecided),
         )
     landmarks_per_root = hierarchy.counts(hierarchy.root_level)
     return BuildSummary(
         landmarks=assignment.landmarks,
-        per_root={root: (groups_per_root[root], count) for root, count in landmarks_per_root.items()},
+        per_root={
+            root: (groups_per_root[root], count) for root, count in landmarks_per_root.items()
+        },
         dropped=_descending(assignment.dropped),
         undecided=_descending(assignment.undecided),
         level_sizes=[len(names) for names in hierarchy.nodes[1:-1]],
@@ -433,7 +467,9 @@ def _assign_groups(
             assignment.excluded += 1
         elif correction is not None and correction.group not in [group for _, group in grouped[:1]]:
             label = (grouped[0][0] if grouped else candidate.labels[0]).label
-            assignment.rows.append(_Row(candidate, label, [str(correction.group)], source="correction"))
+            assignment.rows.append(
+                _Row(candidate, label, [str(correction.group)], source="correction")
+            )
         elif grouped:
             groups = list(dict.fromkeys(group for _, group in grouped))
             assignment.rows.append(_Row(candidate, grouped[0][0].label, groups))
@@ -448,13 +484,17 @@ def _assign_groups(
 def _add_proposals(rows: list[_Row], proposals: Sequence[Proposal]) -> CompletedCounts:
     """Add the landmarks that have no row yet, with the group as the label."""
     labelled = {(row.candidate.split, row.candidate.landmark_id) for row in rows}
-    taken = [proposal for proposal in proposals if (proposal.split, proposal.landmark_id) not in labelled]
+    taken = [
+        proposal for proposal in proposals if (proposal.split, proposal.landmark_id) not in labelled
+    ]
     for split, landmark_id, category, group, _ in taken:
         candidate = Candidate(split, landmark_id, category, (), cleaned=False)
         rows.append(_Row(candidate, group, [group], source="photographs"))
     return CompletedCounts(
         landmarks=len(taken),
-        mean_score=sum(proposal.score for proposal in taken) / len(taken) if taken else float("nan"),
+        mean_score=sum(proposal.score for proposal in taken) / len(taken)
+        if taken
+        else float("nan"),
         already_labelled=len(proposals) - len(taken),
     )
 
@@ -462,7 +502,9 @@ def _add_proposals(rows: list[_Row], proposals: Sequence[Proposal]) -> Completed
 def _undecided_message(undecided: Counter[str], nouns: tuple[str, str]) -> str:
     """Return the list of undecided labels; ``nouns`` are the words for one and for several things with labels."""
     landmarks, labels = undecided.total(), len(undecided)
-    counts = f"1 {nouns[0]} has a label" if landmarks == 1 else f"{landmarks:,} {nouns[1]} have a label"
+    counts = (
+        f"1 {nouns[0]} has a label" if landmarks == 1 else f"{landmarks:,} {nouns[1]} have a label"
+    )
     counts += " without a decision" + (f", {labels:,} labels in all" if labels > 1 else "")
     listed = indented_list(format_counts(_descending(undecided)))
     return f"{counts}:\n{listed}\ndecide and build again, or set `allow_undecided` to exclude these {nouns[1]}"
@@ -473,7 +515,9 @@ def _describe_undecided(label: InstanceOf, decision: Decision | None) -> str:
     text = f"{label.label} ({identity_of(label)})"
     if decision is None:
         return text
-    return f"{text}: unsure, {decision.annotator}" + (f': "{decision.comment}"' if decision.comment else "")
+    return f"{text}: unsure, {decision.annotator}" + (
+        f': "{decision.comment}"' if decision.comment else ""
+    )
 
 
 def _hierarchy_table(
@@ -523,7 +567,9 @@ def format_counts(counts: Mapping[str, int]) -> list[str]:
 def cleaned_candidates(clean: pa.Table) -> Iterator[Candidate]:
     """Iterate over the landmarks of a ``clean`` table, with one label each."""
     names = ("split", "landmark_id", "category", "supercategory", "class_item")
-    for split, landmark_id, category, label, item in zip(*(clean[name].to_pylist() for name in names), strict=True):
+    for split, landmark_id, category, label, item in zip(
+        *(clean[name].to_pylist() for name in names), strict=True
+    ):
         yield Candidate(split, landmark_id, category, [InstanceOf(item, label)], cleaned=True)
 
 
@@ -533,10 +579,16 @@ def with_all_labels(
     """Add all relevant labels of each landmark, and the landmarks that were removed for having several labels."""
     pending = {(candidate.split, candidate.landmark_id): candidate for candidate in cleaned}
     # The spelling that clean has chosen for each label.
-    unified = {identity_of(label): label for candidate in pending.values() for label in candidate.labels}
+    unified = {
+        identity_of(label): label for candidate in pending.values() for label in candidate.labels
+    }
     keys = (scraped[name].to_pylist() for name in ("split", "landmark_id", "category"))
-    for split, landmark_id, category, values in zip(*keys, instance_of_values(scraped), strict=True):
-        labels = [unified.get(identity_of(value), value) for value in relevant_values(values, irrelevant)]
+    for split, landmark_id, category, values in zip(
+        *keys, instance_of_values(scraped), strict=True
+    ):
+        labels = [
+            unified.get(identity_of(value), value) for value in relevant_values(values, irrelevant)
+        ]
         candidate = pending.pop((split, landmark_id), None)
         if candidate is not None:
             yield candidate._replace(labels=list(dict.fromkeys([*candidate.labels, *labels])))
@@ -562,7 +614,8 @@ def read_proposals(path: Path, above: float, groups: Collection[str]) -> list[Pr
     reached = pc.greater_equal(table["score"], pc.cast(above, table["score"].type))
     columns = table.filter(reached).select(Proposal._fields)
     proposals = [
-        Proposal(*values) for values in zip(*(column.to_pylist() for column in columns.columns), strict=True)
+        Proposal(*values)
+        for values in zip(*(column.to_pylist() for column in columns.columns), strict=True)
     ]
     if unknown := sorted({proposal.group for proposal in proposals} - {*groups}):
         raise InputError(

@@ -63,10 +63,18 @@ def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> Buil
         for table, spec in ((found.clean, tables.CLEAN), (found.removed, tables.REMOVED))
     )
     parts = [tables.read_table(table, tables.SCRAPED) for table in found.scraped]
-    scraped = pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
+    scraped = (
+        pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
+    )
     annotations = find_annotations(path, folder)
-    decisions = read_annotations(annotations)[0] if annotations.keys() >= {"decisions", "taxonomy"} else None
-    missing = tuple(f"{folder} has no {name} table that {hierarchy} was made from" for name in found.missing)
+    decisions = (
+        read_annotations(annotations)[0]
+        if annotations.keys() >= {"decisions", "taxonomy"}
+        else None
+    )
+    missing = tuple(
+        f"{folder} has no {name} table that {hierarchy} was made from" for name in found.missing
+    )
     return BuildInputs(built.inputs, clean, removed, scraped, decisions, missing)
 
 
@@ -100,9 +108,15 @@ def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTable
     if clean is None:
         return InputTables(missing=(tables.CLEAN.name,))
     cleaned = tables.read_provenance(clean)
-    same_run = (path for path in _tables(folder, tables.REMOVED) if tables.read_provenance(path).same_work(cleaned))
+    same_run = (
+        path
+        for path in _tables(folder, tables.REMOVED)
+        if tables.read_provenance(path).same_work(cleaned)
+    )
     scraped = find(tables.SCRAPED, cleaned)
-    return InputTables(clean, next(same_run, None), scraped, () if scraped else (tables.SCRAPED.name,))
+    return InputTables(
+        clean, next(same_run, None), scraped, () if scraped else (tables.SCRAPED.name,)
+    )
 
 
 def _digests(provenance: tables.Provenance, role: str) -> list[str]:
@@ -142,11 +156,15 @@ def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, P
         if path is not None:
             known.append(path)
     found = {sha256_of(path): path for path in (*known, *candidates)}
-    digests = {role: built.inputs.get(role, "") for role in ("decisions", "taxonomy", "corrections")}
+    digests = {
+        role: built.inputs.get(role, "") for role in ("decisions", "taxonomy", "corrections")
+    }
     return {role: found[digest] for role, digest in digests.items() if digest in found}
 
 
-def read_annotations(files: Mapping[str, Path]) -> tuple[DecisionIndex, dict[str, Decision], list[Group]]:
+def read_annotations(
+    files: Mapping[str, Path],
+) -> tuple[DecisionIndex, dict[str, Decision], list[Group]]:
     """Read the files of :func:`find_annotations`.
 
     Returns:
@@ -168,4 +186,8 @@ def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, 
     ids = table["landmark_id"]
     some = table.filter(pc.is_in(ids, pa.array([number for _, number in keys], ids.type)))
     wanted = set(keys)
-    return {key: row for row in some.to_pylist() if (key := (row["split"], row["landmark_id"])) in wanted}
+    return {
+        key: row
+        for row in some.to_pylist()
+        if (key := (row["split"], row["landmark_id"])) in wanted
+    }

@@ -105,14 +105,20 @@ def join_hierarchies(before: Hierarchy, after: Hierarchy) -> pd.DataFrame:
         Columns split, landmark_id, ``change`` (empty for no change), and row, group and root with the suffixes
         ``_before`` and ``_after``, which are missing in the hierarchy that lacks the landmark.
     """
-    joined = _places(before).merge(_places(after), "outer", _KEY, suffixes=("_before", "_after")).sort_values(_KEY)
+    joined = (
+        _places(before)
+        .merge(_places(after), "outer", _KEY, suffixes=("_before", "_after"))
+        .sort_values(_KEY)
+    )
     conditions = {
         "added": joined["group_before"].isna(),
         "lost": joined["group_after"].isna(),
         "moved": joined["group_before"] != joined["group_after"],
         "root": joined["root_before"] != joined["root_after"],
     }
-    result: pd.DataFrame = joined.assign(change=np.select([*conditions.values()], [*conditions], ""))
+    result: pd.DataFrame = joined.assign(
+        change=np.select([*conditions.values()], [*conditions], "")
+    )
     return result
 
 
@@ -177,7 +183,9 @@ def explain_changes(
     sides = []
     for name, (hierarchy, inputs) in zip(_SIDES, (before, after), strict=True):
         labels = _labels(hierarchy, inputs, by_class=by_class)
-        joined = joined.merge(labels[[*_KEY, "label"]].rename(columns={"label": f"label_{name}"}), "left", _KEY)
+        joined = joined.merge(
+            labels[[*_KEY, "label"]].rename(columns={"label": f"label_{name}"}), "left", _KEY
+        )
         # The first group of landmarks with the label, if any has a group.
         groups = labels.groupby(labels["label"].str[0])["group"].first().fillna("")
         sides.append(_Side(inputs, {str(label): str(group) for label, group in groups.items()}))
@@ -186,7 +194,9 @@ def explain_changes(
     changes = _with_causes(changed.where(changed.notna(), None), first, second)
     same_place = None
     if by_class:
-        relabelled = joined["label_before"].notna() & (joined["label_before"] != joined["label_after"])
+        relabelled = joined["label_before"].notna() & (
+            joined["label_before"] != joined["label_after"]
+        )
         same_place = int((relabelled & (joined["group_before"] == joined["group_after"])).sum())
     return changes, _summary(changes, same_place, (*first.inputs.missing, *second.inputs.missing))
 
@@ -207,7 +217,9 @@ def _with_causes(changed: pd.DataFrame, before: _Side, after: _Side) -> pd.DataF
         record |= {name: row[f"{level}_{name}"] or "" for name in _SIDES}
         labels = row["label_before"], row["label_after"]
         cause_of_label = _cause_of_label(before, after, scraped[0].get(key), scraped[1].get(key))
-        record["cause"] = _cause(row["change"], record["after"], labels, before, after, cause_of_label)
+        record["cause"] = _cause(
+            row["change"], record["after"], labels, before, after, cause_of_label
+        )
         for number, name in enumerate(_SIDES):
             removed_row, scraped_row = removed[number].get(key), scraped[number].get(key, {})
             without_label = "" if removed_row is None else f"({removed_row['reason']})"
@@ -237,14 +249,22 @@ def _labels(hierarchy: Hierarchy, inputs: BuildInputs, *, by_class: bool) -> pd.
     else:
         labels = places[_KEY].iloc[:0].assign(supercategory="")
     items = labels["class_item"] if by_class else [None] * len(labels)
-    pairs = [(label_id(text, item), text) for text, item in zip(labels["supercategory"], items, strict=True)]
+    pairs = [
+        (label_id(text, item), text)
+        for text, item in zip(labels["supercategory"], items, strict=True)
+    ]
     labels = labels.assign(label=pd.Series(pairs, labels.index, dtype=object))
     result: pd.DataFrame = labels.merge(places[[*_KEY, "group"]], "left", _KEY)
     return result
 
 
 def _cause(
-    change: str, new_group: str, labels: tuple[_Label, _Label], before: _Side, after: _Side, cause_of_label: str
+    change: str,
+    new_group: str,
+    labels: tuple[_Label, _Label],
+    before: _Side,
+    after: _Side,
+    cause_of_label: str,
 ) -> str:
     """Return the cause of the change of one landmark, one of :data:`CAUSES` or two joined by ``+``.
 
@@ -287,11 +307,17 @@ def _same_input(before: _Side, after: _Side, role: str) -> bool:
     return digest is not None and digest == after.inputs.digests.get(role)
 
 
-def _summary(changes: pd.DataFrame, same_place: int | None, missing: tuple[str, ...]) -> Explanation:
-    counts = pd.crosstab(changes["cause"], changes["change"]).reindex(columns=CHANGE_KINDS, fill_value=0)
+def _summary(
+    changes: pd.DataFrame, same_place: int | None, missing: tuple[str, ...]
+) -> Explanation:
+    counts = pd.crosstab(changes["cause"], changes["change"]).reindex(
+        columns=CHANGE_KINDS, fill_value=0
+    )
     counts = counts.loc[sorted(counts.index, key=lambda cause: (-counts.loc[cause].sum(), cause))]
     examples = changes.groupby("cause").head(_EXAMPLES)
-    examples = examples.sort_values("cause", key=lambda causes: causes.map(counts.index.get_loc), kind="stable")
+    examples = examples.sort_values(
+        "cause", key=lambda causes: causes.map(counts.index.get_loc), kind="stable"
+    )
     return Explanation(
         tuple(CauseCounts(*row) for row in counts.itertuples()),
         tuple(LandmarkChange(*row) for row in examples.to_numpy()),
@@ -361,11 +387,15 @@ class HierarchyComparison:
     @property
     def identical(self) -> bool:
         """Whether the same landmarks are in the same groups, below the same roots."""
-        return not any(split.added or split.lost or split.moved or split.other_root for split in self.splits)
+        return not any(
+            split.added or split.lost or split.moved or split.other_root for split in self.splits
+        )
 
     def to_json(self) -> str:
         """Return all fields, and whether the hierarchies are identical, as JSON."""
-        return json.dumps({**asdict(self), "identical": self.identical}, indent=2, ensure_ascii=False)
+        return json.dumps(
+            {**asdict(self), "identical": self.identical}, indent=2, ensure_ascii=False
+        )
 
 
 def compare_files(
@@ -407,12 +437,15 @@ def compare_hierarchies(
         counts = rows["change"].value_counts()
         added, lost, moved = (int(counts.get(kind, 0)) for kind in ("added", "lost", "moved"))
         other_root = int((rows["root_before"] != rows["root_after"]).sum()) - added - lost
-        splits.append(SplitChange(split, len(rows) - added, len(rows) - lost, added, lost, moved, other_root))
+        splits.append(
+            SplitChange(split, len(rows) - added, len(rows) - lost, added, lost, moved, other_root)
+        )
     both = joined[~joined["change"].isin(["added", "lost"])]
     rows_before, rows_after = (both[f"row_{side}"].to_numpy(np.int64) for side in _SIDES)
     agreement = {
         name: partition_agreement(
-            before.labels[rows_before, before.column(name)], after.labels[rows_after, after.column(name)]
+            before.labels[rows_before, before.column(name)],
+            after.labels[rows_after, after.column(name)],
         )
         for name in before.level_names[1:]
         if name in after.level_names and len(both)
@@ -444,7 +477,11 @@ def partition_agreement(before: Integers, after: Integers) -> PartitionAgreement
     >>> partition_agreement(np.array([0, 0, 1, 1]), np.array([5, 5, 7, 7])).ari
     1.0
     """
-    from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, homogeneity_completeness_v_measure
+    from sklearn.metrics import (
+        adjusted_mutual_info_score,
+        adjusted_rand_score,
+        homogeneity_completeness_v_measure,
+    )
     from sklearn.metrics.cluster import contingency_matrix
 
     homogeneity, completeness, v_measure = homogeneity_completeness_v_measure(before, after)
@@ -461,7 +498,10 @@ def partition_agreement(before: Integers, after: Integers) -> PartitionAgreement
 
 
 def _flows(before: Hierarchy, after: Hierarchy, both: pd.DataFrame) -> tuple[GroupFlow, ...]:
-    source_sizes, target_sizes = both["group_before"].value_counts(), both["group_after"].value_counts()
+    source_sizes, target_sizes = (
+        both["group_before"].value_counts(),
+        both["group_after"].value_counts(),
+    )
     groups = [set(hierarchy.names(hierarchy.group_level)) for hierarchy in (before, after)]
     removed, new = groups[0] - groups[1], groups[1] - groups[0]
     moved = both.loc[both["change"] == "moved", ["group_before", "group_after"]].value_counts()

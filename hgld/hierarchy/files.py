@@ -24,9 +24,17 @@ from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import cache_folder, write_csv
 from hgld.tables import SPLITS, without_completed
 
-OFFICIAL_COLUMNS = ("landmark_id", "category", "supercategory", "hierarchical_label", "natural_or_human_made")
+OFFICIAL_COLUMNS = (
+    "landmark_id",
+    "category",
+    "supercategory",
+    "hierarchical_label",
+    "natural_or_human_made",
+)
 #: Name of the released file of each split.
-OFFICIAL_FILES: Mapping[str, str] = {split: f"{split}_label_to_hierarchical.csv" for split in SPLITS}
+OFFICIAL_FILES: Mapping[str, str] = {
+    split: f"{split}_label_to_hierarchical.csv" for split in SPLITS
+}
 
 _REQUIRED = ("landmark_id", "hierarchical_label", "natural_or_human_made")
 #: Groups whose spelling in the released files differs.
@@ -69,7 +77,9 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
         rows = hierarchy.filter(pc.equal(hierarchy["split"], split)).sort_by("landmark_id")
         if not len(rows):
             continue
-        groups = [_RELEASED_SPELLING.get(group, group) for group in rows["hierarchical_label"].to_pylist()]
+        groups = [
+            _RELEASED_SPELLING.get(group, group) for group in rows["hierarchical_label"].to_pylist()
+        ]
         position = rows.column_names.index("hierarchical_label")
         values = rows.set_column(position, "hierarchical_label", pa.array(groups)).select(columns)
         path = folder / name
@@ -109,7 +119,9 @@ def _load_folder(folder: Path, split: str | None) -> Hierarchy:
     names = OFFICIAL_FILES.values()
     if existing := [folder / name for name in names if (folder / name).is_file()]:
         return _load_official(existing, split)
-    raise InputError(f"{folder}: no hierarchy.parquet and no {' and no '.join(names)} in this folder")
+    raise InputError(
+        f"{folder}: no hierarchy.parquet and no {' and no '.join(names)} in this folder"
+    )
 
 
 def _load_parquet(paths: Sequence[Path]) -> Hierarchy:
@@ -134,7 +146,9 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
         parts.append(table)
         row_names += [f"{path.name} line {line}" for line in lines]
     # Keep only the columns that all files have, as others would have gaps.
-    common = [name for name in parts[0].column_names if all(name in part.column_names for part in parts)]
+    common = [
+        name for name in parts[0].column_names if all(name in part.column_names for part in parts)
+    ]
     try:
         table = pa.concat_tables([part.select(common) for part in parts])
         return Hierarchy.from_arrow(table, row_name=row_names.__getitem__)

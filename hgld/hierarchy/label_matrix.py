@@ -43,7 +43,9 @@ def column_of(level: int, n_levels: int) -> int:
     [0, 1, 2]
     """
     if not 1 <= level <= n_levels:
-        raise ConfigurationError(f"there is no level {level}; expected 1 (coarsest) to {n_levels} (finest)")
+        raise ConfigurationError(
+            f"there is no level {level}; expected 1 (coarsest) to {n_levels} (finest)"
+        )
     return n_levels - level
 
 
@@ -87,7 +89,12 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
     import pandas as pd  # not for the help of commands that read hierarchies
 
     queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
-    if queries.ndim != 2 or gallery.ndim != 2 or queries.shape[1] != gallery.shape[1] or not queries.shape[1]:
+    if (
+        queries.ndim != 2
+        or gallery.ndim != 2
+        or queries.shape[1] != gallery.shape[1]
+        or not queries.shape[1]
+    ):
         raise InputError(
             f"labels have the shapes {queries.shape} and {gallery.shape}; expected (n_query, L) and (n_gallery, L)"
         )
@@ -202,7 +209,9 @@ class LabelSets:
                 )
         if not arrays:
             raise InputError("there are no images; expected the labels of at least one")
-        return cls.from_rows(np.concatenate(arrays).astype(np.int64), np.array([len(array) for array in arrays]))
+        return cls.from_rows(
+            np.concatenate(arrays).astype(np.int64), np.array([len(array) for array in arrays])
+        )
 
     @classmethod
     def from_rows(cls, rows: LabelMatrix, counts: Integers) -> LabelSets:
@@ -307,7 +316,9 @@ def labelled_images(labels: Labelling) -> Booleans:
     if not isinstance(labels, LabelSets):
         return labelled_rows(labels)
     if (labels.labels < 0).any():
-        raise InputError("label sets have labels below 0; expected 0 and more, and no label for unlabelled images")
+        raise InputError(
+            "label sets have labels below 0; expected 0 and more, and no label for unlabelled images"
+        )
     return labels.counts() > 0
 
 

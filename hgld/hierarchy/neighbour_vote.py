@@ -9,7 +9,9 @@ from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.hierarchy.settings import TEMPERATURE
 
 
-def vote(cosines: AnyFloats, labels: Integers, temperature: float = TEMPERATURE) -> tuple[LabelMatrix, Floats]:
+def vote(
+    cosines: AnyFloats, labels: Integers, temperature: float = TEMPERATURE
+) -> tuple[LabelMatrix, Floats]:
     """Return the labels that the neighbours of each query vote for, one per level, and their shares of the votes.
 
     The weight of a neighbour with cosine s is exp(s / temperature), as in the weighted k-nearest-neighbour classifier
@@ -77,7 +79,9 @@ def elect(weights: AnyFloats, labels: Integers, voters: Booleans) -> Integers:
     return np.where(voters.any(axis=1), candidates.argmax(axis=1), -1)
 
 
-def winning_weights(weights: AnyFloats, labels: Integers, voters: Booleans, winner: Integers) -> Floats:
+def winning_weights(
+    weights: AnyFloats, labels: Integers, voters: Booleans, winner: Integers
+) -> Floats:
     """Return the sum of the weights that agree with the winner at each level: float64, shape (n, L)."""
     agreeing = voters[..., None] & (labels == labels_of_winners(labels, winner)[:, None])
     sums: Floats = np.where(agreeing, weights[..., None], 0.0).sum(axis=1, dtype=np.float64)

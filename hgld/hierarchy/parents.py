@@ -46,7 +46,9 @@ def groups_from_parents(
     levels = levels or _common_levels(counts, above)
     existing = {rank for ranks in above.values() for rank in ranks}
     if missing := [level for level in levels if level not in existing]:
-        raise ConfigurationError(f"nothing has the rank {missing[0]}; there are {preview(sorted(existing))}")
+        raise ConfigurationError(
+            f"nothing has the rank {missing[0]}; there are {preview(sorted(existing))}"
+        )
     paths = {label: _path(ranks, levels, tree) for label, ranks in above.items()}
     names = _unique_names([path for path in paths.values() if not isinstance(path, str)], tree)
     groups: dict[str, Group] = {}
@@ -54,11 +56,15 @@ def groups_from_parents(
     for label, path in paths.items():
         now = datetime.now(timezone.utc)
         if isinstance(path, str):
-            decisions.append(Decision(label.item or "", label.label, "unsure", None, "machine", now, path))
+            decisions.append(
+                Decision(label.item or "", label.label, "unsure", None, "machine", now, path)
+            )
             continue
         name, *upper = [names[level, item] for level, item in enumerate(path)]
         root = upper[-1] if upper else name
-        groups[name] = Group(name, root, "", path[:1], between=tuple(upper[:-1]), levels=tuple(levels))
+        groups[name] = Group(
+            name, root, "", path[:1], between=tuple(upper[:-1]), levels=tuple(levels)
+        )
         decisions.append(Decision(label.item or "", label.label, "group", name, "machine", now))
     return list(groups.values()), decisions
 
@@ -89,7 +95,9 @@ def _common_levels(
             n_entities[rank] += counts[label]
             items[rank].update(nearest)
     total = sum(counts.values())
-    levels = [rank for rank in n_entities if n_entities[rank] >= _COMMON * total and len(items[rank]) > 1]
+    levels = [
+        rank for rank in n_entities if n_entities[rank] >= _COMMON * total and len(items[rank]) > 1
+    ]
     if not levels:
         raise ConfigurationError(
             f"no rank is above {_COMMON:.0%} of the entities and tells them apart; name the levels, such as "
@@ -98,7 +106,9 @@ def _common_levels(
     return sorted(levels, key=lambda rank: -len(items[rank]))
 
 
-def _path(ranks: Mapping[str, list[str]], levels: Sequence[str], tree: ClassTree) -> tuple[str, ...] | str:
+def _path(
+    ranks: Mapping[str, list[str]], levels: Sequence[str], tree: ClassTree
+) -> tuple[str, ...] | str:
     """Return the item of each level; the reason as a text if a level has none or several."""
     for level in levels:
         nearest = ranks.get(level, [])
@@ -113,7 +123,8 @@ def _unique_names(paths: Iterable[Sequence[str]], tree: ClassTree) -> dict[tuple
     items = dict.fromkeys((level, item) for path in paths for level, item in enumerate(path))
     n_same = Counter((level, tree.labels[item]) for level, item in items)
     return {
-        (level, item): tree.labels[item] + (f" ({item})" if n_same[level, tree.labels[item]] > 1 else "")
+        (level, item): tree.labels[item]
+        + (f" ({item})" if n_same[level, tree.labels[item]] > 1 else "")
         for level, item in items
     }
 
@@ -134,7 +145,10 @@ class _Node:
 
 
 def subclass_levels(
-    groups: Sequence[Group], superclasses: Mapping[str, Sequence[str]], class_labels: Mapping[str, str], n_levels: int
+    groups: Sequence[Group],
+    superclasses: Mapping[str, Sequence[str]],
+    class_labels: Mapping[str, str],
+    n_levels: int,
 ) -> dict[str, tuple[str, ...]]:
     """Return the names above each group at extra levels, from the subclass relation of Wikidata (P279).
 
@@ -169,7 +183,9 @@ def subclass_levels(
 
 
 def _parent_nodes(
-    nodes: Iterable[_Node], superclasses: Mapping[str, Sequence[str]], class_labels: Mapping[str, str]
+    nodes: Iterable[_Node],
+    superclasses: Mapping[str, Sequence[str]],
+    class_labels: Mapping[str, str],
 ) -> dict[_Node, _Node]:
     """Return the node of the next level above each node; see :func:`subclass_levels`."""
     steps_by_node = {
@@ -186,7 +202,9 @@ def _parent_nodes(
         shared = [item for item in steps if n_below[node.root, item] > 1]
         if shared:
             # Items of equal length are sorted like their numbers.
-            item = min(shared, key=lambda item: (steps[item], n_below[node.root, item], len(item), item))
+            item = min(
+                shared, key=lambda item: (steps[item], n_below[node.root, item], len(item), item)
+            )
             parents[node] = _Node(class_labels.get(item, item), node.root, (item,))
         else:
             parents[node] = node

@@ -36,4 +36,8 @@ class BuildConfig:
                 f'`levels_from` is "{self.levels_from}"; expected parents, or parents: and the levels, finest first'
             )
         require_at_least(0, extra_levels=self.extra_levels)
-        require(0 <= self.completed_above <= 1, "a score from 0 to 1", completed_above=self.completed_above)
+        require(
+            0 <= self.completed_above <= 1,
+            "a score from 0 to 1",
+            completed_above=self.completed_above,
+        )

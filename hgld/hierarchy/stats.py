@@ -88,19 +88,25 @@ def stats_file(
     return stats
 
 
-def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]] | None = None) -> HierarchyStats:
+def hierarchy_stats(
+    hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]] | None = None
+) -> HierarchyStats:
     """Count landmarks and images by split, root and group."""
     images = images or {}
     images_per_landmark = np.zeros(len(hierarchy), np.int64)
     elsewhere = 0
     for split, counts in images.items():
         rows = np.flatnonzero(hierarchy.splits == split)
-        images_per_landmark[rows] = [counts.get(number, 0) for number in hierarchy.landmark_ids[rows].tolist()]
+        images_per_landmark[rows] = [
+            counts.get(number, 0) for number in hierarchy.landmark_ids[rows].tolist()
+        ]
         elsewhere += sum(counts.values()) - int(images_per_landmark[rows].sum())
     level = hierarchy.group_level
     names, codes = hierarchy.names(level), hierarchy.labels[:, hierarchy.column(level)]
     n_landmarks = np.bincount(codes, minlength=len(names))
-    n_images = np.bincount(codes, weights=images_per_landmark, minlength=len(names)).astype(np.int64)
+    n_images = np.bincount(codes, weights=images_per_landmark, minlength=len(names)).astype(
+        np.int64
+    )
     groups = [
         GroupCount(
             group=name,
@@ -115,12 +121,16 @@ def hierarchy_stats(hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]
         imbalances["images"] = imbalance(names, n_images)
     ones = np.ones(len(hierarchy), np.int64)
     sources = hierarchy.label_sources
-    from_photographs = Counter([] if sources is None else hierarchy.splits[sources == "photographs"].tolist())
+    from_photographs = Counter(
+        [] if sources is None else hierarchy.splits[sources == "photographs"].tolist()
+    )
     return HierarchyStats(
         landmarks=_sum_by_split_and_root(hierarchy, ones, hierarchy.split_names),
         images=_sum_by_split_and_root(hierarchy, images_per_landmark, images),
         images_elsewhere=elsewhere,
-        from_photographs={split: count for split in hierarchy.split_names if (count := from_photographs[split])},
+        from_photographs={
+            split: count for split in hierarchy.split_names if (count := from_photographs[split])
+        },
         groups=tuple(sorted(groups, key=lambda group: (-group.landmarks, group.group))),
         imbalance=imbalances,
     )
@@ -181,7 +191,9 @@ def _sum_by_split_and_root(
     root = hierarchy.root_level
     names, codes = hierarchy.names(root), hierarchy.labels[:, hierarchy.column(root)]
     return {
-        split: {name: int(weights[in_split & (codes == code)].sum()) for code, name in enumerate(names)}
+        split: {
+            name: int(weights[in_split & (codes == code)].sum()) for code, name in enumerate(names)
+        }
         for split in splits
         if (in_split := hierarchy.splits == split).any()
     }

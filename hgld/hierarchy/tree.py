@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
-_TYPES = {field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)}
+_TYPES = {
+    field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)
+}
 #: Returns the name of a row for error messages, given its number.
 DescribeRow = Callable[[int], str]
 #: Number of different parents of a name that an error message lists.
@@ -42,10 +44,14 @@ def _check_columns(table: pa.Table) -> pa.Table:
     """Return the table cast to the types of the table ``hierarchy``."""
     names = table.column_names
     levels = tables.level_columns(names)
-    problems = [f"no column {name}" for name in ("split", "landmark_id", *levels) if name not in names]
+    problems = [
+        f"no column {name}" for name in ("split", "landmark_id", *levels) if name not in names
+    ]
     if not levels:
         problems.append(f"no column {GROUP}, and no other level")
-    problems += [f"unknown column {name}" for name in names if name not in _TYPES and name not in levels]
+    problems += [
+        f"unknown column {name}" for name in names if name not in _TYPES and name not in levels
+    ]
     problems += [
         f"{name} is missing in {table[name].null_count:,} of {len(table):,} rows"
         for name in names
@@ -63,12 +69,17 @@ def _check_columns(table: pa.Table) -> pa.Table:
 
 
 def _check_unique_landmarks(
-    splits: npt.NDArray[np.str_], landmark_ids: npt.NDArray[Any], rows: Integers, describe_row: DescribeRow
+    splits: npt.NDArray[np.str_],
+    landmark_ids: npt.NDArray[Any],
+    rows: Integers,
+    describe_row: DescribeRow,
 ) -> None:
     """Check that no landmark occurs twice."""
     repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (landmark_ids[1:] == landmark_ids[:-1]))
     if len(repeated):
-        problems = [f"{describe_row(rows[i])} occurs again in {describe_row(rows[i + 1])}" for i in repeated]
+        problems = [
+            f"{describe_row(rows[i])} occurs again in {describe_row(rows[i + 1])}" for i in repeated
+        ]
         raise InputError(f"{len(repeated):,} landmarks occur twice:\n{indented_list(problems)}")
 
 
@@ -78,7 +89,9 @@ def encode_names(
     """Return a column as indices into its sorted names, and these names, without whitespace around them."""
     encoded = TextArray.repeated(column).without_unused()
     texts = pc.utf8_trim_whitespace(encoded.texts)
-    empty = np.flatnonzero(pc.equal(texts, "").to_numpy(zero_copy_only=False)[encoded.positions]).tolist()
+    empty = np.flatnonzero(
+        pc.equal(texts, "").to_numpy(zero_copy_only=False)[encoded.positions]
+    ).tolist()
     if empty:
         raise InputError(
             f"{name} is empty in {len(empty):,} rows:\n{indented_list([describe_row(row) for row in empty])}"
@@ -96,10 +109,14 @@ def check_tree(
     """Check that every name has one parent."""
     problems = []
     levels = list(zip(level_names, encoded, strict=True))
-    for (level_name, (codes, names)), (parent_level, (parent_codes, parent_names)) in pairwise(levels):
+    for (level_name, (codes, names)), (parent_level, (parent_codes, parent_names)) in pairwise(
+        levels
+    ):
         parent_of = np.zeros(len(names), parent_codes.dtype)
         parent_of[codes] = parent_codes
-        if np.array_equal(parent_of[codes], parent_codes):  # most often so, and without sorting millions of rows
+        if np.array_equal(
+            parent_of[codes], parent_codes
+        ):  # most often so, and without sorting millions of rows
             continue
         import pandas as pd  # not for the help of commands that read hierarchies
 
@@ -107,7 +124,9 @@ def check_tree(
         deviating = pairs[pairs.duplicated("code", keep=False)].sort_values(["code", "parent"])
         for code, parents in deviating.groupby("code")["parent"]:
             first = parents.head(_MAX_PARENTS)
-            shown = [f'"{parent_names[parent]}" in {describe_row(row)}' for row, parent in first.items()]
+            shown = [
+                f'"{parent_names[parent]}" in {describe_row(row)}' for row, parent in first.items()
+            ]
             listed = ", ".join([*shown, "…"] if len(parents) > len(first) else shown)
             problems.append(f'{level_name} "{names[code]}" has several {parent_level}: {listed}')
     if problems:
@@ -148,7 +167,9 @@ def _group_lists(table: pa.Table, rows: Integers) -> npt.NDArray[np.object_] | N
     if "hierarchical_labels" not in table.column_names:
         return None
     lists = np.empty(len(rows), object)
-    lists[:] = [tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()]
+    lists[:] = [
+        tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()
+    ]
     return lists[rows]
 
 
@@ -206,7 +227,9 @@ class Hierarchy:
     # Construction
 
     @classmethod
-    def from_arrow(cls, table: pa.Table, *, row_name: Callable[[int], str] | None = None) -> Hierarchy:
+    def from_arrow(
+        cls, table: pa.Table, *, row_name: Callable[[int], str] | None = None
+    ) -> Hierarchy:
         """Create a hierarchy from a table and validate it.
 
         Args:
@@ -226,7 +249,9 @@ class Hierarchy:
             name = row_name(row) if row_name else f"row {row}"
             return f"{name} ({table['split'][row]} {table['landmark_id'][row]})"
 
-        order = pc.sort_indices(table, sort_keys=[("split", "ascending"), ("landmark_id", "ascending")])
+        order = pc.sort_indices(
+            table, sort_keys=[("split", "ascending"), ("landmark_id", "ascending")]
+        )
         rows = order.to_numpy()
         splits = table["split"].take(order).to_numpy().astype(np.str_)
         landmark_ids = table["landmark_id"].take(order).to_numpy()
@@ -240,7 +265,8 @@ class Hierarchy:
         level_names = (_FINEST if group == GROUP else _FINEST_NEUTRAL, group, *between, *above)
         columns = [table[group], *extra, *(table[name] for name in above)]
         encoded = [
-            encode_names(column, name, describe) for name, column in zip(level_names[1:], columns, strict=True)
+            encode_names(column, name, describe)
+            for name, column in zip(level_names[1:], columns, strict=True)
         ]
         check_tree(level_names[1:], encoded, describe)
         return cls(
@@ -258,7 +284,9 @@ class Hierarchy:
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame) -> Hierarchy:
         """Create a hierarchy from a data frame as :meth:`to_pandas` returns it; see :meth:`from_arrow`."""
-        return cls.from_arrow(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata())
+        return cls.from_arrow(
+            pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+        )
 
     # Levels and names
 
@@ -295,14 +323,18 @@ class Hierarchy:
             return NotImplemented
         return all(
             type(value) is type(theirs)
-            and (np.array_equal(value, theirs) if isinstance(value, np.ndarray) else value == theirs)
+            and (
+                np.array_equal(value, theirs) if isinstance(value, np.ndarray) else value == theirs
+            )
             for value, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
         )
 
     __hash__ = None  # type: ignore[assignment]  # equality is by value, and values are large
 
     def __repr__(self) -> str:
-        splits = ", ".join(f"{split} {count:,}" for split, count in sorted(Counter(self.splits.tolist()).items()))
+        splits = ", ".join(
+            f"{split} {count:,}" for split, count in sorted(Counter(self.splits.tolist()).items())
+        )
         lines = [f"Hierarchy of {len(self):,} {self.nouns[1]} ({splits}) in {self.n_levels} levels"]
         width = max(map(len, self.level_names))
         for level, name in zip(range(self.n_levels, 0, -1), self.level_names, strict=True):
@@ -318,7 +350,9 @@ class Hierarchy:
         """Return the column of ``labels`` for a level, given by number (1: coarsest) or by name."""
         if isinstance(level, str):
             if level not in self.level_names:
-                raise ConfigurationError(f'there is no level "{level}"; there are {", ".join(self.level_names)}')
+                raise ConfigurationError(
+                    f'there is no level "{level}"; there are {", ".join(self.level_names)}'
+                )
             return self.level_names.index(level)
         return column_of(level, self.n_levels)
 
@@ -338,7 +372,9 @@ class Hierarchy:
         """Return the label of a name at a level, its index in :meth:`names`."""
         names = self.names(level)
         if name not in names:
-            raise ConfigurationError(f'there is no "{name}" at the level {self.level_names[self.column(level)]}')
+            raise ConfigurationError(
+                f'there is no "{name}" at the level {self.level_names[self.column(level)]}'
+            )
         return names.index(name)
 
     def counts(self, level: Level) -> dict[str, int]:
@@ -417,24 +453,38 @@ class Hierarchy:
         above = dict(zip(groups, self.labels[first, column:].tolist(), strict=True))
         rows, known = self._find(landmark_ids, split)
         used = np.unique(rows[known]).tolist()
-        if unknown := {group for row in used for group in self.hierarchical_labels[row]} - above.keys():
+        if (
+            unknown := {group for row in used for group in self.hierarchical_labels[row]}
+            - above.keys()
+        ):
             log.warning(
                 "%d groups are excluded from the labels, as they are the first group of no landmark: %s",
                 len(unknown),
                 ", ".join(sorted(unknown)),
             )
         by_row = {
-            row: [[row, *above[group]] for group in self.hierarchical_labels[row] if group in above] for row in used
+            row: [[row, *above[group]] for group in self.hierarchical_labels[row] if group in above]
+            for row in used
         }
-        images = [by_row[row] if exists else [] for row, exists in zip(rows.tolist(), known.tolist(), strict=True)]
-        labels = np.array([label for image in images for label in image], np.int64).reshape(-1, self.n_levels)
+        images = [
+            by_row[row] if exists else []
+            for row, exists in zip(rows.tolist(), known.tolist(), strict=True)
+        ]
+        labels = np.array([label for image in images for label in image], np.int64).reshape(
+            -1, self.n_levels
+        )
         return LabelSets.from_rows(labels, np.array([len(image) for image in images]))
 
     def relevance(
-        self, query_labels: LabelMatrix, gallery_labels: LabelMatrix | None = None, alpha: float = 1.0
+        self,
+        query_labels: LabelMatrix,
+        gallery_labels: LabelMatrix | None = None,
+        alpha: float = 1.0,
     ) -> Floats:
         """Return the relevance of gallery items; see :func:`relevance`. Default gallery: all landmarks."""
-        return relevance(query_labels, self.labels if gallery_labels is None else gallery_labels, alpha)
+        return relevance(
+            query_labels, self.labels if gallery_labels is None else gallery_labels, alpha
+        )
 
     # Edited copies
 
@@ -460,7 +510,9 @@ class Hierarchy:
             if names is not None:
                 codes = [self.code(name, level) for name in _as_names(names)]
                 keep &= np.isin(self.labels[:, self.column(level)], codes)
-        sources = np.full(len(self), "instance_of") if self.label_sources is None else self.label_sources
+        sources = (
+            np.full(len(self), "instance_of") if self.label_sources is None else self.label_sources
+        )
         for noun, names, known, values in (
             ("split", splits, self.split_names, self.splits),
             ("label source", label_sources, tables.LABEL_SOURCES, sources),
@@ -474,7 +526,10 @@ class Hierarchy:
                     )
                 keep &= np.isin(values, chosen)
         group = self.labels[:, self.column(self.group_level)]
-        keep &= np.bincount(group[keep], minlength=len(self.names(self.group_level)))[group] >= min_landmarks
+        keep &= (
+            np.bincount(group[keep], minlength=len(self.names(self.group_level)))[group]
+            >= min_landmarks
+        )
         if not keep.any():
             raise ConfigurationError("no landmark is left; filter less strictly")
         return Hierarchy.from_arrow(self.to_arrow().filter(pa.array(keep)))
@@ -483,7 +538,9 @@ class Hierarchy:
         """Merge groups into one."""
         ancestors = {group: self.ancestors(group, self.group_level) for group in _as_names(groups)}
         if len(set(ancestors.values())) > 1:
-            parents = "; ".join(f'"{group}" is below {" / ".join(names)}' for group, names in ancestors.items())
+            parents = "; ".join(
+                f'"{group}" is below {" / ".join(names)}' for group, names in ancestors.items()
+            )
             raise ConfigurationError(f"the groups have different ancestors: {parents}")
         if name not in ancestors and name in self.names(self.group_level):
             raise ConfigurationError(f'there is a group "{name}" already; merge it too')
@@ -493,10 +550,16 @@ class Hierarchy:
 
         names = list(map(rename, self.names_by_row(self.group_level)))
         table = self.to_arrow()
-        table = table.set_column(table.column_names.index(self.group_level), self.group_level, pa.array(names))
+        table = table.set_column(
+            table.column_names.index(self.group_level), self.group_level, pa.array(names)
+        )
         if self.hierarchical_labels is not None:
-            lists = [list(dict.fromkeys(map(rename, groups))) for groups in self.hierarchical_labels]
-            further = "hierarchical_labels" if "hierarchical_labels" in table.column_names else "groups"
+            lists = [
+                list(dict.fromkeys(map(rename, groups))) for groups in self.hierarchical_labels
+            ]
+            further = (
+                "hierarchical_labels" if "hierarchical_labels" in table.column_names else "groups"
+            )
             table = table.set_column(table.column_names.index(further), further, pa.array(lists))
         return Hierarchy.from_arrow(table)
 
@@ -504,7 +567,10 @@ class Hierarchy:
 
     def to_arrow(self) -> pa.Table:
         """Return the table ``hierarchy``, sorted by key, without the columns that are unknown."""
-        columns: dict[str, Any] = {"split": pa.array(self.splits.tolist()), "landmark_id": self.landmark_ids}
+        columns: dict[str, Any] = {
+            "split": pa.array(self.splits.tolist()),
+            "landmark_id": self.landmark_ids,
+        }
         if self.categories is not None:
             columns["category"] = pa.array(self.categories, pa.string())
         if self.supercategories is not None:
@@ -540,12 +606,18 @@ class Hierarchy:
     def _find(self, landmark_ids: npt.ArrayLike, split: str | None) -> tuple[Integers, Booleans]:
         """Return the row of each landmark, and whether it exists (if not, its row is meaningless)."""
         ids = np.asarray(landmark_ids)
-        kind, expected = (np.str_, "texts") if self.landmark_ids.dtype.kind == "U" else (np.integer, "whole numbers")
+        kind, expected = (
+            (np.str_, "texts")
+            if self.landmark_ids.dtype.kind == "U"
+            else (np.integer, "whole numbers")
+        )
         if ids.ndim != 1 or not (np.issubdtype(ids.dtype, kind) or not ids.size):
             raise ValueError(f"landmark_ids is {ids.dtype} {ids.shape}; expected {expected} (n,)")
         if split is None:
             if self.splits[0] != self.splits[-1]:
-                raise ConfigurationError("the hierarchy has several splits; name the one of the landmark ids")
+                raise ConfigurationError(
+                    "the hierarchy has several splits; name the one of the landmark ids"
+                )
             split = str(self.splits[0])
         begin, end = (np.searchsorted(self.splits, split, side) for side in ("left", "right"))
         if begin == end:

@@ -96,9 +96,17 @@ def trace_landmark(
     if isinstance(landmark_id, str):
         landmark_id = stored_id(landmark_id)
     files = _find_files(hierarchy, decisions, taxonomy, corrections)
-    rows = {stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()}
-    rows["scraped"] = [row for path in files.scraped for row in _rows(path, tables.SCRAPED, landmark_id)]
-    splits = [split] if split else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
+    rows = {
+        stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()
+    }
+    rows["scraped"] = [
+        row for path in files.scraped for row in _rows(path, tables.SCRAPED, landmark_id)
+    ]
+    splits = (
+        [split]
+        if split
+        else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
+    )
     index, corrected, groups = read_annotations(files.annotations)
     traces = []
     for name in splits:
@@ -108,7 +116,9 @@ def trace_landmark(
         }
         if any(row_of.values()):
             correction = corrected.get(landmark_key(name, landmark_id))
-            steps = _steps(files, row_of, index, correction, {group.name: group for group in groups})
+            steps = _steps(
+                files, row_of, index, correction, {group.name: group for group in groups}
+            )
             traces.append(Trace(name, landmark_id, steps))
     if not traces:
         noun, _ = nouns_of(next(iter(files.tables.values()), hierarchy))
@@ -124,19 +134,31 @@ def _not_found_error(files: _Files, landmark: str) -> InputError:
     missing = [name for stage, name in names.items() if stage not in files.tables]
     missing += () if files.scraped else ["scraped*.parquet"]
     if not searched:
-        return InputError(f"there are no tables in {folder} to find {landmark} in; expected {', '.join(missing)}")
+        return InputError(
+            f"there are no tables in {folder} to find {landmark} in; expected {', '.join(missing)}"
+        )
     absent = f"; there is no {' and no '.join(missing)} in {folder}" if missing else ""
     return InputError(f"{landmark} is in none of {', '.join(map(str, searched))}{absent}")
 
 
-def _find_files(hierarchy: Path, decisions: Path | None, taxonomy: Path | None, corrections: Path | None) -> _Files:
+def _find_files(
+    hierarchy: Path, decisions: Path | None, taxonomy: Path | None, corrections: Path | None
+) -> _Files:
     stages = {
-        stage: hierarchy.with_name(f"{stage}.parquet") for stage in ("clean", "removed", "completed", "clusters")
+        stage: hierarchy.with_name(f"{stage}.parquet")
+        for stage in ("clean", "removed", "completed", "clusters")
     }
-    found = {stage: path for stage, path in {"hierarchy": hierarchy, **stages}.items() if path.is_file()}
+    found = {
+        stage: path for stage, path in {"hierarchy": hierarchy, **stages}.items() if path.is_file()
+    }
     given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
-    annotations = find_annotations(hierarchy) | {role: path for role, path in given.items() if path is not None}
-    if "decisions" not in annotations and (known := project_file_of("decisions", hierarchy)) is not None:
+    annotations = find_annotations(hierarchy) | {
+        role: path for role, path in given.items() if path is not None
+    }
+    if (
+        "decisions" not in annotations
+        and (known := project_file_of("decisions", hierarchy)) is not None
+    ):
         annotations["decisions"] = known
     if "decisions" in annotations and "taxonomy" not in annotations:
         annotations["taxonomy"] = find_taxonomy(None, hierarchy, decisions)
@@ -194,7 +216,9 @@ def _is_plain_list(files: _Files) -> bool:
     return clean is not None and tables.read_provenance(clean).command == "labels"
 
 
-def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int | str) -> list[dict[str, Any]]:
+def _rows(
+    path: Path | None, spec: tables.TableSpec, landmark_id: int | str
+) -> list[dict[str, Any]]:
     if path is None:
         return []
     table = tables.read_table(path, spec)
@@ -205,7 +229,11 @@ def _rows(path: Path | None, spec: tables.TableSpec, landmark_id: int | str) -> 
 def _page(files: _Files, scraped: _Row | None) -> list[tuple[str, str]]:
     if scraped is None:
         searched = ", ".join(map(str, files.scraped))
-        unknown = f"unknown: not in {searched}" if searched else "unknown: no scraped*.parquet in the folder"
+        unknown = (
+            f"unknown: not in {searched}"
+            if searched
+            else "unknown: no scraped*.parquet in the folder"
+        )
         return [("page", unknown), ("item", unknown)]
     title = scraped["resolved_title"] or scraped["title"]
     facts = [scraped["route"] or "no route"]
@@ -221,7 +249,9 @@ def _page(files: _Files, scraped: _Row | None) -> list[tuple[str, str]]:
 def _statement(files: _Files, row: _Row | None) -> str:
     if row is None:
         return "unknown: no scraped*.parquet in the folder"
-    values = [f"{value['label']} ({value['item'] or 'no item shown'})" for value in row["instance_of"]]
+    values = [
+        f"{value['label']} ({value['item'] or 'no item shown'})" for value in row["instance_of"]
+    ]
     others = [path for stage, path in files.tables.items() if stage in ("hierarchy", "clean")]
     verb = "" if any(map(tables.is_neutral, [*others, *files.scraped])) else "instance of "
     return verb + ", ".join(values) if values else "none"
@@ -237,7 +267,11 @@ def _label(built: _Row | None, clean: _Row | None, scraped: _Row | None) -> tupl
     assert built is not None
     label: str = built["supercategory"]
     values = scraped["instance_of"] if scraped is not None else ()
-    same = (value["item"] for value in values if normalise_label(value["label"]) == normalise_label(label))
+    same = (
+        value["item"]
+        for value in values
+        if normalise_label(value["label"]) == normalise_label(label)
+    )
     return label, next(same, None)
 
 
@@ -282,7 +316,9 @@ def _proposal(row: _Row) -> list[tuple[str, str]]:
     text = f"{row['group']}, score {row['score']:.2f}, {votes}"
     if row["second_group"] is not None:
         text += f"; second {row['second_group']}, {row['second_votes']:.1f}"
-    nearest = [f"{item['name']} ({item['group']}, {item['similarity']:.2f})" for item in row["nearest"]]
+    nearest = [
+        f"{item['name']} ({item['group']}, {item['similarity']:.2f})" for item in row["nearest"]
+    ]
     return [("proposal", text), ("nearest", ", ".join(nearest) or "none")]
 
 
@@ -307,7 +343,9 @@ def _reason_absent(
     removed: _Row | None, clean: _Row | None, decision: Decision | None, correction: Decision | None
 ) -> str:
     if removed is not None:
-        return f"removed by hgld clean as {removed['reason']}, {_REMOVAL_REASONS[removed['reason']]}"
+        return (
+            f"removed by hgld clean as {removed['reason']}, {_REMOVAL_REASONS[removed['reason']]}"
+        )
     if clean is None:
         return "in neither clean.parquet nor removed.parquet of the folder, so the stage that excluded it is unknown"
     if correction is not None and correction.decision == "drop":

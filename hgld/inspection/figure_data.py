@@ -64,17 +64,26 @@ def precision_recall(
     """
     recalls = torch.from_numpy(np.array(recall, np.float64))
     if recalls.ndim != 1 or not ((recalls > 0) & (recalls <= 1)).all():
-        raise ConfigurationError(f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1")
+        raise ConfigurationError(
+            f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1"
+        )
     n_levels = task.judgements.n_levels
-    binary = [by_level([float(n >= level) for n in range(n_levels + 1)]) for level in range(1, n_levels + 1)]
+    binary = [
+        by_level([float(n >= level) for n in range(n_levels + 1)])
+        for level in range(1, n_levels + 1)
+    ]
     relevances: tuple[Relevance, ...] = (*binary, hierarchical_relevance)
     sums = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     counts = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     for ranked in rank(task, config):
         device, n_ranks = ranked.levels.device, ranked.levels.shape[1]
-        block_precisions = partial(_precisions, n_levels=n_levels, relevances=relevances, recalls=recalls.to(device))
+        block_precisions = partial(
+            _precisions, n_levels=n_levels, relevances=relevances, recalls=recalls.to(device)
+        )
         n_rows = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
-        blocks = zip(torch.split(ranked.levels, n_rows), torch.split(ranked.n_ranked, n_rows), strict=True)
+        blocks = zip(
+            torch.split(ranked.levels, n_rows), torch.split(ranked.n_ranked, n_rows), strict=True
+        )
         for precisions in parallel_map(block_precisions, blocks, device):
             sums += precisions.nansum(dim=1).cpu()
             counts += (~precisions.isnan()).sum(dim=1).cpu()
@@ -95,7 +104,9 @@ def _precisions(
     """
     levels, n_ranked = ranked
     each_level = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
-    hits = (levels[:, None] == each_level).cumsum(dim=2, dtype=torch.float64)  # per level, up to each rank
+    hits = (levels[:, None] == each_level).cumsum(
+        dim=2, dtype=torch.float64
+    )  # per level, up to each rank
     counts = torch.cat([(n_ranked - hits[..., -1].sum(1))[:, None], hits[..., -1]], dim=1)
     precisions = []
     for relevance in relevances:
@@ -136,12 +147,17 @@ class ScoreCounts:
         >>> ScoreCounts(np.array([[0, 2, 0, 0], [0, 1, 0, 1]]), np.linspace(-1, 1, 5)).separation()
         0.75
         """
-        finest, others = self.counts[-1].astype(np.float64), self.counts[:-1].sum(axis=0, dtype=np.float64)
+        finest, others = (
+            self.counts[-1].astype(np.float64),
+            self.counts[:-1].sum(axis=0, dtype=np.float64),
+        )
         lower = np.cumsum(others) - others / 2
         return float(finest @ lower / (finest.sum() * others.sum()))
 
 
-def count_scores(task: RetrievalTask, *, n_bins: int = 200, config: RankingConfig | None = None) -> ScoreCounts:
+def count_scores(
+    task: RetrievalTask, *, n_bins: int = 200, config: RankingConfig | None = None
+) -> ScoreCounts:
     """Count the cosines of all queries with the gallery between -1 and 1, in blocks of queries.
 
     Raises:

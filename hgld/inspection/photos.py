@@ -158,7 +158,9 @@ def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | Non
     names = []
     for column, level in enumerate(manifest.level_names):
         classes = [
-            manifest.class_names[column][code] for code in dict.fromkeys(labels[:, column].tolist()) if code >= 0
+            manifest.class_names[column][code]
+            for code in dict.fromkeys(labels[:, column].tolist())
+            if code >= 0
         ]
         texts = [_with_level(level, name) for name in classes]
         if titles is not None and column == 0:
@@ -168,7 +170,11 @@ def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | Non
 
 
 def manifest_photos(
-    manifest: Manifest, root: Path, queries: Any, gallery: Any, titles: Mapping[str, str] | None = None
+    manifest: Manifest,
+    root: Path,
+    queries: Any,
+    gallery: Any,
+    titles: Mapping[str, str] | None = None,
 ) -> PhotoSource:
     """Return the images of a manifest whose ids are those of queries and gallery; see :func:`manifest_photo`."""
     row_of = {name: row for row, name in enumerate(manifest.ids.tolist())}

@@ -64,13 +64,17 @@ def top_k_items(
     levels = np.zeros(positions.shape, np.int64)
     for row, column in np.argwhere(positions >= 0):
         query, item = int(queries[row]), int(positions[row, column])
-        levels[row, column] = task.judgements.levels(slice(query, query + 1), slice(item, item + 1)).item()
+        levels[row, column] = task.judgements.levels(
+            slice(query, query + 1), slice(item, item + 1)
+        ).item()
     return TopK(scores, positions, levels)
 
 
 def _take(task: RetrievalTask, queries: npt.NDArray[np.int64]) -> RetrievalTask:
     """Return a task with some of the queries, which may repeat, but the judgements of all."""
-    excluded, itself = (None if pairs is None else pairs.take(queries) for pairs in (task.excluded, task.itself))
+    excluded, itself = (
+        None if pairs is None else pairs.take(queries) for pairs in (task.excluded, task.itself)
+    )
     ids, vectors = task.query_ids, task.queries[torch.from_numpy(queries)]
     ids = None if ids is None else ids[queries]
     return replace(task, queries=vectors, query_ids=ids, excluded=excluded, itself=itself)
@@ -91,7 +95,9 @@ def _first_items(
     )
 
 
-def query_values(result: RetrievalResult, task: RetrievalTask, metric: str) -> npt.NDArray[np.float64]:
+def query_values(
+    result: RetrievalResult, task: RetrievalTask, metric: str
+) -> npt.NDArray[np.float64]:
     """Return the values of a metric by query position: float64, shape (n_query,); NaN where a query has none.
 
     Raises:
@@ -103,7 +109,9 @@ def query_values(result: RetrievalResult, task: RetrievalTask, metric: str) -> n
             "result of all queries, not of a subset"
         )
     if metric not in result.metrics:
-        raise ConfigurationError(f"the result has no metric {metric}; choose one of {', '.join(result.metrics)}")
+        raise ConfigurationError(
+            f"the result has no metric {metric}; choose one of {', '.join(result.metrics)}"
+        )
     return result.per_query[metric].to_numpy()
 
 
@@ -196,7 +204,9 @@ class MethodDifferences:
     @property
     def differences(self) -> npt.NDArray[np.float64]:
         """The method's value minus the baseline's for each selected query: float64, shape (n,)."""
-        method, baseline = (side.per_query[self.metric].to_numpy() for side in (self.method, self.baseline))
+        method, baseline = (
+            side.per_query[self.metric].to_numpy() for side in (self.method, self.baseline)
+        )
         differences: npt.NDArray[np.float64] = method - baseline
         return differences
 
@@ -247,12 +257,16 @@ def find_method_differences(
         raise ConfigurationError(f"`n` is {n}; expected at least 1")
     differences = method_values - baseline_values
     known = differences[~np.isnan(differences)]
-    improved, degraded = _most_different(differences, main_labels(labels)[:, 0], (n - n // 2, n // 2))
+    improved, degraded = _most_different(
+        differences, main_labels(labels)[:, 0], (n - n // 2, n // 2)
+    )
     queries = np.array([*improved, *degraded], np.int64)
     if not len(queries):
         return None
     baseline, method = (
-        MethodRankings(result.name, result.per_query.iloc[queries], top_k_items(task, queries, k, config))
+        MethodRankings(
+            result.name, result.per_query.iloc[queries], top_k_items(task, queries, k, config)
+        )
         for result, task in zip(results, tasks, strict=True)
     )
     return MethodDifferences(
@@ -311,17 +325,26 @@ def write_predictions(
     """
     config = config or RankingConfig()
     if evaluation.answers is not None:
-        write_recognition_predictions(path, evaluation.answers.image_ids, evaluation.answers.predictions)
+        write_recognition_predictions(
+            path, evaluation.answers.image_ids, evaluation.answers.predictions
+        )
         return
     task = next((task for task in evaluation.tasks if task.name == "official"), evaluation.tasks[0])
-    if task.query_ids is None or task.gallery_ids is None or len(task.gallery_ids) < len(task.gallery):
+    if (
+        task.query_ids is None
+        or task.gallery_ids is None
+        or len(task.gallery_ids) < len(task.gallery)
+    ):
         raise ConfigurationError(
             "predictions name images by their ids, which these embeddings lack; add a file of ids beside them, "
             "and give distractors as one file"
         )
     _, positions = _first_items(task, k, config)
     gallery_ids = task.gallery_ids
-    rankings = ([str(gallery_ids[position]) for position in row if position >= 0] for row in positions.tolist())
+    rankings = (
+        [str(gallery_ids[position]) for position in row if position >= 0]
+        for row in positions.tolist()
+    )
     write_retrieval_predictions(path, [str(query) for query in task.query_ids], rankings)
 
 
@@ -342,7 +365,9 @@ _LABEL_TABLE = pa.schema(
 )
 
 
-def average_precision_per_label(evaluation: Evaluation, config: EvaluationConfig | None = None) -> pd.DataFrame:
+def average_precision_per_label(
+    evaluation: Evaluation, config: EvaluationConfig | None = None
+) -> pd.DataFrame:
     """Return the AP of every label of the queries, finest level first and the lowest AP of a level first.
 
     The AP of a label is the mean over the queries that have it, with all images that have it as positives: every
@@ -374,15 +399,21 @@ def average_precision_per_label(evaluation: Evaluation, config: EvaluationConfig
     else:
         assert task.query_labels is not None
         queries, labels = np.arange(len(task.query_labels)), task.query_labels
-        precisions = _known_precisions(evaluation.results[evaluation.tasks.index(task)].per_query, labels.shape[1])
+        precisions = _known_precisions(
+            evaluation.results[evaluation.tasks.index(task)].per_query, labels.shape[1]
+        )
         if len(precisions) < labels.shape[1]:
             precisions = _evaluate_levels(task, labels.shape[1], config)
     n_levels = labels.shape[1]
-    level_names = task.level_names or tuple(f"level {n_levels - column}" for column in range(n_levels))
+    level_names = task.level_names or tuple(
+        f"level {n_levels - column}" for column in range(n_levels)
+    )
     tables = []
     for level in range(n_levels, 0, -1):
         column = column_of(level, n_levels)
-        table = _one_level(queries, labels[:, column], precisions[level], _gallery_counts(task, column))
+        table = _one_level(
+            queries, labels[:, column], precisions[level], _gallery_counts(task, column)
+        )
         names = [
             label_name(task.label_names, level_names, column, value, evaluation.hierarchy)
             for value in table.pop("code")
@@ -402,10 +433,17 @@ def write_label_table(table: pd.DataFrame, path: Path, provenance: Provenance) -
         ConfigurationError: The file has another suffix.
     """
     require_suffix(path, ".csv", ".parquet")
-    write_results(path, pa.Table.from_pandas(table, _LABEL_TABLE, preserve_index=False), "per_label/1", provenance)
+    write_results(
+        path,
+        pa.Table.from_pandas(table, _LABEL_TABLE, preserve_index=False),
+        "per_label/1",
+        provenance,
+    )
 
 
-def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple[Integers, LabelMatrix, Precisions]:
+def _evaluate_each_label(
+    task: RetrievalTask, config: EvaluationConfig
+) -> tuple[Integers, LabelMatrix, Precisions]:
     """Rank once for each label of each query; return the query, its label, and the APs of all levels."""
     assert isinstance(task.query_labels, LabelSets)
     assert isinstance(task.gallery_labels, LabelSets)
@@ -416,7 +454,11 @@ def _evaluate_each_label(task: RetrievalTask, config: EvaluationConfig) -> tuple
     labels = LabelSets(task.query_labels.labels, single)
     judgements = LabelSetJudgements(labels, task.gallery_labels, "best")
     repeated = replace(
-        _take(task, queries), judgements=judgements, graded_judgements=None, query_ids=None, query_labels=labels
+        _take(task, queries),
+        judgements=judgements,
+        graded_judgements=None,
+        query_ids=None,
+        query_labels=labels,
     )
     precisions = _evaluate_levels(repeated, task.query_labels.n_levels, config)
     return queries, task.query_labels.labels[members.columns], precisions
@@ -434,17 +476,27 @@ def _known_precisions(per_query: pd.DataFrame, n_levels: int) -> Precisions:
     columns = {level: f"AP_l{level}" for level in range(1, n_levels + 1)}
     if columns[n_levels] not in per_query:
         columns[n_levels] = "AP"
-    return {level: per_query[name].to_numpy() for level, name in columns.items() if name in per_query}
+    return {
+        level: per_query[name].to_numpy() for level, name in columns.items() if name in per_query
+    }
 
 
 def _one_level(
     queries: Integers, labels: Integers, values: npt.NDArray[np.float64], gallery: Mapping[int, int]
 ) -> pd.DataFrame:
     """Return a row per label; a query with several labels below one of this level counts once."""
-    table = pd.DataFrame({"query": queries, "code": labels, "ap": values}).drop_duplicates(["query", "code"])
+    table = pd.DataFrame({"query": queries, "code": labels, "ap": values}).drop_duplicates(
+        ["query", "code"]
+    )
     groups = table.groupby("code")["ap"]
     counts = groups.count()
-    rows = pd.DataFrame({"ap": groups.mean(), "queries": counts, "queries_without_positives": groups.size() - counts})
+    rows = pd.DataFrame(
+        {
+            "ap": groups.mean(),
+            "queries": counts,
+            "queries_without_positives": groups.size() - counts,
+        }
+    )
     rows["gallery_images"] = [gallery.get(code, 0) for code in rows.index]
     result: pd.DataFrame = rows.reset_index()
     return result

@@ -89,7 +89,10 @@ def write_photo_page(
     and results without styles of levels show no level.
     """
     renderer = _PageRenderer(photos)
-    rendered = {heading: [renderer.query(query) for query in queries] for heading, queries in sections.items()}
+    rendered = {
+        heading: [renderer.query(query) for query in queries]
+        for heading, queries in sections.items()
+    }
     html = (
         page_templates("retrieval")
         .get_template("photo_page.html")
@@ -127,7 +130,9 @@ class _PageRenderer:
         self.thumbnails: dict[tuple[FindImage, str], str | None] = {}
 
     def query(self, query: PageQuery) -> dict[str, object]:
-        photo = self._photo(self._photos.query(query.position), self._photos.query_image or self._photos.image)
+        photo = self._photo(
+            self._photos.query(query.position), self._photos.query_image or self._photos.image
+        )
         rankings = [self._ranking(ranking) for ranking in query.rankings]
         return {**vars(query), **photo, "rankings": rankings}
 
@@ -144,7 +149,12 @@ class _PageRenderer:
         if key not in self.thumbnails:
             self.thumbnails[key] = thumbnail_url(find(photo.id), _THUMBNAIL_SIZE)
         link = photo.link if photo.link and photo.link.startswith(("https://", "http://")) else None
-        return {"id": photo.id, "names": photo.names, "link": link, "thumbnail": self.thumbnails[key]}
+        return {
+            "id": photo.id,
+            "names": photo.names,
+            "link": link,
+            "thumbnail": self.thumbnails[key],
+        }
 
 
 def write_worst_queries_page(
@@ -162,7 +172,9 @@ def write_worst_queries_page(
     queries = []
     for row, position in enumerate(worst.queries.tolist()):
         values = worst.per_query.iloc[row]
-        ranking = PageRanking(worst.top_k, row, _query_metrics(values, worst.metric, worst.n_levels))
+        ranking = PageRanking(
+            worst.top_k, row, _query_metrics(values, worst.metric, worst.n_levels)
+        )
         queries.append(PageQuery(position, level_counts(values, worst.n_levels), [ranking]))
     write_photo_page(
         out,
@@ -232,7 +244,9 @@ def draw_method_differences(
         return StripPhoto(photo.id, shrink(find(photo.id), _PIXELS))
 
     def strip(side: MethodRankings, row: int) -> Strip:
-        results = [(strip_photo(photos.gallery(item)), level) for item, _, level in side.top_k.items(row)]
+        results = [
+            (strip_photo(photos.gallery(item)), level) for item, _, level in side.top_k.items(row)
+        ]
         score = f"{differences.metric} {100 * side.per_query[differences.metric].iloc[row]:.1f}"
         return Strip(side.name, score, results)
 
@@ -247,11 +261,21 @@ def draw_method_differences(
 
     levels = level_styles(differences.n_levels, differences.level_names)
     sections = differences.sections(max_queries)
-    draw_strips(path, {heading: [strip_query(row) for row in rows] for heading, rows in sections.items()}, levels)
+    draw_strips(
+        path,
+        {heading: [strip_query(row) for row in rows] for heading, rows in sections.items()},
+        levels,
+    )
 
 
 def write_evaluation_page(
-    evaluation: Evaluation, out: Path, n: int, *, images: Path | None, sources: Path | None, config: RankingConfig
+    evaluation: Evaluation,
+    out: Path,
+    n: int,
+    *,
+    images: Path | None,
+    sources: Path | None,
+    config: RankingConfig,
 ) -> None:
     """Write a page of the n queries with the lowest H-AP and their top-k items, with photographs from ``images``.
 
@@ -263,7 +287,9 @@ def write_evaluation_page(
     """
     task, hierarchy = evaluation.tasks[0], evaluation.hierarchy
     if task.query_labels is None:
-        raise ConfigurationError("this evaluation does not rank by labels of several levels, so it has no H-AP")
+        raise ConfigurationError(
+            "this evaluation does not rank by labels of several levels, so it has no H-AP"
+        )
     worst = find_worst_queries(evaluation.results[0], task, n=n, config=config)
     shown = worst.top_k.positions[worst.top_k.positions >= 0]
     links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, shown)})
@@ -287,12 +313,20 @@ def write_evaluation_page(
 
 
 def _ids(ids: Ids | None, positions: npt.NDArray[np.int64]) -> list[str]:
-    return [f"row {position}" for position in positions] if ids is None else [str(name) for name in ids[positions]]
+    return (
+        [f"row {position}" for position in positions]
+        if ids is None
+        else [str(name) for name in ids[positions]]
+    )
 
 
 def _links(path: Path | None, ids: set[str]) -> dict[str, str]:
     """Return the URLs of images by id, where a table has them."""
-    if path is None or path.suffix not in (".csv", ".parquet") or not {"id", "url"} <= set(column_names(path)):
+    if (
+        path is None
+        or path.suffix not in (".csv", ".parquet")
+        or not {"id", "url"} <= set(column_names(path))
+    ):
         return {}
     table = read_columns(path, ("id", "url"), {"id": pa.string(), "url": pa.string()})
     table = table.filter(pc.is_in(table["id"], pa.array(sorted(ids), pa.string())))

@@ -43,14 +43,18 @@ def column_names(path: Path) -> list[str]:
         raise InputError(f"{path}: no such file; expected a CSV or Parquet file")
     try:
         if path.suffix == ".parquet":
-            return [name for name in pq.read_schema(path).names if not _PANDAS_INDEX.fullmatch(name)]
+            return [
+                name for name in pq.read_schema(path).names if not _PANDAS_INDEX.fullmatch(name)
+            ]
         with pa_csv.open_csv(path, read_options=_ONE_THREAD) as stream:
             return list(stream.schema.names)
     except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
         raise _unreadable(path, error) from error
 
 
-def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
+def read_columns(
+    path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataType] | None = None
+) -> pa.Table:
     """Read those of the wanted columns, in this order, that a CSV or Parquet file has; no other column is loaded.
 
     Columns without a required type keep the one that they have in the file or, in CSV, that Arrow infers from values.
@@ -68,7 +72,9 @@ def read_columns(path: Path, wanted: Sequence[str], types: Mapping[str, pa.DataT
             for position, name in enumerate(present):  # Arrow would write 2e16 with an exponent
                 if types.get(name) == pa.string() and pa.types.is_floating(table[name].type):
                     table = table.set_column(position, name, as_texts(table[name], name))
-            return table.cast(pa.schema([(name, types.get(name, table.field(name).type)) for name in present]))
+            return table.cast(
+                pa.schema([(name, types.get(name, table.field(name).type)) for name in present])
+            )
         table = pa_csv.read_csv(
             path,
             read_options=_ONE_THREAD,
@@ -91,11 +97,15 @@ def text_column_names(path: Path) -> list[str]:
     if path.suffix.lower() in SPREADSHEETS:
         raise InputError(f"{path}: a spreadsheet; save it as CSV (UTF-8)")
     if path.is_file() and _first_bytes(path) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-        raise InputError(f"{path}: its text is UTF-16, which spreadsheets call Unicode; save it as CSV (UTF-8)")
+        raise InputError(
+            f"{path}: its text is UTF-16, which spreadsheets call Unicode; save it as CSV (UTF-8)"
+        )
     names = column_names(path)
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise InputError(f"{path}: several columns are named {preview(repeated)}; give each a name of its own")
+        raise InputError(
+            f"{path}: several columns are named {preview(repeated)}; give each a name of its own"
+        )
     _require_commas(path, names)
     return names
 
@@ -105,7 +115,9 @@ def _require_commas(path: Path, names: Sequence[str]) -> None:
     header = ",".join(names)
     for separator in (";", "\t", "|"):
         if header.count(separator) >= len(names):
-            raise InputError(f"{path}: its columns are separated by {separator!r}; save it with commas")
+            raise InputError(
+                f"{path}: its columns are separated by {separator!r}; save it with commas"
+            )
 
 
 def read_text_columns(
@@ -128,8 +140,14 @@ def read_text_columns(
     absent = [name for name in wanted if name not in present]
     if absent:
         spaces = [name for name in present if name != name.strip() and name.strip() in absent]
-        advice = f"; remove the spaces around {preview([repr(name) for name in spaces])}" if spaces else ""
-        raise InputError(f"{path}: no column {preview(absent)}; its columns are {', '.join(present)}{advice}")
+        advice = (
+            f"; remove the spaces around {preview([repr(name) for name in spaces])}"
+            if spaces
+            else ""
+        )
+        raise InputError(
+            f"{path}: no column {preview(absent)}; its columns are {', '.join(present)}{advice}"
+        )
     is_csv = path.suffix != ".parquet"
     table = read_columns(path, wanted, dict.fromkeys(wanted, pa.string()) if is_csv else None)
     if not len(table):
@@ -152,7 +170,9 @@ def read_text_columns(
     return pa.table(columns)
 
 
-def read_table_rows(path: Path, wanted: Sequence[str], parse: Callable[[int, Mapping[str, str]], T]) -> list[T]:
+def read_table_rows(
+    path: Path, wanted: Sequence[str], parse: Callable[[int, Mapping[str, str]], T]
+) -> list[T]:
     """Read a Parquet file as :func:`read_rows` reads CSV files, and these with it.
 
     Rows of Parquet files are numbered from 1, and missing values are empty texts.
@@ -181,14 +201,18 @@ def as_texts(column: pa.ChunkedArray, name: str, *, as_is: bool = False) -> pa.C
     if pa.types.is_floating(column.type):
         column = pc.if_else(pc.is_nan(column), None, column)
         values = column.cast(pa.float64()).to_pylist()
-        texts = pa.chunked_array([[None if value is None else repr(value) for value in values]], pa.string())
+        texts = pa.chunked_array(
+            [[None if value is None else repr(value) for value in values]], pa.string()
+        )
     else:
         try:
             texts = column.cast(pa.string())
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise InputError(f"{name} is {column.type}; expected texts or numbers") from error
     if not as_is:
-        texts = pc.utf8_normalize(texts, form="NFC")  # file systems of macOS decompose letters with accents
+        texts = pc.utf8_normalize(
+            texts, form="NFC"
+        )  # file systems of macOS decompose letters with accents
     texts = pc.utf8_trim_whitespace(texts)
     texts = pc.if_else(pc.equal(texts, ""), None, texts)
     if pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py():
@@ -206,7 +230,9 @@ def _whole_number(text: str) -> str:
 
 def is_list(kind: pa.DataType) -> bool:
     """Return whether a type is that of lists."""
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+    return bool(
+        pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    )
 
 
 def _as_text_lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -225,7 +251,11 @@ def _first_bytes(path: Path) -> bytes:
 
 
 def _describe(table: pa.Table, row: int) -> str:
-    values = (str(column[row].as_py()) for column in table.columns if column[row].as_py() not in (None, ""))
+    values = (
+        str(column[row].as_py())
+        for column in table.columns
+        if column[row].as_py() not in (None, "")
+    )
     return f"row {row + 1} ({preview(list(values), 3)})"
 
 
@@ -241,7 +271,9 @@ def require_non_null(table: pa.Table, path: Path) -> None:
                 f"{name} is missing in {len(rows):,} of {len(table):,} rows: {preview_rows(rows.to_numpy())}"
             )
     if problems:
-        raise InputError(f"{path}: values are missing; fill them in, or remove the rows:\n{indented_list(problems)}")
+        raise InputError(
+            f"{path}: values are missing; fill them in, or remove the rows:\n{indented_list(problems)}"
+        )
 
 
 def preview_rows(rows: Integers) -> str:
@@ -264,7 +296,11 @@ def preview(values: Sequence[object], limit: int = 10) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> InputError:
-    if path.suffix != ".parquet" and not isinstance(error, OSError) and (place := locate_invalid_byte(path)):
+    if (
+        path.suffix != ".parquet"
+        and not isinstance(error, OSError)
+        and (place := locate_invalid_byte(path))
+    ):
         return InputError(f"{path}: {place}; save the file as UTF-8")
     return InputError(f"{path}: cannot be read as a table: {error}")
 
@@ -300,7 +336,9 @@ def read_rows(
             any row; or rows are invalid, in which case none is used.
     """
     if not path.is_file():
-        raise InputError(f"{path}: no such file; expected a CSV file with the columns {','.join(columns)}")
+        raise InputError(
+            f"{path}: no such file; expected a CSV file with the columns {','.join(columns)}"
+        )
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             rows = csv.reader(stream, strict=True)
@@ -308,12 +346,18 @@ def read_rows(
             names, *rows_in_first_line = [first] if first is None else parse_header(first)
             header = _check_header(path, names, columns)
             all_rows = chain(rows_in_first_line, rows)
-            numbered = ((rows.line_num, row) for row in all_rows if row and "".join(row).strip())  # no blank lines
-            parsed = parse_rows(path, numbered, lambda line, row: parse(line, _by_column(row, header)), "line")
+            numbered = (
+                (rows.line_num, row) for row in all_rows if row and "".join(row).strip()
+            )  # no blank lines
+            parsed = parse_rows(
+                path, numbered, lambda line, row: parse(line, _by_column(row, header)), "line"
+            )
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: {locate_invalid_byte(path)}; save the file as UTF-8") from error
     except csv.Error as error:
-        raise InputError(f"{path}: line {rows.line_num}: cannot be read as CSV: {_csv_problem(error)}") from error
+        raise InputError(
+            f"{path}: line {rows.line_num}: cannot be read as CSV: {_csv_problem(error)}"
+        ) from error
     if not parsed and not may_be_empty:
         raise InputError(f"{path}: no rows below the header")
     return parsed
@@ -328,7 +372,9 @@ def _csv_problem(error: csv.Error) -> str:
     return str(error)
 
 
-def parse_rows(path: Path, rows: Iterable[tuple[int, R]], parse: Callable[[int, R], T], unit: str) -> list[T]:
+def parse_rows(
+    path: Path, rows: Iterable[tuple[int, R]], parse: Callable[[int, R], T], unit: str
+) -> list[T]:
     """Parse numbered rows, or raise an InputError with what is wrong with them by ``unit``, such as line."""
     parsed, problems = [], []
     for number, row in rows:
@@ -397,7 +443,9 @@ def without_control_characters(text: str) -> str:
 def _check_header(path: Path, names: list[str] | None, columns: Sequence[str]) -> list[str]:
     expected = ",".join(columns)
     if names is None:
-        raise InputError(f"{path}: the file is empty; expected the header {expected} and rows below it")
+        raise InputError(
+            f"{path}: the file is empty; expected the header {expected} and rows below it"
+        )
     _require_commas(path, names)
     header = [name.strip() for name in names]
     missing = [name for name in columns if name not in header]

@@ -64,7 +64,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         with _claim(draft) as claimed:
             if not claimed:
-                draft = _draft_of(path, socket.gethostname(), os.getpid())  # nodes may share a folder without locks
+                draft = _draft_of(
+                    path, socket.gethostname(), os.getpid()
+                )  # nodes may share a folder without locks
             try:
                 yield draft
                 draft.replace(path)
@@ -83,7 +85,11 @@ def _write_failure(error: Exception, draft: Path, path: Path) -> OSError | None:
         return OSError(int(match[1]), os.strerror(int(match[1])), str(path))
     if isinstance(error, RuntimeError) and "inline_container.cc" in str(error):  # torch.save
         return OSError(errno.EIO, os.strerror(errno.EIO), str(path))
-    if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(draft)):
+    if (
+        isinstance(error, OSError)
+        and error.errno is not None
+        and error.filename in (None, str(draft))
+    ):
         return OSError(error.errno, os.strerror(error.errno), str(path))
     return None
 
@@ -138,7 +144,9 @@ def require_own_page(path: Path) -> None:
     with path.open(encoding="utf-8", errors="replace") as stream:
         head = stream.read(1000)
     if _GENERATOR not in head:
-        raise ConfigurationError(f"{path}: exists, and hgld did not write it; remove it, or name another file")
+        raise ConfigurationError(
+            f"{path}: exists, and hgld did not write it; remove it, or name another file"
+        )
 
 
 def require_own_json(path: Path, keys: Collection[str]) -> None:
@@ -161,7 +169,11 @@ def require_own_json(path: Path, keys: Collection[str]) -> None:
 
 
 def write_csv(
-    path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]], *, lineterminator: str = "\n"
+    path: Path,
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    lineterminator: str = "\n",
 ) -> None:
     """Write rows below a header as a CSV file in UTF-8, atomically; values are quoted where necessary.
 
@@ -223,18 +235,29 @@ def check_writable_folder(path: Path) -> None:
     while not existing.exists():
         existing = existing.parent
     if not existing.is_dir():
-        raise ConfigurationError(f"{existing} is a file, so nothing can be written below it; choose another place")
+        raise ConfigurationError(
+            f"{existing} is a file, so nothing can be written below it; choose another place"
+        )
     if not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigurationError(f"{existing} is read-only; choose another place, or change its permissions")
+        raise ConfigurationError(
+            f"{existing} is read-only; choose another place, or change its permissions"
+        )
     usage = shutil.disk_usage(existing)
     if usage.total == 0:
-        raise ConfigurationError(f"{existing} is not on a disk, and holds no files; choose another place")
+        raise ConfigurationError(
+            f"{existing} is not on a disk, and holds no files; choose another place"
+        )
     if usage.free == 0:
-        raise ConfigurationError(f"the disk of {existing} is full; free some space, then run the same command again")
+        raise ConfigurationError(
+            f"the disk of {existing} is full; free some space, then run the same command again"
+        )
 
 
 def require_free_space(
-    folder: Path, n_bytes: float, what: str, advice: str = "free some space, or choose another folder (`out`)"
+    folder: Path,
+    n_bytes: float,
+    what: str,
+    advice: str = "free some space, or choose another folder (`out`)",
 ) -> None:
     """Check that the disk of a folder, or of the closest one above it that exists, has space for files.
 
@@ -265,7 +288,9 @@ def require_suffix(path: Path, *suffixes: str) -> None:
     hgld.errors.ConfigurationError: table.txt: the suffix is ".txt"; choose .csv or .parquet
     """
     if path.suffix not in suffixes:
-        raise ConfigurationError(f'{path}: the suffix is "{path.suffix}"; choose {" or ".join(suffixes)}')
+        raise ConfigurationError(
+            f'{path}: the suffix is "{path.suffix}"; choose {" or ".join(suffixes)}'
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -347,12 +372,18 @@ def files_and_links_below(root: Path) -> FilesBelow:
             return
         visited.add((stat.st_dev, stat.st_ino))
         with os.scandir(root / folder) as entries:
-            children = sorted((entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name)
+            children = sorted(
+                (entry for entry in entries if entry.name[0] != "."), key=lambda entry: entry.name
+            )
         for entry in children:
             path = f"{folder}/{entry.name}" if folder else entry.name
             # Python has surrogates for bytes that are not UTF-8.
-            if len(path.splitlines()) != 1 or any("\ud800" <= character <= "\udfff" for character in path):
-                raise InputError(f"{root}: the name {path!r} is not a line of text in UTF-8; rename it")
+            if len(path.splitlines()) != 1 or any(
+                "\ud800" <= character <= "\udfff" for character in path
+            ):
+                raise InputError(
+                    f"{root}: the name {path!r} is not a line of text in UTF-8; rename it"
+                )
             if entry.is_symlink() and not (root / path).exists():
                 broken_links.append(path)
             elif entry.is_dir(follow_symlinks=False):
@@ -477,7 +508,9 @@ def _staging_in(folder: Path) -> Path:
 def require_other_file(out: Path, inputs: Iterable[Path]) -> None:
     """Raise a :class:`ConfigurationError` if an output is one of the inputs."""
     if out.exists() and any(path.exists() and out.samefile(path) for path in inputs):
-        raise ConfigurationError(f"{out}: is an input, and would be overwritten; write to another file")
+        raise ConfigurationError(
+            f"{out}: is an input, and would be overwritten; write to another file"
+        )
 
 
 # Locks: one run at a time writes an output, also on several computers that share a file system.

@@ -18,7 +18,13 @@ import requests
 from requests.auth import AuthBase, HTTPBasicAuth
 from requests.exceptions import InvalidProxyURL, InvalidSchema, InvalidURL
 from requests.utils import get_auth_from_url
-from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, ProxySchemeUnknown, SSLError
+from urllib3.exceptions import (
+    HTTPError,
+    NewConnectionError,
+    ProxyError,
+    ProxySchemeUnknown,
+    SSLError,
+)
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.version import __version__
@@ -84,7 +90,9 @@ class _Session(requests.Session):
         super().__init__()
         self.auth = _CredentialsOfAddress()
 
-    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+    def rebuild_auth(
+        self, prepared_request: requests.PreparedRequest, response: requests.Response
+    ) -> None:
         """Send credentials to the target of a redirect only if it is on the same server."""
         is_elsewhere = self.should_strip_auth(response.request.url, prepared_request.url)  # type: ignore[no-untyped-call]
         if is_elsewhere:
@@ -151,7 +159,12 @@ class RetryingSession:
     """
 
     def __init__(
-        self, headers: Mapping[str, str], *, max_retries: int, backoff_s: float, rate_per_minute: float = 0
+        self,
+        headers: Mapping[str, str],
+        *,
+        max_retries: int,
+        backoff_s: float,
+        rate_per_minute: float = 0,
     ) -> None:
         self.requests = self.retries = 0
         self._headers, self._max_retries, self._backoff_s = headers, max_retries, backoff_s
@@ -196,8 +209,14 @@ class RetryingSession:
             self._check_answering(failure, number)
             self._pause_as_asked(failure)
             # Wait at least half of the back-off: lag lasts minutes, while its Retry-After says seconds.
-            backoff = min(self._backoff_s * 2 ** (number - 1), _MAX_BACKOFF_S) * random.uniform(0.5, 1)
-            level = logging.WARNING if time.monotonic() + backoff - start >= _REPORTED_S else logging.DEBUG
+            backoff = min(self._backoff_s * 2 ** (number - 1), _MAX_BACKOFF_S) * random.uniform(
+                0.5, 1
+            )
+            level = (
+                logging.WARNING
+                if time.monotonic() + backoff - start >= _REPORTED_S
+                else logging.DEBUG
+            )
             log.log(level, "attempt %d of %d failed: %s", number, n_attempts, failure)
             if number < n_attempts:
                 self._sleep(backoff)
@@ -226,7 +245,9 @@ class RetryingSession:
         events: tuple[Future[Any], ...] = (future, self._closed)
         wait(events, seconds, FIRST_COMPLETED)
         self.check_open()
-        if not future.done() or (future.exception() and time.monotonic() >= deadline):  # the same to the caller
+        if not future.done() or (
+            future.exception() and time.monotonic() >= deadline
+        ):  # the same to the caller
             raise NoAnswerError(f"{url} sent no complete response within {seconds:g} s", url)
         return future.result()
 
@@ -245,7 +266,10 @@ class RetryingSession:
         """Raise unless a repetition may help: a name that does not exist now will not exist in a minute."""
         if not isinstance(failure, requests.ConnectionError) or failure.request is None:
             return
-        reason, host = getattr(failure.args[0], "reason", None), urlsplit(str(failure.request.url)).netloc
+        reason, host = (
+            getattr(failure.args[0], "reason", None),
+            urlsplit(str(failure.request.url)).netloc,
+        )
         if isinstance(reason, _NO_CONNECTION) and host not in self._hosts_that_answered:
             raise ConfigurationError(
                 f"{host} cannot be reached: {str(reason).rpartition('): ')[2]}. {CHECK_NETWORK}"
@@ -334,7 +358,9 @@ def received(response: requests.Response) -> Iterator[bytes]:
             yield piece
     except HTTPError as error:
         # The headers arrived: a pause that they ask for holds, even if the body is cut short.
-        raise TransientError(f"{response.request.method} {response.url}: {error}", retry_after_s(response)) from error
+        raise TransientError(
+            f"{response.request.method} {response.url}: {error}", retry_after_s(response)
+        ) from error
 
 
 def user_agent(operator: str | None = None) -> str:

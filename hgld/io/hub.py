@@ -57,7 +57,9 @@ def hub_file(repository: str, names: Sequence[str]) -> Path:
     raise AssertionError("unreachable: raise_for_status raises when no response was ok")
 
 
-def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = None, *, kind: Kind = "model") -> Path:
+def hub_snapshot(
+    repository: str, names: Sequence[str], revision: str | None = None, *, kind: Kind = "model"
+) -> Path:
     """Return a folder with files of a repository, all of one commit.
 
     Files that the repository lacks are absent from the folder. Without a revision (branch, tag or commit), the hub is
@@ -81,7 +83,9 @@ def hub_snapshot(repository: str, names: Sequence[str], revision: str | None = N
         )
     except Exception as error:  # see hub_file
         revision_text = f" of the revision {revision}" if revision else ""
-        raise SourceError(f"{repository}: files{revision_text} cannot be downloaded: {_reason(error)}") from error
+        raise SourceError(
+            f"{repository}: files{revision_text} cannot be downloaded: {_reason(error)}"
+        ) from error
 
 
 def require_repository_name(repository: str) -> None:
@@ -116,7 +120,9 @@ def require_replaceable_repository(
     require_repository_name(repository)
     api = _api()
     try:
-        info = (api.dataset_info if kind == "dataset" else api.model_info)(repository, timeout=_TIMEOUT_S)
+        info = (api.dataset_info if kind == "dataset" else api.model_info)(
+            repository, timeout=_TIMEOUT_S
+        )
     except RepositoryNotFoundError:
         return []
     except Exception as error:  # see hub_file
@@ -168,7 +174,9 @@ def upload_folder(
             outcome = f"Its files are there, but not the tag {tag}; run the same command again"
             api.create_tag(repository, repo_type=kind, tag=tag, revision=commit.oid)
     except Exception as error:  # see hub_file
-        raise SourceError(f"{repository}: cannot be uploaded: {_reason(error)}. {outcome}") from error
+        raise SourceError(
+            f"{repository}: cannot be uploaded: {_reason(error)}. {outcome}"
+        ) from error
     return str(commit.commit_url)
 
 
@@ -200,7 +208,9 @@ def _reason(error: Exception) -> str:
         return f"the hub refuses access ({status}); set HF_TOKEN to a token with write access to it"
     if kind in ("LocalEntryNotFoundError", "IncompleteSnapshotError"):
         return "the hub cannot be reached, and they are not in the cache"
-    cause = error.__cause__ if isinstance(error.__cause__, Exception) else error  # of "Error while uploading ..."
+    cause = (
+        error.__cause__ if isinstance(error.__cause__, Exception) else error
+    )  # of "Error while uploading ..."
     return " ".join(str(cause).split()).removesuffix(".") or type(cause).__name__
 
 
@@ -226,7 +236,9 @@ def open_clip_architecture(model: str) -> dict[str, Any]:
     import open_clip
 
     if model not in open_clip.list_models():
-        raise ConfigurationError(f'open_clip has no model "{model}"; open_clip.list_models() lists its models')
+        raise ConfigurationError(
+            f'open_clip has no model "{model}"; open_clip.list_models() lists its models'
+        )
     return open_clip.get_model_config(model)  # type: ignore[no-any-return]
 
 
@@ -266,7 +278,9 @@ def _download(model: str, tag: str, source: dict[str, Any]) -> Path:
     import open_clip
 
     repository, _, file_name = source.get("hf_hub", "").rpartition("/")
-    names = [file_name] if file_name else ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
+    names = (
+        [file_name] if file_name else ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
+    )
     try:
         if repository:
             return hub_file(repository, names)

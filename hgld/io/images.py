@@ -63,7 +63,9 @@ def open_image(data: bytes) -> Image.Image:
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # from half of the size that is refused
+            warnings.simplefilter(
+                "ignore", Image.DecompressionBombWarning
+            )  # from half of the size that is refused
             return Image.open(io.BytesIO(data), formats=_FORMATS)
     except MemoryError:
         raise
@@ -105,7 +107,9 @@ def box_inside(box: Box | None, image: _Sized) -> Box | None:
     left, top = max(round(box[0]), 0), max(round(box[1]), 0)
     right, bottom = min(round(box[2]), image.width), min(round(box[3]), image.height)
     if right <= left or bottom <= top:
-        raise UnreadableImageError("box outside the image", f"{box} of {image.width} x {image.height} pixels")
+        raise UnreadableImageError(
+            "box outside the image", f"{box} of {image.width} x {image.height} pixels"
+        )
     return left, top, right, bottom
 
 
@@ -137,7 +141,9 @@ def _orientation_in(exif: bytes) -> int | None:
         for position in range(start + 2, start + 2 + 12 * n_tags, 12):
             tag, type_number, count = struct.unpack_from(f"{byte_order}HHI", tiff, position)
             if tag == ExifTags.Base.Orientation and type_number in _EXIF_INTEGERS and count == 1:
-                (value,) = struct.unpack_from(byte_order + _EXIF_INTEGERS[type_number], tiff, position + 8)
+                (value,) = struct.unpack_from(
+                    byte_order + _EXIF_INTEGERS[type_number], tiff, position + 8
+                )
                 return int(value)
     except struct.error:  # the data are truncated
         return None
@@ -186,7 +192,9 @@ def _opaque_rgb(image: Image.Image) -> Image.Image:
     if image.mode == "F":
         raise UnreadableImageError("floating-point pixels", "save it with 8 or 16 bits per channel")
     if image.mode == "I" and (image.format == "TIFF" or not _has_16_bits(image)):
-        raise UnreadableImageError("integer pixels of unknown range", "save it with 8 or 16 bits per channel")
+        raise UnreadableImageError(
+            "integer pixels of unknown range", "save it with 8 or 16 bits per channel"
+        )
     if image.mode.startswith("I"):
         # 16 bits per pixel, which conversion alone would clip. A transparent grey would still be one of 16 bits.
         image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")

@@ -76,14 +76,18 @@ class Journal:
                         "another hgld: finish that run, choose another output, or use `force` to discard it and "
                         "start again"
                     )
-                kept = (key for key in record.facts if forgotten.get((record.kind, key), 0) < number)
+                kept = (
+                    key for key in record.facts if forgotten.get((record.kind, key), 0) < number
+                )
                 facts = {key: read(record.kind, record.facts[key]) for key in kept}
             except (ValueError, TypeError, KeyError):
                 damaged.append(number)
                 continue
             yield record.kind, record.at, facts
         if damaged:
-            numbers = ", ".join(map(str, damaged[:_MOST_NUMBERS])) + ", …" * (len(damaged) > _MOST_NUMBERS)
+            numbers = ", ".join(map(str, damaged[:_MOST_NUMBERS])) + ", …" * (
+                len(damaged) > _MOST_NUMBERS
+            )
             log.warning(
                 "%s: %d damaged lines are ignored, and their facts requested again: %s",
                 self._path,
@@ -120,7 +124,10 @@ class Journal:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._stream.close()
 

@@ -97,7 +97,9 @@ def _canonical(text: str) -> str | None:
         licence = canonicalize_license_expression(text)
     except InvalidLicenseExpression:
         return None
-    is_single = re.fullmatch(r"[\w.-]+", licence) is not None and not licence.startswith("LicenseRef-")
+    is_single = re.fullmatch(r"[\w.-]+", licence) is not None and not licence.startswith(
+        "LicenseRef-"
+    )
     return licence if is_single else None
 
 
@@ -116,5 +118,9 @@ def _similar(text: str) -> list[str]:
         found = versions[-1:]
     else:
         found = get_close_matches(wanted, names, n=2, cutoff=0.8)
-    full = [f"{name}{end}" for name in found for end in (("-only", "-or-later") if _GNU.fullmatch(name) else ("",))]
+    full = [
+        f"{name}{end}"
+        for name in found
+        for end in (("-only", "-or-later") if _GNU.fullmatch(name) else ("",))
+    ]
     return [str(_canonical(name)) for name in full]

@@ -48,7 +48,9 @@ def read_pickle(path: Path, *, max_bytes: int = MAX_BYTES) -> Any:
         raise InputError(f"{path}: no such file; expected a pickle file")
     size = path.stat().st_size
     if size > max_bytes:
-        raise InputError(f"{path}: {size:,} bytes; a pickle file of its kind may have at most {max_bytes:,}")
+        raise InputError(
+            f"{path}: {size:,} bytes; a pickle file of its kind may have at most {max_bytes:,}"
+        )
     try:
         return _Unpickler(io.BytesIO(path.read_bytes()), encoding="latin1").load()
     except _RefusedError as error:

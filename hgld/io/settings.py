@@ -80,8 +80,12 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
     try:
         return kind.model_validate(layer.values)
     except ValidationError as error:
-        problems = [_problem(detail, kind, layer, path) for detail in error.errors(include_url=False)]
-        raise ConfigurationError(f"invalid settings, {len(problems)} in all:\n{indented_list(problems)}") from None
+        problems = [
+            _problem(detail, kind, layer, path) for detail in error.errors(include_url=False)
+        ]
+        raise ConfigurationError(
+            f"invalid settings, {len(problems)} in all:\n{indented_list(problems)}"
+        ) from None
 
 
 def read_origins(path: Path) -> dict[str, tuple[Any, Path]]:
@@ -152,7 +156,10 @@ class _Layer:
 
     def origin(self, keys: Keys) -> str | None:
         """Return the origin of a value, or of the innermost mapping around it where the value is missing."""
-        return next((self.origins[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.origins), None)
+        return next(
+            (self.origins[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.origins),
+            None,
+        )
 
 
 def _key_paths(values: Mapping[str, Any], parents: Keys = ()) -> Iterator[Keys]:
@@ -182,13 +189,19 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     is_row = file != path
     values = _read_yaml(file, extending)
     shared = values.pop(SHARED, {})
-    trainings, comparisons = (_require_mapping(values.pop(key, {}), file / key) for key in (TRAININGS, COMPARISONS))
+    trainings, comparisons = (
+        _require_mapping(values.pop(key, {}), file / key) for key in (TRAININGS, COMPARISONS)
+    )
     for name in trainings.keys() & comparisons.keys():
-        raise InputError(f"{file}: {name} is a row of both {TRAININGS} and {COMPARISONS}; rename one of them")
+        raise InputError(
+            f"{file}: {name} is a row of both {TRAININGS} and {COMPARISONS}; rename one of them"
+        )
     rows = {SHARED: shared, **trainings, **comparisons}
     if is_row:
         if path.name not in rows:
-            raise InputError(f"{file}: there is no row {path.name}{_suggestion(path.name, list(rows)[1:])}")
+            raise InputError(
+                f"{file}: there is no row {path.name}{_suggestion(path.name, list(rows)[1:])}"
+            )
         row = _require_mapping(rows[path.name], path)
         values = {BASE: SHARED if path.name in trainings else None, **row}
         values = {key: value for key, value in values.items() if key not in DESCRIPTION}
@@ -196,7 +209,11 @@ def _read_file(path: Path, extending: tuple[Path, ...]) -> _Layer:
     layer = _Layer.from_mapping(values, str(path))
     if base is None:
         return layer
-    base_path = file / base if is_row and base in rows else training_presets().get(str(base), file.parent / str(base))
+    base_path = (
+        file / base
+        if is_row and base in rows
+        else training_presets().get(str(base), file.parent / str(base))
+    )
     return _read_file(base_path, (*extending, path.resolve())).overridden_by(layer)
 
 
@@ -231,7 +248,9 @@ def _load(text: str) -> Any:
     """
     value = yaml.load(text, _Loader)  # noqa: S506 - it is a safe loader
     if _count_values(value, {}) > _MAX_VALUES:
-        raise ValueError(f"its aliases (*name) repeat values until there are more than {_MAX_VALUES:,}")
+        raise ValueError(
+            f"its aliases (*name) repeat values until there are more than {_MAX_VALUES:,}"
+        )
     return value
 
 
@@ -258,14 +277,18 @@ def _count_values(value: Any, counts: dict[int, int]) -> int:
 
 def _require_mapping(values: Any, path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
-        raise InputError(f"{path}: expected settings such as 'batch_size: 256', found {_quoted(values)}")
+        raise InputError(
+            f"{path}: expected settings such as 'batch_size: 256', found {_quoted(values)}"
+        )
     return values
 
 
 def _parse_override(text: str) -> _Layer:
     keys, equals, value = text.partition("=")
     if not equals or not all(keys.split(".")):
-        raise ConfigurationError(f"{_OVERRIDES} {text}: expected KEY=VALUE, such as loss.lambda=0.3")
+        raise ConfigurationError(
+            f"{_OVERRIDES} {text}: expected KEY=VALUE, such as loss.lambda=0.3"
+        )
     try:
         values = _load(value)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
@@ -287,7 +310,9 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith((":bool", ":float"))]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|false|False)$"), list("tTfF")
+)
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$|^[-+]?\.(?:inf|nan)$"),
@@ -307,10 +332,14 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], layer: _Layer, path: P
     match detail["type"]:
         case "extra_forbidden":
             names = [name for model in models for name in _keys_of(model)]
-            places = dict.fromkeys(path for path in _paths(kind) if path.rpartition(".")[2] == keys[-1])
+            places = dict.fromkeys(
+                path for path in _paths(kind) if path.rpartition(".")[2] == keys[-1]
+            )
             places.pop(key, None)  # that of another member of a union, such as another loss
             elsewhere = f"; did you mean {' or '.join(places)}?"
-            problem = f"there is no such setting{elsewhere if places else _suggestion(keys[-1], names)}"
+            problem = (
+                f"there is no such setting{elsewhere if places else _suggestion(keys[-1], names)}"
+            )
         case "missing":
             problem = "is missing"
         case "model_type" | "model_attributes_type":
@@ -335,7 +364,11 @@ def _problem(detail: ErrorDetails, kind: type[BaseModel], layer: _Layer, path: P
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
     similar = similar_names(name[:_MAX_QUOTED], known)
-    return f"; did you mean {similar[0]}?" if similar else f"; expected one of {', '.join(dict.fromkeys(known))}"
+    return (
+        f"; did you mean {similar[0]}?"
+        if similar
+        else f"; expected one of {', '.join(dict.fromkeys(known))}"
+    )
 
 
 def _quoted(value: Any) -> str:
@@ -361,7 +394,9 @@ def _paths(model: type[BaseModel]) -> Iterator[str]:
             yield from (f"{key}.{path}" for path in _paths(inner))
 
 
-def _resolve(location: Sequence[int | str], kind: type[BaseModel]) -> tuple[Keys, list[type[BaseModel]]]:
+def _resolve(
+    location: Sequence[int | str], kind: type[BaseModel]
+) -> tuple[Keys, list[type[BaseModel]]]:
     """Return the keys of a pydantic location, and the models that hold the last one.
 
     A location also names the members of unions, which are not keys of the file.
@@ -370,7 +405,9 @@ def _resolve(location: Sequence[int | str], kind: type[BaseModel]) -> tuple[Keys
     models = holders = [kind]
     for part in map(str, location):
         fields = {
-            field.alias or name: field.annotation for model in models for name, field in model.model_fields.items()
+            field.alias or name: field.annotation
+            for model in models
+            for name, field in model.model_fields.items()
         }
         if part in fields and not (keys and part in _tags(models)):
             holders, models = models, list(_models_in(fields[part]))
@@ -386,7 +423,11 @@ def _resolve(location: Sequence[int | str], kind: type[BaseModel]) -> tuple[Keys
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if inspect.isclass(annotation) and get_origin(annotation) is None and issubclass(annotation, BaseModel):
+    if (
+        inspect.isclass(annotation)
+        and get_origin(annotation) is None
+        and issubclass(annotation, BaseModel)
+    ):
         yield annotation
     else:
         for inner in get_args(annotation):
@@ -419,13 +460,19 @@ def training_presets() -> Mapping[str, Path]:
         for path, values in _preset_files().items()
         for row in values.get(TRAININGS, ())
     }
-    return dict(sorted(paths.items(), key=lambda entry: (entry[1].parent.stem != OWN_IMAGES, entry[0])))
+    return dict(
+        sorted(paths.items(), key=lambda entry: (entry[1].parent.stem != OWN_IMAGES, entry[0]))
+    )
 
 
 @cache
 def comparison_presets() -> Mapping[str, Path]:
     """Return the settings files of comparisons, and rows in files of several, by name."""
-    paths = {row: path / row for path, values in _preset_files().items() for row in values.get(COMPARISONS, ())}
+    paths = {
+        row: path / row
+        for path, values in _preset_files().items()
+        for row in values.get(COMPARISONS, ())
+    }
     for path, values in _preset_files().items():
         if _has_own_settings(values):
             paths[path.stem] = path
@@ -488,10 +535,14 @@ def rejection_file(name: str | Path) -> Path:
         return known[str(name)]
     if Path(name).is_file():
         return Path(name)
-    raise InputError(f"{name}: no such file; the comparisons that come with hgld are {', '.join(known)}")
+    raise InputError(
+        f"{name}: no such file; the comparisons that come with hgld are {', '.join(known)}"
+    )
 
 
-def _find_preset(name: str, presets: Mapping[str, Path], others: Mapping[str, Path], kind: str) -> Path:
+def _find_preset(
+    name: str, presets: Mapping[str, Path], others: Mapping[str, Path], kind: str
+) -> Path:
     path = Path(name)
     if name.lower() in presets:
         return presets[name.lower()]
@@ -501,12 +552,18 @@ def _find_preset(name: str, presets: Mapping[str, Path], others: Mapping[str, Pa
     if path.parent.is_file():
         return path
     if path.suffix in _SUFFIXES:
-        preset = next((known for known in presets if path.with_suffix("").as_posix().endswith(known)), None)
-        raise InputError(f"{path}: no such file" + (f"; the preset is called {preset}" if preset else ""))
+        preset = next(
+            (known for known in presets if path.with_suffix("").as_posix().endswith(known)), None
+        )
+        raise InputError(
+            f"{path}: no such file" + (f"; the preset is called {preset}" if preset else "")
+        )
     problem = f'there is neither a preset nor a file "{name}"'
     if name in others or f"{OWN_IMAGES}/{name}" in others:
         problem = f'"{name}" is the preset of a {"comparison" if kind == "training" else "training"}, not of a {kind}'
-    raise ConfigurationError(f"{problem}; {_similar_presets(name, list(presets))}`hgld presets` lists all")
+    raise ConfigurationError(
+        f"{problem}; {_similar_presets(name, list(presets))}`hgld presets` lists all"
+    )
 
 
 def _require_own_settings(path: Path, kind: str) -> None:

@@ -33,20 +33,30 @@ class TextArray:
     texts: pa.Array | pa.ChunkedArray
     positions: NDArray[np.unsignedinteger[Any]] | None
 
-    def __init__(self, texts: Texts | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None):
+    def __init__(
+        self, texts: Texts | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None
+    ):
         if isinstance(texts, TextArray):
             texts, positions = texts.texts, texts.positions
-        arrow = texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
+        arrow = (
+            texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
+        )
         if pa.types.is_dictionary(arrow.type):
             encoded = pa.chunked_array(arrow).unify_dictionaries()
             arrow = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
             indices = [np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)]
-            positions = np.concatenate(indices, dtype=np.min_scalar_type(len(arrow)), casting="unsafe")
+            positions = np.concatenate(
+                indices, dtype=np.min_scalar_type(len(arrow)), casting="unsafe"
+            )
         if isinstance(arrow, pa.ChunkedArray):
             arrow = in_one_chunk(arrow)
             arrow = arrow.chunk(0) if arrow.num_chunks == 1 else arrow
         self.texts = arrow
-        self.positions = None if positions is None else positions.astype(np.min_scalar_type(len(arrow)), copy=False)
+        self.positions = (
+            None
+            if positions is None
+            else positions.astype(np.min_scalar_type(len(arrow)), copy=False)
+        )
 
     @classmethod
     def repeated(cls, texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> TextArray:
@@ -109,7 +119,9 @@ class TextArray:
 
     def is_unique(self) -> bool:
         """Return whether no text is there twice; in very rare cases False although none is."""
-        hashes = np.fromiter(map(hash, self), np.int64, len(self))  # takes a tenth of the memory of a hash table
+        hashes = np.fromiter(
+            map(hash, self), np.int64, len(self)
+        )  # takes a tenth of the memory of a hash table
         hashes.sort()
         return not (hashes[1:] == hashes[:-1]).any()
 
@@ -121,7 +133,9 @@ class TextArray:
         used[self.positions] = True
         if used.all():
             return self
-        return TextArray(self.texts.filter(pa.array(used)), (np.cumsum(used, dtype=np.int32) - 1)[self.positions])
+        return TextArray(
+            self.texts.filter(pa.array(used)), (np.cumsum(used, dtype=np.int32) - 1)[self.positions]
+        )
 
     def distinct(self) -> list[str]:
         """Return each text once, sorted."""

@@ -61,10 +61,16 @@ def nearest_classes(items: AbstractSet[str], above: Mapping[str, AbstractSet[str
     >>> sorted(nearest_classes({"Q1", "Q2", "Q3"}, {"Q3": {"Q1"}, "Q2": set(), "Q1": set()}))
     ['Q2', 'Q3']
     """
-    return {item for item in items if not any(item in above[other] and other not in above[item] for other in items)}
+    return {
+        item
+        for item in items
+        if not any(item in above[other] and other not in above[item] for other in items)
+    }
 
 
-def levels_above(items: Iterable[str], superclasses: Mapping[str, Sequence[str]]) -> list[list[str]]:
+def levels_above(
+    items: Iterable[str], superclasses: Mapping[str, Sequence[str]]
+) -> list[list[str]]:
     """Return the classes above some items by their distance: the direct superclasses, those of the second step, ...
 
     >>> levels_above(["Q3"], {"Q3": ["Q2"], "Q2": ["Q1", "Q0"], "Q0": ["Q3"]})
@@ -73,7 +79,9 @@ def levels_above(items: Iterable[str], superclasses: Mapping[str, Sequence[str]]
     levels = [list(items)]
     visited = set(levels[0])
     while levels[-1]:
-        parents = dict.fromkeys(parent for child in levels[-1] for parent in superclasses.get(child, ()))
+        parents = dict.fromkeys(
+            parent for child in levels[-1] for parent in superclasses.get(child, ())
+        )
         levels.append([parent for parent in parents if parent not in visited])
         visited.update(levels[-1])
     return levels[1:-1]

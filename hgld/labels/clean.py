@@ -25,7 +25,11 @@ from hgld.taxonomy.project import project_file_of
 
 log = logging.getLogger(__name__)
 
-STAGE = Stage("clean", (tables.REMOVED, tables.CLEAN), inputs={"scraped": tables.SCRAPED, "classes": tables.CLASSES})
+STAGE = Stage(
+    "clean",
+    (tables.REMOVED, tables.CLEAN),
+    inputs={"scraped": tables.SCRAPED, "classes": tables.CLASSES},
+)
 
 _MOST_FREQUENT = 20
 
@@ -112,7 +116,10 @@ def clean_file(
         table = read_scraped(scraped)
         _check_errors(table, scraped, config)
         kept_table, removed_table, summary = clean_table(
-            table, read_irrelevant_labels(irrelevant), config.keep_multiple, read_class_tree(classes).superclasses
+            table,
+            read_irrelevant_labels(irrelevant),
+            config.keep_multiple,
+            read_class_tree(classes).superclasses,
         )
         return [removed_table, kept_table], summary
 
@@ -137,10 +144,13 @@ def clean_table(
     one spelling, and later stages may group by :func:`hgld.taxonomy.label_identity.label_id`.
     """
     choices = [
-        choose_label(values, irrelevant, keep_multiple, superclasses or {}) for values in instance_of_values(scraped)
+        choose_label(values, irrelevant, keep_multiple, superclasses or {})
+        for values in instance_of_values(scraped)
     ]
     chosen = [choice for choice in choices if isinstance(choice, InstanceOf)]
-    labels, items = unify_labels([choice.label for choice in chosen], [choice.item for choice in chosen])
+    labels, items = unify_labels(
+        [choice.label for choice in chosen], [choice.item for choice in chosen]
+    )
     reasons = [choice for choice in choices if isinstance(choice, str)]
 
     # Explicit types: Arrow infers the type null for an empty list.
@@ -150,7 +160,9 @@ def clean_table(
     kept = kept.append_column("supercategory", pa.array(labels, pa.string()))
     kept = kept.append_column("class_item", pa.array(items, pa.string()))
     removed = key.filter(pc.invert(is_kept)).append_column("reason", pa.array(reasons, pa.string()))
-    removed = removed.append_column("instance_of", scraped["instance_of"].filter(pc.invert(is_kept)))
+    removed = removed.append_column(
+        "instance_of", scraped["instance_of"].filter(pc.invert(is_kept))
+    )
     return kept, removed, _summarise(kept, removed)
 
 
@@ -161,7 +173,11 @@ def instance_of_values(scraped: pa.Table) -> Iterator[list[InstanceOf]]:
         columns = (batch.column(name).to_pylist() for name in ("instance_of", "status"))
         for values, status in zip(*columns, strict=True):
             # The values of a failed row may be incomplete: with allow_errors it counts as unlabelled.
-            yield [] if status == "error" else [InstanceOf(value["item"], value["label"]) for value in values]
+            yield (
+                []
+                if status == "error"
+                else [InstanceOf(value["item"], value["label"]) for value in values]
+            )
 
 
 def read_scraped(paths: Sequence[Path]) -> pa.Table:
@@ -191,7 +207,9 @@ def _check_errors(table: pa.Table, paths: Sequence[Path], config: CleanConfig) -
     log.warning('%d landmarks with the status "error" are treated as unlabelled', errors)
 
 
-def _class_tables(scraped: Sequence[Path], config: CleanConfig, classes: Sequence[Path] | None) -> Sequence[Path]:
+def _class_tables(
+    scraped: Sequence[Path], config: CleanConfig, classes: Sequence[Path] | None
+) -> Sequence[Path]:
     """Return the tables of classes that are needed: those given, else those beside the scraped tables."""
     if config.keep_multiple != "most-specific":
         if classes:
@@ -237,7 +255,10 @@ def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
                 kept=counts.total(),
                 removed=by_reason,
                 unique_labels=len(counts),
-                most_frequent=[(names[identity], count) for identity, count in counts.most_common(_MOST_FREQUENT)],
+                most_frequent=[
+                    (names[identity], count)
+                    for identity, count in counts.most_common(_MOST_FREQUENT)
+                ],
             )
         )
     return CleanSummary(summaries, len(names))
@@ -301,7 +322,9 @@ def relevant_values(values: Sequence[InstanceOf], irrelevant: IrrelevantLabels) 
     return relevant
 
 
-def most_specific(values: Sequence[InstanceOf], superclasses: Mapping[str, Sequence[str]]) -> list[InstanceOf]:
+def most_specific(
+    values: Sequence[InstanceOf], superclasses: Mapping[str, Sequence[str]]
+) -> list[InstanceOf]:
     """Return the values that are not an ancestor of another value.
 
     P279 has cycles: of two classes that are each other's ancestors, neither is more specific, and both are kept. A

@@ -107,7 +107,9 @@ def cluster_file(
             nouns=nouns_of(embeddings),
         )
         draw_label_map(picture, label_map)
-        write_label_page(page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map))
+        write_label_page(
+            page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map)
+        )
         return [_clusters_table(table, landmarks, clusters)], _summarise(clusters, landmarks)
 
     return STAGE.run(
@@ -161,10 +163,14 @@ def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table
 
 def _clusters_table(table: pa.Table, landmarks: Integers, clusters: Clusters) -> pa.Table:
     n = len(table)
-    columns = {name: table[name] for name in ("label_id", "label", "landmarks_train", "landmarks_index")}
+    columns = {
+        name: table[name] for name in ("label_id", "label", "landmarks_train", "landmarks_index")
+    }
     columns |= {
         "cluster": pa.array(clusters.cluster, pa.int32()),
-        "cluster_name": pa.array([clusters.names[number] for number in clusters.cluster], pa.string()),
+        "cluster_name": pa.array(
+            [clusters.names[number] for number in clusters.cluster], pa.string()
+        ),
         "subcluster": pa.array(clusters.subcluster, pa.int32()),
         "distance": pa.array(clusters.distance, pa.float32()),
         "suggested_group": pa.nulls(n, pa.string()),
@@ -205,7 +211,9 @@ class Clusters:
     names: dict[int, str]
 
 
-def cluster_labels(vectors: Floats, landmarks: Integers, labels: Sequence[str], config: ClusterConfig) -> Clusters:
+def cluster_labels(
+    vectors: Floats, landmarks: Integers, labels: Sequence[str], config: ClusterConfig
+) -> Clusters:
     """Group labels into clusters and sub-clusters.
 
     A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d / d_max)``, where d is the
@@ -220,7 +228,9 @@ def cluster_labels(vectors: Floats, landmarks: Integers, labels: Sequence[str], 
         n_distinct = np.array([len(np.unique(vectors[rows], axis=0)) for rows in members])
         subclusters = allocate_subclusters(total, inertia, n_distinct)
         if (n_made := sum(subclusters)) < total:
-            log.warning("%d different labels make %d sub-clusters at most, not %d", n_made, n_made, total)
+            log.warning(
+                "%d different labels make %d sub-clusters at most, not %d", n_made, n_made, total
+            )
         subcluster = np.zeros(len(vectors), np.int32)
         for rows, n_subclusters in zip(members, subclusters, strict=True):
             assignment = _agglomerate(vectors[rows], n_subclusters)
@@ -286,11 +296,18 @@ def _cluster_name(labels: Sequence[str], landmarks: Integers, distance: Floats) 
 
 
 def sweep_file(
-    embeddings: Path, picture: Path, ks: Sequence[int], seed: int = 0, *, progress: Progress | None = None
+    embeddings: Path,
+    picture: Path,
+    ks: Sequence[int],
+    seed: int = 0,
+    *,
+    progress: Progress | None = None,
 ) -> list[SweepPoint]:
     """Compute inertia and silhouette of k-means for each k, and plot them."""
     if min(ks) < 2:
-        raise ConfigurationError(f"`ks` begins at {min(ks)}; the silhouette needs 2 clusters or more")
+        raise ConfigurationError(
+            f"`ks` begins at {min(ks)}; the silhouette needs 2 clusters or more"
+        )
     # The silhouette is undefined if every label is a cluster of its own.
     _, vectors = read_label_vectors(embeddings, min_distinct=max(ks) + 1)
     points = sweep(vectors, ks, seed, progress)
@@ -298,7 +315,9 @@ def sweep_file(
     return points
 
 
-def sweep(vectors: Floats, ks: Sequence[int], seed: int = 0, progress: Progress | None = None) -> list[SweepPoint]:
+def sweep(
+    vectors: Floats, ks: Sequence[int], seed: int = 0, progress: Progress | None = None
+) -> list[SweepPoint]:
     """Compute inertia and silhouette (cosine) of k-means for each k, from 2 to one less than there are vectors."""
     from sklearn.metrics import silhouette_score
 
@@ -308,6 +327,8 @@ def sweep(vectors: Floats, ks: Sequence[int], seed: int = 0, progress: Progress 
     with one_thread():
         for k in ks:
             cluster, inertia, _ = k_means(vectors, k, seed)
-            points.append(SweepPoint(k, inertia, float(silhouette_score(vectors, cluster, metric="cosine"))))
+            points.append(
+                SweepPoint(k, inertia, float(silhouette_score(vectors, cluster, metric="cosine")))
+            )
             progress.advance()
     return points

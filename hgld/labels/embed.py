@@ -69,7 +69,9 @@ def embed_file(
         new = [text for text in texts if text not in vectors]
         if new:
             encoder = load(config.encoder, config.device)
-            embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress or NoProgress())
+            embedded = embed_labels(
+                new, encoder, config.templates, config.batch_size, progress or NoProgress()
+            )
             vectors |= dict(zip(new, embedded, strict=True))
         matrix = np.stack([vectors[label] for label in labels["label"].to_pylist()])
         values = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
@@ -77,7 +79,12 @@ def embed_file(
         return [labels.append_column("embedding", values)], summary
 
     return STAGE.run(
-        {"out": out}, compute, inputs={"clean": clean}, digests=checkpoint, parameters=parameters, force=force
+        {"out": out},
+        compute,
+        inputs={"clean": clean},
+        digests=checkpoint,
+        parameters=parameters,
+        force=force,
     )
 
 
@@ -105,7 +112,10 @@ def embed_labels(
     batches = []
     for start in range(0, len(labels), batch_size):
         batch = [labels[number] for number in order[start : start + batch_size]]
-        encoded = [encoder.encode([template.replace("{}", label) for label in batch]) for template in templates]
+        encoded = [
+            encoder.encode([template.replace("{}", label) for label in batch])
+            for template in templates
+        ]
         batches.append(np.mean(encoded, axis=0))
         progress.advance(len(batch))
     vectors = np.concatenate(batches)[np.argsort(order)]
@@ -150,11 +160,17 @@ def _reusable_vectors(
     return dict(zip(table["label"].to_pylist(), embedding_matrix(table), strict=True))
 
 
-def vectors_of_labels(embeddings: Path, clusters: Path, ids: Sequence[str], texts: Sequence[str]) -> Floats:
+def vectors_of_labels(
+    embeddings: Path, clusters: Path, ids: Sequence[str], texts: Sequence[str]
+) -> Floats:
     """Return the vectors of labels, float64, shape (n, dimension), or raise an InputError if one has none."""
     table = tables.read_table(embeddings, tables.LABEL_EMBEDDINGS)
     row_of = {label_id: row for row, label_id in enumerate(table["label_id"].to_pylist())}
-    missing = [f'{label_id} ("{text}")' for label_id, text in zip(ids, texts, strict=True) if label_id not in row_of]
+    missing = [
+        f'{label_id} ("{text}")'
+        for label_id, text in zip(ids, texts, strict=True)
+        if label_id not in row_of
+    ]
     if missing:
         raise InputError(
             f"{embeddings}: no embedding of {counted(len(missing), 'label')} of {clusters}; make both from the same "

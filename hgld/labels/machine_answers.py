@@ -31,7 +31,9 @@ class Answer(NamedTuple):
     decision: Decision
 
 
-def read_answers(path: Path, ids: Sequence[str], texts: Sequence[str], groups: Sequence[Group]) -> list[Answer]:
+def read_answers(
+    path: Path, ids: Sequence[str], texts: Sequence[str], groups: Sequence[Group]
+) -> list[Answer]:
     """Read a table of answers, at most one of each model on each label.
 
     Args:
@@ -42,8 +44,12 @@ def read_answers(path: Path, ids: Sequence[str], texts: Sequence[str], groups: S
     rows_of: dict[str, list[int]] = {}
     for row, text in enumerate(texts):
         rows_of.setdefault(normalise_label(text), []).append(row)
-    keys = survivors(groups) | {name: group.key for group in groups for name in (group.key, group.name)}
-    answered_at = datetime.fromtimestamp(path.stat().st_mtime if path.is_file() else 0, timezone.utc)
+    keys = survivors(groups) | {
+        name: group.key for group in groups for name in (group.key, group.name)
+    }
+    answered_at = datetime.fromtimestamp(
+        path.stat().st_mtime if path.is_file() else 0, timezone.utc
+    )
     first_lines: dict[tuple[str, str], int] = {}
 
     def parse(line: int, values: Mapping[str, str]) -> list[Answer]:
@@ -52,7 +58,11 @@ def read_answers(path: Path, ids: Sequence[str], texts: Sequence[str], groups: S
         key = normalise_label(label)
         if key not in rows_of:
             raise ValueError(f'there is no label "{label}" in the clusters; give its text as there')
-        if name and (problem := decision_problem("group", keys.get(name, name), {group.key for group in groups})):
+        if name and (
+            problem := decision_problem(
+                "group", keys.get(name, name), {group.key for group in groups}
+            )
+        ):
             raise ValueError(f'"{label}": {problem}')
         score = _parse_score(score_text)
         if not (sign := re.sub("[^A-Za-z0-9_-]+", "-", model).strip("-")):
@@ -61,10 +71,17 @@ def read_answers(path: Path, ids: Sequence[str], texts: Sequence[str], groups: S
             raise ValueError(f'{model} has answered on "{label}" in line {first} already')
         comment = f"score {score:g}" + (f", prompt {prompt}" if prompt else "")
         decided = Decision(
-            "", "", "group" if name else "drop", keys.get(name), f"{MACHINE}{sign}", answered_at, comment
+            "",
+            "",
+            "group" if name else "drop",
+            keys.get(name),
+            f"{MACHINE}{sign}",
+            answered_at,
+            comment,
         )
         return [
-            Answer(row, model, score, replace(decided, label_id=ids[row], label=texts[row])) for row in rows_of[key]
+            Answer(row, model, score, replace(decided, label_id=ids[row], label=texts[row]))
+            for row in rows_of[key]
         ]
 
     return [answer for answers in read_table_rows(path, _COLUMNS, parse) for answer in answers]

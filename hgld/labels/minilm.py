@@ -29,7 +29,9 @@ class SentenceEncoder:
         from safetensors.torch import load_file
         from tokenizers import Tokenizer
 
-        self._weights: Mapping[str, Tensor] = load_file(folder / "model.safetensors", device=str(device))
+        self._weights: Mapping[str, Tensor] = load_file(
+            folder / "model.safetensors", device=str(device)
+        )
         self._device = device
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._tokenizer.enable_truncation(MAX_TOKENS)
@@ -54,11 +56,14 @@ class SentenceEncoder:
     def _embed(self, ids: Tensor) -> Tensor:
         """Return the sum of the vectors of token, position and segment, normalised."""
         tables = [
-            self._weights[f"embeddings.{name}_embeddings.weight"] for name in ("word", "token_type", "position")
+            self._weights[f"embeddings.{name}_embeddings.weight"]
+            for name in ("word", "token_type", "position")
         ]
         words = functional.embedding(ids, tables[0], padding_idx=0)
         segments = functional.embedding(torch.zeros_like(ids), tables[1])
-        positions = functional.embedding(torch.arange(ids.shape[1], device=ids.device)[None], tables[2])
+        positions = functional.embedding(
+            torch.arange(ids.shape[1], device=ids.device)[None], tables[2]
+        )
         return self._normalise("embeddings.LayerNorm", words + segments + positions)
 
     def _layer(self, name: str, hidden: Tensor, attended: Tensor | None) -> Tensor:
@@ -76,10 +81,14 @@ class SentenceEncoder:
         context = self._linear(f"{name}.attention.output.dense", context)
         hidden = self._normalise(f"{name}.attention.output.LayerNorm", context + hidden)
         inner = functional.gelu(self._linear(f"{name}.intermediate.dense", hidden))
-        return self._normalise(f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + hidden)
+        return self._normalise(
+            f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + hidden
+        )
 
     def _linear(self, name: str, values: Tensor) -> Tensor:
-        return functional.linear(values, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"])
+        return functional.linear(
+            values, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
+        )
 
     def _normalise(self, name: str, values: Tensor) -> Tensor:
         weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]

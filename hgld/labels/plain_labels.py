@@ -57,7 +57,12 @@ class PlainSummary:
 
 
 def label_file(
-    source: Path, out: Path, config: PlainConfig, *, variants: Path | None = None, force: bool = False
+    source: Path,
+    out: Path,
+    config: PlainConfig,
+    *,
+    variants: Path | None = None,
+    force: bool = False,
 ) -> PlainSummary | None:
     """Write the ``clean`` table of a list of labels, and a CSV file of spellings.
 
@@ -69,7 +74,9 @@ def label_file(
     """
     variants_file = out.with_suffix(".variants.csv")
     if variants is not None and variants.resolve() == variants_file.resolve():
-        raise ConfigurationError(f"{variants}: would be replaced; give a copy of it under another name as `variants`")
+        raise ConfigurationError(
+            f"{variants}: would be replaced; give a copy of it under another name as `variants`"
+        )
     words = word_list()
 
     def compute() -> tuple[Sequence[pa.Table], PlainSummary]:
@@ -104,10 +111,15 @@ def clean_labels(
     counts, items = [1] * n_rows, list[str | None]([None] * n_rows)
     if "count" in columns:
         counts = parse_rows(
-            source, enumerate(columns["count"], 1), lambda _, text: parse_whole_number("count", text or ""), "row"
+            source,
+            enumerate(columns["count"], 1),
+            lambda _, text: parse_whole_number("count", text or ""),
+            "row",
         )
     if "item" in columns:
-        items = parse_rows(source, enumerate(columns["item"], 1), lambda _, text: _item(text), "row")
+        items = parse_rows(
+            source, enumerate(columns["item"], 1), lambda _, text: _item(text), "row"
+        )
     decided = _decided_spellings(config, variants, spellings)
     labels, spelling_variants = unify_spellings(spellings, counts, words, decided)
     names, unified = unify_labels(labels, items)
@@ -150,7 +162,9 @@ def _all_variants(
     return merged + proposed
 
 
-def _decided_spellings(config: PlainConfig, variants: Path | None, spellings: Sequence[str]) -> DecidedSpellings:
+def _decided_spellings(
+    config: PlainConfig, variants: Path | None, spellings: Sequence[str]
+) -> DecidedSpellings:
     """Return what the option and the file of variants say."""
     known = {normalise_label(spelling): spelling for spelling in spellings}
     apart: list[tuple[str, str]] = []
@@ -161,10 +175,14 @@ def _decided_spellings(config: PlainConfig, variants: Path | None, spellings: Se
             if normalise_label(name) not in known:
                 similar = similar_names(name, known.values())
                 question = f'; did you mean "{similar[0]}"?' if similar else ""
-                raise ConfigurationError(f'`keep` names "{name}", which is no label of the list{question}')
+                raise ConfigurationError(
+                    f'`keep` names "{name}", which is no label of the list{question}'
+                )
         apart += combinations(names, 2)
     if variants is not None:
-        for row in read_rows(variants, ("variant", "label", "merged"), _parse_variant, may_be_empty=True):
+        for row in read_rows(
+            variants, ("variant", "label", "merged"), _parse_variant, may_be_empty=True
+        ):
             if row.merged:
                 merged.append(row)
             else:
@@ -209,7 +227,9 @@ def _read_columns(source: Path, config: PlainConfig) -> dict[str, list[str]]:
     names = {"label": config.label, "id": id_column, "split": config.split_column}
     names |= {"count": config.count, "item": config.item}
     used = {use: name for use, name in names.items() if name is not None}
-    columns = read_text_columns(source, list(dict.fromkeys(used.values())), may_be_missing=[config.item or ""])
+    columns = read_text_columns(
+        source, list(dict.fromkeys(used.values())), may_be_missing=[config.item or ""]
+    )
     return {use: columns[name].to_pylist() for use, name in used.items()}
 
 

@@ -76,7 +76,9 @@ _LATIN_I = _words(
     termini thesauri tumuli
     """
 )
-_LATIN_AE = _words("algae alumnae amphorae antennae formulae lacunae larvae nebulae novae vertebrae")
+_LATIN_AE = _words(
+    "algae alumnae amphorae antennae formulae lacunae larvae nebulae novae vertebrae"
+)
 #: Plurals of compounds with man.
 _MEN = _words(
     """

@@ -41,10 +41,14 @@ class PlainConfig:
 
     def __post_init__(self) -> None:
         if self.split is not None and self.split_column is not None:
-            raise ConfigurationError("`split` and `split_column` exclude each other; omit one of them")
+            raise ConfigurationError(
+                "`split` and `split_column` exclude each other; omit one of them"
+            )
         for text in self.keep:
             if len(split_names(text)) < 2:
-                raise ConfigurationError(f'`keep` is "{text}"; expected two labels or more, such as lights,light')
+                raise ConfigurationError(
+                    f'`keep` is "{text}"; expected two labels or more, such as lights,light'
+                )
 
 
 def split_names(text: str) -> list[str]:
@@ -90,7 +94,9 @@ class EmbedConfig:
 
     def __post_init__(self) -> None:
         if not self.templates:
-            raise ConfigurationError(f'`templates` is empty; expected one such as "{DEFAULT_TEMPLATE}"')
+            raise ConfigurationError(
+                f'`templates` is empty; expected one such as "{DEFAULT_TEMPLATE}"'
+            )
         for template in self.templates:
             if template.count("{}") != 1:
                 raise ConfigurationError(
@@ -134,7 +140,9 @@ class ClusterConfig:
         """
         n_clusters = self.n_clusters
         if n_clusters is None:
-            n_clusters = max(1, min(DEFAULT_CLUSTERS, n_labels // 4, self.n_subclusters or n_labels))
+            n_clusters = max(
+                1, min(DEFAULT_CLUSTERS, n_labels // 4, self.n_subclusters or n_labels)
+            )
         n_subclusters = self.n_subclusters
         if n_subclusters is None:
             n_subclusters = max(n_clusters, min(DEFAULT_SUBCLUSTERS, n_labels // 2))

@@ -19,7 +19,9 @@ from hgld.labels.wording import normalised_words, plain_label, spelled_words
 from hgld.names import stored_name
 from hgld.taxonomy.label_identity import normalise_label
 
-_WRITTEN_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa", "æ": "ae", "œ": "oe"})
+_WRITTEN_OUT = str.maketrans(
+    {"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa", "æ": "ae", "œ": "oe"}
+)
 #: Letters of the Latin, Greek and Cyrillic scripts with accents. Marks of other scripts are letters of their own.
 _ACCENTED = re.compile("([A-Za-z\u00c0-\u024f\u0370-\u03ff\u0400-\u04ff])[\u0300-\u036f]+")
 #: Fewest letters of a word with a typing mistake.
@@ -99,10 +101,15 @@ def unify_spellings(
     for text, label in labels.items():
         label_counts[label] += frequency[text]
         if text != label:
-            why = _difference(text, label) or decided_reasons.get(normalise_label(text)) or "decided"
+            why = (
+                _difference(text, label) or decided_reasons.get(normalise_label(text)) or "decided"
+            )
             variants.append(Variant(text, label, why, merged=True))
     for proposal in _proposals(label_counts, words):
-        if frozenset((normalise_label(proposal.variant), normalise_label(proposal.label))) not in apart:
+        if (
+            frozenset((normalise_label(proposal.variant), normalise_label(proposal.label)))
+            not in apart
+        ):
             variants.append(proposal)
     return [labels[text] for text in spellings], variants
 
@@ -135,13 +142,17 @@ def _merge_decided(label_of: dict[str, str], merged: Iterable[Variant]) -> None:
         label = label_of.get(normalise_label(row.variant))
         target = label_of.get(normalise_label(row.label), stored_name(row.label))
         if label is not None and label != target and target_of.setdefault(label, target) != target:
-            raise ConfigurationError(f'"{label}" is merged with "{target_of[label]}" and with "{target}"; choose one')
+            raise ConfigurationError(
+                f'"{label}" is merged with "{target_of[label]}" and with "{target}"; choose one'
+            )
     for identity, label in label_of.items():
         path = [label]
         while path[-1] in target_of:
             path.append(target_of[path[-1]])
             if path[-1] in path[:-1]:
-                raise ConfigurationError(f"labels are merged in a circle: {', '.join(path)}; choose one of them")
+                raise ConfigurationError(
+                    f"labels are merged in a circle: {', '.join(path)}; choose one of them"
+                )
         label_of[identity] = path[-1]
 
 
@@ -156,7 +167,9 @@ def _check_apart(label_of: Mapping[str, str], apart: Iterable[tuple[str, str]]) 
             )
         label = label_of.get(identities[0])
         if label is not None and label == label_of.get(identities[1]):
-            raise ConfigurationError(f'"{first}" and "{second}" are kept apart, but both are merged with "{label}"')
+            raise ConfigurationError(
+                f'"{first}" and "{second}" are kept apart, but both are merged with "{label}"'
+            )
 
 
 def _difference(text: str, label: str) -> str:
@@ -170,9 +183,13 @@ def _difference(text: str, label: str) -> str:
         return "hyphens" if words == plain_label(label, hyphens_as_spaces=True) else "plural"
     if normalised_words(text) == normalised_words(label):
         return "punctuation or another spelling"
-    if [*map(likely_singular, normalised_words(text))] == [*map(likely_singular, normalised_words(label))]:
+    if [*map(likely_singular, normalised_words(text))] == [
+        *map(likely_singular, normalised_words(label))
+    ]:
         return "perhaps a plural"
-    if {*map(spelled_words, _without_accents(text))} & {*map(spelled_words, _without_accents(label))}:
+    if {*map(spelled_words, _without_accents(text))} & {
+        *map(spelled_words, _without_accents(label))
+    }:
         return "accents"
     if {*_loose_forms(text)} & {*_loose_forms(label)}:
         return "accents, punctuation or plural"
@@ -248,7 +265,9 @@ def _typing_mistakes(
         similar_roots: dict[str, str] = {}
         for gap in _gaps(form):
             for other in labels_of_gap[gap]:
-                if root_of[other] != root_of[label] and _is_mistake(form, form_of[other], used, words):
+                if root_of[other] != root_of[label] and _is_mistake(
+                    form, form_of[other], used, words
+                ):
                     similar_roots[root_of[other]] = other
         if len(similar_roots) != 1:
             continue

@@ -43,10 +43,18 @@ from hgld.progress import Progress
 from hgld.resources import annotation_file
 from hgld.stage import Stage
 from hgld.taxonomy.decisions import Decision, read_surviving_decisions, write_decisions
-from hgld.taxonomy.groups import Group, VocabularyTerm, find_taxonomy, read_taxonomy, read_vocabulary
+from hgld.taxonomy.groups import (
+    Group,
+    VocabularyTerm,
+    find_taxonomy,
+    read_taxonomy,
+    read_vocabulary,
+)
 
 STAGE = Stage(
-    "suggest", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS, "classes": tables.CLASSES}
+    "suggest",
+    (tables.CLUSTERS,),
+    inputs={"embeddings": tables.LABEL_EMBEDDINGS, "classes": tables.CLASSES},
 )
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
@@ -199,14 +207,22 @@ def suggest_file(
     bare = bare.select([name for name in bare.column_names if name not in _SUGGESTION_COLUMNS])
     previous = tables.read_provenance(clusters)
     ids, texts = (bare[name].to_pylist() for name in ("label_id", "label"))
-    answered = [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
+    answered = (
+        [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
+    )
     answered_by_file = answer_files(out, answered)
     if answers in answered_by_file:
-        raise ConfigurationError(f"{answers}: would be replaced by what is read from it; give `answers` another name")
+        raise ConfigurationError(
+            f"{answers}: would be replaced by what is read from it; give `answers` another name"
+        )
 
     def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
         inputs = read_suggestion_inputs(files, progress=progress, load=load)
-        latest = {row.label_id: row for path in decisions for row in read_surviving_decisions(path, inputs.groups)}
+        latest = {
+            row.label_id: row
+            for path in decisions
+            for row in read_surviving_decisions(path, inputs.groups)
+        }
         suggestions = add_answers(suggest_groups(inputs, latest.values()), answered)
         table = _with_suggestions(bare, suggestions)
         for path, rows in answered_by_file.items():
@@ -259,7 +275,9 @@ def find_suggestion_files(
     """Return the files, with defaults in place of None."""
     taxonomy = find_taxonomy(taxonomy, clusters)
     if vocabulary is None:
-        vocabulary = [annotation_file("vocabulary.csv")] if has_vocabulary(read_taxonomy(taxonomy)) else []
+        vocabulary = (
+            [annotation_file("vocabulary.csv")] if has_vocabulary(read_taxonomy(taxonomy)) else []
+        )
     return SuggestionFiles(
         clusters,
         clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
@@ -276,7 +294,10 @@ def has_vocabulary(groups: Sequence[Group]) -> bool:
 
 
 def read_suggestion_inputs(
-    files: SuggestionFiles, *, progress: Progress | None = None, load: LoadEncoder = load_cached_encoder
+    files: SuggestionFiles,
+    *,
+    progress: Progress | None = None,
+    load: LoadEncoder = load_cached_encoder,
 ) -> SuggestionInputs:
     """Read the files."""
     clusters = tables.read_table(files.clusters, tables.CLUSTERS)
@@ -296,7 +317,9 @@ def read_suggestion_inputs(
     keys = {group.key for group in groups}
     return SuggestionInputs(
         labels=EmbeddedLabels(ids, texts, vectors),
-        landmarks=np.asarray(clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()),
+        landmarks=np.asarray(
+            clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()
+        ),
         groups=groups,
         vocabulary=[term for path in files.vocabulary for term in read_vocabulary(path, keys)],
         classes=[tables.read_table(path, tables.CLASSES) for path in files.classes],
@@ -305,7 +328,10 @@ def read_suggestion_inputs(
 
 
 def _embed_once(
-    settings: Mapping[str, Any], vectors: dict[str, Floats], progress: Progress | None, load: LoadEncoder
+    settings: Mapping[str, Any],
+    vectors: dict[str, Floats],
+    progress: Progress | None,
+    load: LoadEncoder,
 ) -> EmbedTexts:
     """Return a function that embeds texts without known vectors, each once, and loads the encoder for the first."""
 
@@ -320,7 +346,9 @@ def _embed_once(
     return embed
 
 
-def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ()) -> list[list[Suggestion]]:
+def suggest_groups(
+    inputs: SuggestionInputs, decisions: Iterable[Decision] = ()
+) -> list[list[Suggestion]]:
     """Return at most ``MAX_SUGGESTIONS`` groups with any evidence for every label, the most likely one first.
 
     The decision on a label itself does not change its suggestions.
@@ -336,12 +364,16 @@ def suggest_groups(inputs: SuggestionInputs, decisions: Iterable[Decision] = ())
         for group in best_groups:
             if has_evidence[row, group]:
                 reason = evidence[kinds[row, group]].explain(row, group)
-                of_label.append(Suggestion(inputs.groups[group].key, float(scores[row, group]), reason))
+                of_label.append(
+                    Suggestion(inputs.groups[group].key, float(scores[row, group]), reason)
+                )
         suggestions.append(of_label)
     return suggestions
 
 
-def add_answers(suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[Answer]) -> list[list[Suggestion]]:
+def add_answers(
+    suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[Answer]
+) -> list[list[Suggestion]]:
     """Return suggestions with the groups that models answered, in place of less likely ones.
 
     A group that is suggested already keeps its score; another has the one that the model claims, up to
@@ -372,7 +404,10 @@ def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]
     columns = (
         pa.array([row[0].group if row else None for row in suggestions], pa.string()),
         pa.array([row[0].score if row else None for row in suggestions], pa.float32()),
-        pa.array([[suggestion._asdict() for suggestion in row] for row in suggestions], tables.SUGGESTIONS),
+        pa.array(
+            [[suggestion._asdict() for suggestion in row] for row in suggestions],
+            tables.SUGGESTIONS,
+        ),
     )
     for name, column in zip(_SUGGESTION_COLUMNS, columns, strict=True):
         bare = bare.append_column(name, column)
@@ -387,7 +422,8 @@ def score_groups(evidence: Sequence[Evidence]) -> Floats:
     """
     weights = _weights(evidence)
     logits = np.sum(
-        [weights[name] * values for name, values in features(evidence).items() if name in weights], axis=0
+        [weights[name] * values for name, values in features(evidence).items() if name in weights],
+        axis=0,
     )
     if "names" in weights:
         logits = balance(logits)
@@ -440,7 +476,9 @@ def features(evidence: Sequence[Evidence]) -> dict[str, Floats]:
     term = values["term"].sum(axis=1, keepdims=True)
     known = np.maximum(term, superclass.sum(axis=1, keepdims=True))
     logs = {
-        kind: np.log1p(value / _SMALL_SHARE) for kind, value in values.items() if kind not in ("similar", "names")
+        kind: np.log1p(value / _SMALL_SHARE)
+        for kind, value in values.items()
+        if kind not in ("similar", "names")
     }
     # A term of a group is in that group, however many labels below the same superclass were dropped.
     for kind in ("superclass", "farther_superclass"):
@@ -476,10 +514,14 @@ def strongest_kinds(evidence: Sequence[Evidence]) -> Integers:
         int64, shape (n_labels, n_groups).
     """
     weights = _weights(evidence)
-    weighted = {name: weights.get(name, 0) * values[:, :-1] for name, values in features(evidence).items()}
+    weighted = {
+        name: weights.get(name, 0) * values[:, :-1] for name, values in features(evidence).items()
+    }
     weighted["ending"] += weighted["ending_beside_stronger"]
     # Beside a term of another group, similarity adds nothing to the logit, but is the only evidence to name.
-    weighted["similar"] = weights["similar"] * evidence[EVIDENCE_KINDS.index("similar")].values[:, :-1]
+    weighted["similar"] = (
+        weights["similar"] * evidence[EVIDENCE_KINDS.index("similar")].values[:, :-1]
+    )
     if weights is OTHER_WEIGHTS:  # names are all that there is, however little they say
         weighted["names"] = np.maximum(weighted["names"], 1e-6)
     most = np.argmax([weighted[kind] for kind in EVIDENCE_KINDS], axis=0)

@@ -40,7 +40,11 @@ class TaxonomyReport:
 
 
 def check_taxonomy(
-    taxonomy: Path, *, classes: Sequence[Path] = (), clusters: Path | None = None, decisions: Sequence[Path] = ()
+    taxonomy: Path,
+    *,
+    classes: Sequence[Path] = (),
+    clusters: Path | None = None,
+    decisions: Sequence[Path] = (),
 ) -> TaxonomyReport:
     """Check a taxonomy.
 
@@ -111,4 +115,7 @@ def _shared_classes(groups: Sequence[Group], tree: ClassTree) -> Iterator[Findin
     for names, items in shared.items():
         yield Finding("classes of several groups", f"{' and '.join(names)}: {preview(items, 5)}")
     if empty := [group.name for group in groups if group.items and group.name not in filled]:
-        yield Finding("empty", f"{counted(len(empty), 'group')} without a class in the table: {preview(empty)}")
+        yield Finding(
+            "empty",
+            f"{counted(len(empty), 'group')} without a class in the table: {preview(empty)}",
+        )

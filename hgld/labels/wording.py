@@ -10,7 +10,9 @@ from hgld.taxonomy.label_identity import normalise_label
 
 _PLACE = re.compile(r"\s+(?:in|for|on|at|near|with|from|by)\s+.*|\s*[(,].*")
 #: Words such as "group" in "group of lakes", where the members name the landmark.
-_COLLECTIONS = frozenset(("chain", "cluster", "collection", "complex", "group", "network", "pair", "part", "series"))
+_COLLECTIONS = frozenset(
+    ("chain", "cluster", "collection", "complex", "group", "network", "pair", "part", "series")
+)
 #: British and older spellings of words in names of landmarks, and those that they are compared as.
 _SPELLINGS = {
     "archaeological": "archeological",
@@ -24,14 +26,22 @@ _SPELLINGS = {
 }
 #: Typographic forms of signs, and the signs that they are compared as.
 _SIGNS = str.maketrans(
-    {**dict.fromkeys("‐‑‒–—―−", "-"), **dict.fromkeys("‘’‛ʼ′", "'"), **dict.fromkeys("“”„‟«»″", '"')}
+    {
+        **dict.fromkeys("‐‑‒–—―−", "-"),
+        **dict.fromkeys("‘’‛ʼ′", "'"),
+        **dict.fromkeys("“”„‟«»″", '"'),
+    }
 )
 #: Punctuation between words, without signs that are part of a word, as in C++, C# and -5.
 _PUNCTUATION = '\\s!"&(),./:;?@\\[\\\\\\]`{}¡¦§¨¯¶·¸¿\u055a-\u055f\u0589\u05be\u060c\u061b\u061f\u066a-\u066d\u06d4'
-_PUNCTUATION += "\u0964\u0965\u1361-\u1368\u2000-\u206f\u3000-\u3003\u3008-\u3011\u3014-\u301f\u30fb"
+_PUNCTUATION += (
+    "\u0964\u0965\u1361-\u1368\u2000-\u206f\u3000-\u3003\u3008-\u3011\u3014-\u301f\u30fb"
+)
 _WORD = re.compile(f"[^{_PUNCTUATION}]+")
 #: Hyphens and underscores between words, of which one at least is no number.
-_BETWEEN_WORDS = re.compile(f"(?<=[^{_PUNCTUATION}_-])(?:(?<![0-9])[-_]+|[-_]+(?![0-9]))(?=[^{_PUNCTUATION}_-])")
+_BETWEEN_WORDS = re.compile(
+    f"(?<=[^{_PUNCTUATION}_-])(?:(?<![0-9])[-_]+|[-_]+(?![0-9]))(?=[^{_PUNCTUATION}_-])"
+)
 #: A hyphen without a number behind it, before a word or alone.
 _LEADING_HYPHENS = re.compile("^[-_]+(?![0-9])")
 
@@ -80,7 +90,8 @@ def normalised_words(text: str) -> tuple[str, ...]:
     (('rock', 'formation'), ('open', 'air', 'theater'), ('c++', 'language'))
     """
     words = [
-        singular(_LEADING_HYPHENS.sub("", word)) for word in _WORD.findall(plain_label(text, hyphens_as_spaces=True))
+        singular(_LEADING_HYPHENS.sub("", word))
+        for word in _WORD.findall(plain_label(text, hyphens_as_spaces=True))
     ]
     return tuple(_SPELLINGS.get(word, word) for word in words if word)
 

@@ -98,7 +98,9 @@ class BlackBoxAP(PairLoss):
 
     def __init__(self, lambda_: float = 4.0, margin: float = 0.02) -> None:
         super().__init__()
-        require(lambda_ > 0 and margin >= 0, "above 0, and 0 or more", lambda_=lambda_, margin=margin)
+        require(
+            lambda_ > 0 and margin >= 0, "above 0, and 0 or more", lambda_=lambda_, margin=margin
+        )
         self.lambda_ = lambda_
         self.margin = margin
 

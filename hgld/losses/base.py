@@ -84,8 +84,12 @@ class Loss(nn.Module):
             InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, images are
                 unlabelled, the labels are not nested, or the loss takes no label sets.
         """
-        any_length = all(module.takes_any_length for module in self.modules() if isinstance(module, Loss))
-        batch = checked_batch(embeddings, labels, reference_embeddings, reference_labels, any_length=any_length)
+        any_length = all(
+            module.takes_any_length for module in self.modules() if isinstance(module, Loss)
+        )
+        batch = checked_batch(
+            embeddings, labels, reference_embeddings, reference_labels, any_length=any_length
+        )
         if batch[1].ndim == 3:
             self.require_label_sets()
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -163,7 +167,9 @@ def pair_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
     if labels.ndim == 3:
         return _set_levels(labels, reference_labels)
     labels = labels.masked_fill(labels < 0, -2)  # not equal to -1
-    levels = torch.zeros(len(labels), len(reference_labels), dtype=torch.int64, device=labels.device)
+    levels = torch.zeros(
+        len(labels), len(reference_labels), dtype=torch.int64, device=labels.device
+    )
     equal_finer = None
     for column in range(labels.shape[1]):
         equal = labels[:, column, None] == reference_labels[None, :, column]
@@ -182,9 +188,13 @@ def pair_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
 def _set_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """Return the levels of label sets, see :func:`pair_levels`."""
     n_levels = labels.shape[2]
-    levels = torch.zeros(len(labels), len(reference_labels), dtype=torch.int64, device=labels.device)
+    levels = torch.zeros(
+        len(labels), len(reference_labels), dtype=torch.int64, device=labels.device
+    )
     for column in reversed(range(n_levels)):  # finer levels overwrite coarser ones
-        levels[shared_classes(labels[:, :, column], reference_labels[:, :, column])] = n_levels - column
+        levels[shared_classes(labels[:, :, column], reference_labels[:, :, column])] = (
+            n_levels - column
+        )
     return levels
 
 
@@ -224,7 +234,9 @@ def shared_classes(classes: Tensor, reference_classes: Tensor) -> Tensor:
     """
     if classes.ndim == 1:
         return classes[:, None] == reference_classes
-    shared = torch.zeros(len(classes), len(reference_classes), dtype=torch.bool, device=classes.device)
+    shared = torch.zeros(
+        len(classes), len(reference_classes), dtype=torch.bool, device=classes.device
+    )
     for own in classes.unbind(1):
         known = own.masked_fill(own < 0, -2)  # not equal to -1
         for others in reference_classes.unbind(1):
@@ -279,7 +291,9 @@ class WeightedSum(Loss):
         self.weights = {name: weight for name, (weight, _) in losses.items()}
         self.losses = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         values = {
             name: cast(Loss, loss).forward_batch(embeddings, labels, *references)
             for name, loss in self.losses.items()
@@ -288,12 +302,18 @@ class WeightedSum(Loss):
         return torch.stack([self.weights[name] * value for name, value in values.items()]).sum()
 
     def _part(self, uses_references: bool) -> Loss | None:
-        parts = {name: cast(Loss, loss)._part(uses_references) for name, loss in self.losses.items()}
-        kept = {name: (self.weights[name], part) for name, part in parts.items() if part is not None}
+        parts = {
+            name: cast(Loss, loss)._part(uses_references) for name, loss in self.losses.items()
+        }
+        kept = {
+            name: (self.weights[name], part) for name, part in parts.items() if part is not None
+        }
         return WeightedSum(kept) if kept else None
 
 
-def with_decomposability(name: str, rank_loss: Loss, decomposability: Loss, lambda_: float) -> WeightedSum:
+def with_decomposability(
+    name: str, rank_loss: Loss, decomposability: Loss, lambda_: float
+) -> WeightedSum:
     """Return (1 - lambda) ``rank_loss`` + lambda ``decomposability`` (paper, Eq. 2).
 
     Args:
@@ -307,7 +327,9 @@ def with_decomposability(name: str, rank_loss: Loss, decomposability: Loss, lamb
     """
     if not 0 <= lambda_ <= 1:
         raise ConfigurationError(f"`lambda_` is {lambda_}; expected 0 (the rank loss alone) to 1")
-    return WeightedSum({name: (1 - lambda_, rank_loss), "decomposability": (lambda_, decomposability)})
+    return WeightedSum(
+        {name: (1 - lambda_, rank_loss), "decomposability": (lambda_, decomposability)}
+    )
 
 
 class AtLevel(Loss):
@@ -333,7 +355,9 @@ class AtLevel(Loss):
         self.loss = loss
         self.column = column
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         if self.column >= labels.shape[-1]:
             raise InputError(f"`labels` have {labels.shape[-1]} levels and no column {self.column}")
         column = slice(self.column, self.column + 1)
@@ -371,12 +395,19 @@ class SumOverLevels(WeightedSum):
     {'level_2': tensor(0.), 'level_1': tensor(0.)}
     """
 
-    def __init__(self, make_loss: Callable[[int], Loss], n_levels: int, *, mean: bool = False) -> None:
-        levels = {f"level_{n_levels - column}": AtLevel(make_loss(column), column) for column in range(n_levels)}
+    def __init__(
+        self, make_loss: Callable[[int], Loss], n_levels: int, *, mean: bool = False
+    ) -> None:
+        levels = {
+            f"level_{n_levels - column}": AtLevel(make_loss(column), column)
+            for column in range(n_levels)
+        }
         weight = 1 / n_levels if mean else 1.0
         super().__init__({name: (weight, loss) for name, loss in levels.items()})
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         if labels.shape[-1] != len(self.losses):
             raise InputError(
                 f"`labels` have {labels.shape[-1]} levels, but the loss is a sum over {len(self.losses)}"

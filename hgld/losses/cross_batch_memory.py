@@ -92,9 +92,17 @@ class CrossBatchMemory(Loss):
         dtype: StoredType = "float32",
     ) -> None:
         super().__init__()
-        require(min(size, dim, n_levels) >= 1, "at least 1 of each", size=size, dim=dim, n_levels=n_levels)
+        require(
+            min(size, dim, n_levels) >= 1,
+            "at least 1 of each",
+            size=size,
+            dim=dim,
+            n_levels=n_levels,
+        )
         is_valid = memory_weight > 0 and start_step >= 0
-        require(is_valid, "above 0, and 0 or more", memory_weight=memory_weight, start_step=start_step)
+        require(
+            is_valid, "above 0, and 0 or more", memory_weight=memory_weight, start_step=start_step
+        )
         require_choice(Reduction, reduction=reduction)
         require_choice(StoredType, dtype=dtype)
         if loss.reference_part() is None:
@@ -149,10 +157,17 @@ class CrossBatchMemory(Loss):
         finally:
             self._indices = None
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         if references and references[0] is not None:
-            raise InputError("`reference_embeddings` are those of the memory; call it with the batch only")
-        if (embeddings.shape[1], labels.shape[-1]) != (self.embeddings.shape[1], self.labels.shape[-1]):
+            raise InputError(
+                "`reference_embeddings` are those of the memory; call it with the batch only"
+            )
+        if (embeddings.shape[1], labels.shape[-1]) != (
+            self.embeddings.shape[1],
+            self.labels.shape[-1],
+        ):
             raise InputError(
                 f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[-1]} levels, but the "
                 f"memory is for dimension {self.embeddings.shape[1]} and {self.labels.shape[-1]} levels"
@@ -192,7 +207,9 @@ class CrossBatchMemory(Loss):
 
     def content(self) -> tuple[Tensor, Tensor]:
         """Return the stored embeddings (n, d) and labels (n, L) or (n, K, L), in no particular order."""
-        stored = self.filled if self.unique else slice(min(int(self.n_stored), len(self.embeddings)))
+        stored = (
+            self.filled if self.unique else slice(min(int(self.n_stored), len(self.embeddings)))
+        )
         labels = self.labels[stored]
         return self.embeddings[stored], without_padding(labels) if labels.ndim == 3 else labels
 
@@ -216,7 +233,9 @@ class CrossBatchMemory(Loss):
             newest = list({index: n for n, index in enumerate(self._indices.tolist())}.values())
             slots = self._indices.to(self.n_stored.device)[newest]
         else:
-            slots = (self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]) % size
+            slots = (
+                self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]
+            ) % size
         self.filled[slots] = True
         self.embeddings[slots] = embeddings[newest].to(self.embeddings.dtype)
         if labels.ndim == 3:

@@ -25,7 +25,12 @@ from torch.nn.functional import normalize
 from hgld.arrays import Floats, Integers
 from hgld.datasets.samplers import ClassBalancedSampler, log_small_classes
 from hgld.errors import ConfigurationError, InputError, require
-from hgld.evaluation.decomposability import BatchGap, batch_decomposability_gap, calibrated_gap_bound, gap_bound
+from hgld.evaluation.decomposability import (
+    BatchGap,
+    batch_decomposability_gap,
+    calibrated_gap_bound,
+    gap_bound,
+)
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.results import to_json_values
 from hgld.evaluation.settings import EvaluationFiles
@@ -89,7 +94,9 @@ def ap_errors(embeddings: Tensor, labels: Labels, step: Step) -> Tensor:
     errors = []
     with torch.no_grad():
         for block in zip(torch.split(scores, rows), torch.split(levels, rows), strict=True):
-            values, true_values = (loss.query_losses(*block, n_levels) for loss in (surrogate, exact))
+            values, true_values = (
+                loss.query_losses(*block, n_levels) for loss in (surrogate, exact)
+            )
             errors.append((values - true_values).abs()[exact.has_positive(block[1], n_levels)])
     return torch.cat(errors)
 
@@ -126,18 +133,27 @@ def operating_shares(
     counts = [
         sum(_pairs_between(scores, everything, everything, each) for each in intervals),
         sum(_pairs_between(scores, positives, negatives, each) for each in intervals),
-        sum(_pairs_between(scores, positives, negatives, (max(low, 0.0), high)) for low, high in intervals),
+        sum(
+            _pairs_between(scores, positives, negatives, (max(low, 0.0), high))
+            for low, high in intervals
+        ),
     ]
     n_ranked = int((positives.sum(1) * negatives.sum(1)).sum())
     n_wrong = _pairs_between(scores, positives, negatives, (0.0, math.inf))
     if not n_ranked:
-        raise InputError(f"none of {len(scores)} queries has both a positive and a negative in its batch")
+        raise InputError(
+            f"none of {len(scores)} queries has both a positive and a negative in its batch"
+        )
     return OperatingShares(
-        counts[0] / len(scores) ** 3, counts[1] / n_ranked, counts[2] / n_wrong if n_wrong else math.nan
+        counts[0] / len(scores) ** 3,
+        counts[1] / n_ranked,
+        counts[2] / n_wrong if n_wrong else math.nan,
     )
 
 
-def operating_intervals(step: Step, threshold: float = NEGLIGIBLE_SLOPE) -> list[tuple[float, float]]:
+def operating_intervals(
+    step: Step, threshold: float = NEGLIGIBLE_SLOPE
+) -> list[tuple[float, float]]:
     """Return the open intervals of score differences at which the slope of a step exceeds a threshold.
 
     Args:
@@ -159,7 +175,9 @@ def operating_intervals(step: Step, threshold: float = NEGLIGIBLE_SLOPE) -> list
     discriminant = 1 - 4 * threshold * step.tau
     reach = 0.0
     if discriminant > 0:
-        high = 2 * threshold * step.tau / (1 + math.sqrt(discriminant))  # the smaller root, without cancellation
+        high = (
+            2 * threshold * step.tau / (1 + math.sqrt(discriminant))
+        )  # the smaller root, without cancellation
         reach = step.tau * math.log((1 - high) / high)
     intervals = [(-reach, reach)]
     if isinstance(step, SupRankStep):
@@ -175,7 +193,9 @@ def _scores_and_levels(embeddings: Tensor, labels: Labels) -> tuple[Tensor, Tens
     return x @ x.T, levels, label_matrix.shape[-1]
 
 
-def _pairs_between(scores: Tensor, first: Tensor, second: Tensor, interval: tuple[float, float]) -> int:
+def _pairs_between(
+    scores: Tensor, first: Tensor, second: Tensor, interval: tuple[float, float]
+) -> int:
     """Count the triples of a query, an item k of ``first`` and a j of ``second`` with low < s_j - s_k < high."""
     low, high = interval
     if low >= high:
@@ -183,7 +203,9 @@ def _pairs_between(scores: Tensor, first: Tensor, second: Tensor, interval: tupl
     ordered = scores.masked_fill(~second, math.inf).sort(dim=1).values
     above = torch.searchsorted(ordered, (scores + low).contiguous(), right=True)
     n_second = second.sum(dim=1, keepdim=True)
-    below = n_second if math.isinf(high) else torch.searchsorted(ordered, (scores + high).contiguous())
+    below = (
+        n_second if math.isinf(high) else torch.searchsorted(ordered, (scores + high).contiguous())
+    )
     return int(torch.where(first, (below - above.minimum(n_second)).clamp(min=0), 0).sum())
 
 
@@ -227,7 +249,9 @@ class Diagnosis:
     steps: dict[str, StepDiagnosis]
 
 
-def diagnose(embeddings: Tensor, labels: LabelMatrix, config: DiagnosisConfig | None = None) -> Diagnosis:
+def diagnose(
+    embeddings: Tensor, labels: LabelMatrix, config: DiagnosisConfig | None = None
+) -> Diagnosis:
     """Diagnose embeddings in the batches of one epoch.
 
     Args:
@@ -258,7 +282,10 @@ def diagnose(embeddings: Tensor, labels: LabelMatrix, config: DiagnosisConfig | 
         gap=batch_decomposability_gap(units, labels, batches, metric=config.metric),
         bound=bound,
         calibrated_bound=calibrated,
-        steps={name: _diagnose_step(units, labels, batches, step) for name, step in diagnosed_steps(config).items()},
+        steps={
+            name: _diagnose_step(units, labels, batches, step)
+            for name, step in diagnosed_steps(config).items()
+        },
     )
 
 
@@ -288,14 +315,18 @@ def diagnose_files(
     if baseline is not None:
         all_embeddings.append(EvaluationInputs.read(EvaluationFiles(embeddings=baseline)).gallery)
         _require_same_images(*all_embeddings)
-    diagnoses = [diagnose(each.vectors[torch.from_numpy(rows)], matrix, config) for each in all_embeddings]
+    diagnoses = [
+        diagnose(each.vectors[torch.from_numpy(rows)], matrix, config) for each in all_embeddings
+    ]
     return diagnoses[0], diagnoses[1] if baseline is not None else None
 
 
 def _require_same_images(embeddings: Embeddings, baseline: Embeddings) -> None:
     ids, baseline_ids = embeddings.ids, baseline.ids
     same = (ids is None) == (baseline_ids is None) and len(baseline) == len(embeddings)
-    if not same or (ids is not None and baseline_ids is not None and not np.array_equal(ids, baseline_ids)):
+    if not same or (
+        ids is not None and baseline_ids is not None and not np.array_equal(ids, baseline_ids)
+    ):
         raise InputError(
             f"{baseline.path} has other images than {embeddings.path}, or the same in another order; embed the same "
             "images with both models"
@@ -309,11 +340,20 @@ def relative_decrease(baseline: Diagnosis, diagnosis: Diagnosis) -> float:
     return 1 - diagnosis.gap.gap / baseline.gap.gap
 
 
-def diagnosis_to_json(diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig) -> str:
+def diagnosis_to_json(
+    diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig
+) -> str:
     """Return a diagnosis, its settings and the comparison with a baseline as JSON; undefined values are null."""
-    document: dict[str, Any] = {"hgld": __version__, "config": asdict(config), **_as_dict(diagnosis)}
+    document: dict[str, Any] = {
+        "hgld": __version__,
+        "config": asdict(config),
+        **_as_dict(diagnosis),
+    }
     if baseline is not None:
-        document |= {"baseline": _as_dict(baseline), "relative_decrease": relative_decrease(baseline, diagnosis)}
+        document |= {
+            "baseline": _as_dict(baseline),
+            "relative_decrease": relative_decrease(baseline, diagnosis),
+        }
     return json.dumps(to_json_values(document), indent=2, allow_nan=False)
 
 
@@ -365,7 +405,9 @@ def _mean_bounds(
     return float(np.nanmean(np.concatenate(bounds))), float(np.nanmean(np.concatenate(calibrated)))
 
 
-def _diagnose_step(embeddings: Tensor, labels: LabelMatrix, batches: Batches, step: Step) -> StepDiagnosis:
+def _diagnose_step(
+    embeddings: Tensor, labels: LabelMatrix, batches: Batches, step: Step
+) -> StepDiagnosis:
     """Return the means over the batches."""
     measured = []
     for batch in batches:
@@ -377,5 +419,7 @@ def _diagnose_step(embeddings: Tensor, labels: LabelMatrix, batches: Batches, st
 
 def diagnosed_steps(config: DiagnosisConfig) -> dict[str, Step]:
     """Return the steps to diagnose by name: sigmoids, and the published forms of H^-."""
-    sigmoids: dict[str, Step] = {f"sigmoid, tau {tau:g}": Sigmoid(tau) for tau in config.temperatures}
+    sigmoids: dict[str, Step] = {
+        f"sigmoid, tau {tau:g}": Sigmoid(tau) for tau in config.temperatures
+    }
     return sigmoids | {f"H^- {name}": suprank_step(name) for name in ("eq4", "cfg144", "cfginat")}

@@ -59,7 +59,11 @@ class HyperbolicContrastive(PairLoss):
     takes_any_length = True
 
     def __init__(
-        self, curvature: float = 0.1, clip: float | None = 2.3, tau: float = 0.2, variant: HyperbolicVariant = "exact"
+        self,
+        curvature: float = 0.1,
+        clip: float | None = 2.3,
+        tau: float = 0.2,
+        variant: HyperbolicVariant = "exact",
     ) -> None:
         super().__init__(include_query=False)
         check_temperature("tau", tau)
@@ -69,7 +73,11 @@ class HyperbolicContrastive(PairLoss):
     def scores(self, embeddings: Tensor, references: Tensor) -> Tensor:
         """Return negative hyperbolic distances."""
         points = self.ball.points(embeddings)
-        others = points if references is embeddings else self.ball.points(references.to(embeddings.dtype))
+        others = (
+            points
+            if references is embeddings
+            else self.ball.points(references.to(embeddings.dtype))
+        )
         return -self.ball.distances(points, others)
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
@@ -78,7 +86,11 @@ class HyperbolicContrastive(PairLoss):
         log_sums = logits.masked_fill(~negatives, lowest).logsumexp(1, keepdim=True)
         terms = torch.where(positives, torch.logaddexp(log_sums, logits) - logits, 0)
         n_positives = positives.sum(1)
-        return 2 * (terms.sum(1) / n_positives.clamp(min=1)).sum() / (n_positives > 0).sum().clamp(min=1)
+        return (
+            2
+            * (terms.sum(1) / n_positives.clamp(min=1)).sum()
+            / (n_positives > 0).sum().clamp(min=1)
+        )
 
 
 class HIER(Loss):
@@ -133,20 +145,31 @@ class HIER(Loss):
     ) -> None:
         super().__init__()
         check_temperature("tau", tau)
-        require_at_least(1, dim=dim, n_proxies=n_proxies, n_neighbours=n_neighbours, n_triplets=n_triplets)
-        require(margin >= 0 and curvature > 0, "0 or more, and above 0", margin=margin, curvature=curvature)
+        require_at_least(
+            1, dim=dim, n_proxies=n_proxies, n_neighbours=n_neighbours, n_triplets=n_triplets
+        )
+        require(
+            margin >= 0 and curvature > 0,
+            "0 or more, and above 0",
+            margin=margin,
+            curvature=curvature,
+        )
         self.tau, self.margin = tau, margin
         self.n_neighbours, self.n_triplets = n_neighbours, n_triplets
         self.ball = PoincareBall(curvature, clip, variant)
         length = 0.9 * (2.3 if clip is None else clip)  # as in the authors' code
         self.proxies = torch.nn.Parameter(length * torch.randn(n_proxies, dim) / dim**0.5)
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         check_proxies(embeddings, labels.new_zeros(1), 1, self.proxies.shape[1])
         points, proxies = self.ball.points(embeddings), self.proxy_points(embeddings.dtype)
         classes = labels[..., 0]
         values = {
-            "items": self.of_triplets(points, proxies, self._triplets(points, shared_classes(classes, classes))),
+            "items": self.of_triplets(
+                points, proxies, self._triplets(points, shared_classes(classes, classes))
+            ),
             "proxies": self.of_triplets(proxies, proxies, self._triplets(proxies)),
         }
         self.parts = {name: value.detach() for name, value in values.items()}
@@ -156,12 +179,18 @@ class HIER(Loss):
         """Return the proxies in the ball, shape (n_proxies, d)."""
         points = self.ball.points(self.proxies.to(dtype))
         if self.ball.variant == "code" and points.requires_grad:
-            scale = (1 - self.ball.curvature * points.detach().square().sum(1, keepdim=True)).square() / 4
+            scale = (
+                1 - self.ball.curvature * points.detach().square().sum(1, keepdim=True)
+            ).square() / 4
             points.register_hook(lambda gradient: gradient * scale)  # type: ignore[no-untyped-call]
         return points
 
     def of_triplets(
-        self, nodes: Tensor, proxies: Tensor, triplets: Tensor, noise: tuple[Tensor, Tensor] | None = None
+        self,
+        nodes: Tensor,
+        proxies: Tensor,
+        triplets: Tensor,
+        noise: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
         """Return the mean loss of triplets of nodes.
 
@@ -269,7 +298,9 @@ def hyperbolic_hier(
     {'contrastive': 1.0, 'hier': 1.0}
     """
     require_at_least(0, weight=weight)
-    regularisation = HIER(dim, n_proxies, tau, margin, n_neighbours, curvature=curvature, clip=clip, variant=variant)
+    regularisation = HIER(
+        dim, n_proxies, tau, margin, n_neighbours, curvature=curvature, clip=clip, variant=variant
+    )
     contrastive = HyperbolicContrastive(curvature, clip, contrastive_tau, variant)
     return WeightedSum({"contrastive": (1.0, contrastive), "hier": (weight, regularisation)})
 

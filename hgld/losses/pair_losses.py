@@ -55,11 +55,20 @@ class ContrastiveLoss(MetricLearningLoss):
         from pytorch_metric_learning import distances, losses, reducers
 
         margins = {"positive_margin": positive_margin, "negative_margin": negative_margin}
-        require(all(-1 <= margin <= 1 for margin in margins.values()), "cosines, -1 to 1", **margins)
+        require(
+            all(-1 <= margin <= 1 for margin in margins.values()), "cosines, -1 to 1", **margins
+        )
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
-        means = {"pos_loss": reducers.ThresholdReducer(low=_SAME), "neg_loss": reducers.AvgNonZeroReducer()}
+        means = {
+            "pos_loss": reducers.ThresholdReducer(low=_SAME),
+            "neg_loss": reducers.AvgNonZeroReducer(),
+        }
         reducer = reducers.MultipleReducers(means)
-        super().__init__(losses.ContrastiveLoss(positive_margin, negative_margin, distance=cosine, reducer=reducer))
+        super().__init__(
+            losses.ContrastiveLoss(
+                positive_margin, negative_margin, distance=cosine, reducer=reducer
+            )
+        )
 
 
 class XBMContrastive(PairLoss):
@@ -120,7 +129,9 @@ class LiftedStructureLoss(PairLoss):
         distances = euclidean_distances(scores)
         lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
         exponents = (self.margin - distances).masked_fill(~negatives, lowest)
-        log_sums = torch.logaddexp(exponents.logsumexp(1, keepdim=True), exponents.logsumexp(0, keepdim=True))
+        log_sums = torch.logaddexp(
+            exponents.logsumexp(1, keepdim=True), exponents.logsumexp(0, keepdim=True)
+        )
         terms = functional.relu(log_sums + distances).square() / 2
         return torch.where(positives, terms, 0).sum() / positives.sum().clamp(min=1)
 
@@ -147,7 +158,9 @@ class MultiSimilarityLoss(MetricLearningLoss):
     tensor(0.4527)
     """
 
-    def __init__(self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1) -> None:
+    def __init__(
+        self, alpha: float = 2.0, beta: float = 50.0, base: float = 0.5, epsilon: float = 0.1
+    ) -> None:
         from pytorch_metric_learning import distances, losses, miners
 
         require(alpha > 0 and beta > 0, "more than 0", alpha=alpha, beta=beta)
@@ -172,7 +185,9 @@ class KoLeo(Loss):
     takes_label_sets = True
     uses_references = False
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         if len(embeddings) < 2:
             return embeddings.sum() * 0
         with torch.no_grad():
@@ -198,7 +213,9 @@ class SphericalConstraint(Loss):
     takes_label_sets = takes_any_length = True
     uses_references = False
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         lengths: Tensor = embeddings.norm(dim=1)
         return (lengths - lengths.mean()).square().mean()
 
@@ -219,7 +236,9 @@ def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
     {'contrastive': 1.0, 'entropy': 0.7}
     """
     require_at_least(0, lambda_=lambda_)
-    return WeightedSum({"contrastive": (1.0, XBMContrastive(margin)), "entropy": (lambda_, KoLeo())})
+    return WeightedSum(
+        {"contrastive": (1.0, XBMContrastive(margin)), "entropy": (lambda_, KoLeo())}
+    )
 
 
 class TripletLoss(MetricLearningLoss):
@@ -242,14 +261,18 @@ class TripletLoss(MetricLearningLoss):
     tensor(0.3800)
     """
 
-    def __init__(self, margin: float = 0.05, mining: Mining = "semihard", *, include_query: bool = False) -> None:
+    def __init__(
+        self, margin: float = 0.05, mining: Mining = "semihard", *, include_query: bool = False
+    ) -> None:
         from pytorch_metric_learning import distances, losses, miners
 
         require(margin > 0, "more than 0", margin=margin)
         require_choice(Mining, mining=mining)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         if mining == "semihard":
-            miner = miners.TripletMarginMiner(margin=margin, type_of_triplets="semihard", distance=cosine)
+            miner = miners.TripletMarginMiner(
+                margin=margin, type_of_triplets="semihard", distance=cosine
+            )
         elif mining == "easy_positive":
             miner = miners.BatchEasyHardMiner(distance=cosine)
         else:
@@ -333,7 +356,9 @@ class MarginLoss(ClassLoss):
         if references is None:
             same.fill_diagonal_(False)
         distances = euclidean_distances(inner_products(embeddings, others.embeddings))
-        rows, positives, sampled = self._triplets(distances.detach(), same, negatives, embeddings.shape[1])
+        rows, positives, sampled = self._triplets(
+            distances.detach(), same, negatives, embeddings.shape[1]
+        )
         beta = self.boundaries.to(embeddings.dtype)[classes[rows]]
         gaps = torch.stack([distances[rows, positives] - beta, beta - distances[rows, sampled]])
         terms = functional.relu(gaps + self.margin)
@@ -370,7 +395,9 @@ def sampling_weights(distances: Tensor, negatives: Tensor, dim: int) -> Tensor:
     """
     drawn = negatives & (distances < _FARTHEST)
     clamped = distances.clamp(min=_NEAREST, max=_FARTHEST)
-    log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * (1 - clamped.square() / 4).clamp(min=1e-6).log()
+    log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * (1 - clamped.square() / 4).clamp(
+        min=1e-6
+    ).log()
     log_weights = (-log_density).masked_fill(~drawn, -torch.inf)
     highest = log_weights.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)
     return (log_weights - highest).exp()

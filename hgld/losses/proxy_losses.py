@@ -49,7 +49,8 @@ class CrossEntropy(ProxyBasedLoss):
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         weight, bias = (
-            parameter.to(embeddings.dtype) for parameter in (self.classifier.weight, self.classifier.bias)
+            parameter.to(embeddings.dtype)
+            for parameter in (self.classifier.weight, self.classifier.bias)
         )
         logits = functional.linear(embeddings, weight, bias)
         return functional.cross_entropy(logits, classes, label_smoothing=self.label_smoothing)
@@ -171,10 +172,19 @@ class ProxyGML(ProxyBasedLoss):
     """
 
     def __init__(
-        self, n_classes: int, dim: int, proxies_per_class: int = 12, share: float = 0.05, proxy_weight: float = 0.3
+        self,
+        n_classes: int,
+        dim: int,
+        proxies_per_class: int = 12,
+        share: float = 0.05,
+        proxy_weight: float = 0.3,
     ) -> None:
         super().__init__(n_classes, dim)
-        numbers = {"proxies_per_class": proxies_per_class, "share": share, "proxy_weight": proxy_weight}
+        numbers = {
+            "proxies_per_class": proxies_per_class,
+            "share": share,
+            "proxy_weight": proxy_weight,
+        }
         is_valid = proxies_per_class >= 1 and 0 < share <= 1 and proxy_weight >= 0
         require(is_valid, "at least 1, above 0 to 1, and 0 or more", **numbers)
         self.proxies_per_class = proxies_per_class
@@ -186,15 +196,21 @@ class ProxyGML(ProxyBasedLoss):
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
-        owners = torch.arange(self.n_classes, device=classes.device).repeat_interleave(self.proxies_per_class)
+        owners = torch.arange(self.n_classes, device=classes.device).repeat_interleave(
+            self.proxies_per_class
+        )
         scores = embeddings @ proxies.T
-        first = scores.detach() + 3 * (classes[:, None] == owners)  # scores of others are at most 2 above
+        first = scores.detach() + 3 * (
+            classes[:, None] == owners
+        )  # scores of others are at most 2 above
         kept = torch.zeros_like(scores).scatter_(1, first.topk(self.n_kept, dim=1).indices, 1)
         in_sum = self._per_class(kept) > 0
         logits = self._per_class(kept * scores).masked_fill(~in_sum, -torch.inf)
         loss = functional.cross_entropy(logits, classes)
         if self.proxy_weight:
-            loss = loss + self.proxy_weight * functional.cross_entropy(self._per_class(proxies @ proxies.T), owners)
+            loss = loss + self.proxy_weight * functional.cross_entropy(
+                self._per_class(proxies @ proxies.T), owners
+            )
         return loss
 
     def _per_class(self, values: Tensor) -> Tensor:
@@ -233,10 +249,18 @@ class CSL(Loss):
     uses_references = False
 
     def __init__(
-        self, classes: Tensor, dim: int, margins: tuple[float, ...] | None = None, scale: float = 32.0
+        self,
+        classes: Tensor,
+        dim: int,
+        margins: tuple[float, ...] | None = None,
+        scale: float = 32.0,
     ) -> None:
         super().__init__()
-        if classes.ndim != 2 or not len(classes) or classes[:, 0].tolist() != list(range(len(classes))):
+        if (
+            classes.ndim != 2
+            or not len(classes)
+            or classes[:, 0].tolist() != list(range(len(classes)))
+        ):
             raise InputError(
                 f"`classes` have shape {tuple(classes.shape)}; expected a row of labels per finest class, the first "
                 "column numbered from 0"
@@ -255,7 +279,9 @@ class CSL(Loss):
         self.classes: Tensor
         self.register_buffer("classes", classes)
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         if labels.shape[1] != len(self.margins):
             raise InputError(
                 f"`labels` have {labels.shape[1]} levels, but the loss was built for {len(self.margins)}"
@@ -269,5 +295,7 @@ class CSL(Loss):
             same = labels[:, column, None] == self.classes[:, column]
             others = scores.masked_fill(same, lowest).logsumexp(dim=1)
             level_losses.append(functional.softplus(others - own + self.scale * margin).mean())
-        self.parts = {f"level_{len(level_losses) - i}": value.detach() for i, value in enumerate(level_losses)}
+        self.parts = {
+            f"level_{len(level_losses) - i}": value.detach() for i, value in enumerate(level_losses)
+        }
         return torch.stack(level_losses).sum()

@@ -20,7 +20,15 @@ from hgld.evaluation.metrics import (
 )
 from hgld.losses.base import Loss, WeightedSum, summed_levels, with_decomposability
 from hgld.losses.kernels.class_losses import PairLoss, ProxyBasedLoss, uniform_proxies
-from hgld.losses.kernels.rank_loss import Mixup, Pairs, RankLoss, SingleLevelLoss, h_rank_plus, rank, step_sums
+from hgld.losses.kernels.rank_loss import (
+    Mixup,
+    Pairs,
+    RankLoss,
+    SingleLevelLoss,
+    h_rank_plus,
+    rank,
+    step_sums,
+)
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import HEAVISIDE, SIGMOID, SUPRANK_STEP, LeakyStep, Step
 from hgld.losses.settings import check_temperature
@@ -184,7 +192,9 @@ class SmoothAP(SupAP):
         mixup: Mixup | None = None,
         include_query: bool = True,
     ) -> None:
-        super().__init__(step=step, plus=step, level=level, mixup=mixup, include_query=include_query)
+        super().__init__(
+            step=step, plus=step, level=level, mixup=mixup, include_query=include_query
+        )
 
 
 def roadmap(decomposability: Loss, lambda_: float = 0.1, **sup_ap: Any) -> WeightedSum:
@@ -257,15 +267,23 @@ class SupHAP(RankLoss):
         if not self.sums_labels:
             return super().pairs_of_labels(labels, reference_labels)
         # With Algorithm 1, levels are sums over the labels of the query.
-        return Pairs(lambda block: summed_levels(labels[block], reference_labels), labels[0].numel())
+        return Pairs(
+            lambda block: summed_levels(labels[block], reference_labels), labels[0].numel()
+        )
 
-    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
+    def query_losses(
+        self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None
+    ) -> Tensor:
         ranking = Ranking(scores, levels, n_levels)
         relevance = self.relevance(ranking.counts) if relevance is None else relevance
-        rank_plus = h_rank_plus(ranking, relevance.to(scores.dtype), plus=self.plus, finer=self.finer)
+        rank_plus = h_rank_plus(
+            ranking, relevance.to(scores.dtype), plus=self.plus, finer=self.finer
+        )
         ratios = rank_plus / rank(ranking, plus=self.plus, minus=self.step)
         total = relevance.gather(1, levels.clamp(min=0)).sum(1)
-        return 1 - (ratios * (levels > 0)).sum(1) / total.to(scores.dtype)  # 0 / 0 without positives
+        return 1 - (ratios * (levels > 0)).sum(1) / total.to(
+            scores.dtype
+        )  # 0 / 0 without positives
 
 
 class SmoothHAP(SupHAP):
@@ -296,7 +314,9 @@ class SmoothHAP(SupHAP):
         step: Step = SIGMOID,
         include_query: bool = True,
     ) -> None:
-        super().__init__(alpha, relevance, level_weights, step=step, plus=step, include_query=include_query)
+        super().__init__(
+            alpha, relevance, level_weights, step=step, plus=step, include_query=include_query
+        )
 
 
 def happier(decomposability: Loss, lambda_: float = 0.1, **sup_hap: Any) -> WeightedSum:
@@ -326,10 +346,14 @@ def _chosen_relevance(
     require_at_least(0, alpha=alpha)
     if relevance == "weighted_ap":
         if level_weights is not None and not all(weight > 0 for weight in level_weights):
-            raise ConfigurationError(f"`level_weights` are {list(level_weights)}; expected positive ones")
+            raise ConfigurationError(
+                f"`level_weights` are {list(level_weights)}; expected positive ones"
+            )
         return partial(weighted_ap_relevance, weights=level_weights)
     if level_weights is not None:
-        raise ConfigurationError("`level_weights` have no effect without the `relevance` weighted_ap")
+        raise ConfigurationError(
+            "`level_weights` have no effect without the `relevance` weighted_ap"
+        )
     if relevance == "algorithm1":
         return _level_shares
     if callable(relevance):
@@ -341,7 +365,9 @@ def _chosen_relevance(
 def _level_shares(counts: Tensor) -> Tensor:
     """Return l / L: Algorithm 1 up to a factor of each query, of which H-AP does not depend."""
     n_levels = counts.shape[1] - 1
-    return (torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device) / n_levels).expand_as(counts)
+    return (
+        torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device) / n_levels
+    ).expand_as(counts)
 
 
 class SupNDCG(RankLoss):
@@ -364,17 +390,25 @@ class SupNDCG(RankLoss):
     tensor(0.1440)
     """
 
-    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
+    def query_losses(
+        self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None
+    ) -> Tensor:
         ranking = Ranking(scores, levels, n_levels)
         counts = ranking.counts
         gain = exponential_gain(counts) if relevance is None else relevance
         ranks = rank(ranking, plus=self.plus, minus=self.step)
         # the ideal ranking has the finest level first
-        discounts = 1 / torch.log2(torch.arange(2, levels.shape[1] + 2, dtype=torch.float64, device=levels.device))
+        discounts = 1 / torch.log2(
+            torch.arange(2, levels.shape[1] + 2, dtype=torch.float64, device=levels.device)
+        )
         cumulative = torch.nn.functional.pad(discounts.cumsum(0), (1, 0))
         ends = counts.flip(1).cumsum(1).long()
-        ideal = (gain.flip(1) * cumulative[ends].diff(dim=1, prepend=cumulative.new_zeros(len(ends), 1))).sum(1)
-        shares = (gain / ideal.unsqueeze(1)).to(scores.dtype)  # 0 / 0 without positives; float32 has no gain of 2^128
+        ideal = (
+            gain.flip(1) * cumulative[ends].diff(dim=1, prepend=cumulative.new_zeros(len(ends), 1))
+        ).sum(1)
+        shares = (gain / ideal.unsqueeze(1)).to(
+            scores.dtype
+        )  # 0 / 0 without positives; float32 has no gain of 2^128
         return 1 - (shares.gather(1, levels.clamp(min=0)) / torch.log2(1 + ranks)).sum(1)
 
 
@@ -454,7 +488,9 @@ class SupRecall(SingleLevelLoss):
         mixup: Mixup | None = None,
         include_query: bool = True,
     ) -> None:
-        super().__init__(step=step, plus=plus, level=level, mixup=mixup, include_query=include_query)
+        super().__init__(
+            step=step, plus=plus, level=level, mixup=mixup, include_query=include_query
+        )
         require(len(ks) > 0 and min(ks) >= 1, "at least one k, each 1 or more", ks=list(ks))
         check_temperature("tau_star", tau_star)
         self.ks = tuple(ks)
@@ -516,9 +552,19 @@ class SmoothRecall(SupRecall):
         include_query: bool = True,
         rank_query: bool = False,
     ) -> None:
-        super().__init__(ks, tau_star, step=step, plus=step, level=level, mixup=mixup, include_query=include_query)
+        super().__init__(
+            ks,
+            tau_star,
+            step=step,
+            plus=step,
+            level=level,
+            mixup=mixup,
+            include_query=include_query,
+        )
         if rank_query and include_query:
-            raise ConfigurationError("`rank_query` requires `include_query` false: the query is no positive then")
+            raise ConfigurationError(
+                "`rank_query` requires `include_query` false: the query is no positive then"
+            )
         self.clip = clip
         self.rank_query = rank_query
 

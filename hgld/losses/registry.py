@@ -269,14 +269,25 @@ class DecomposableSpec(LossSpec):
             "lambda_": Option(weight.annotation, weight.default, self.constructor),
             "decomposability": Option(choices, "proxies", meaning=_DECOMPOSABILITY_MEANING),
         }
-        for constructor in (self.rank_loss, *(DECOMPOSABILITY_LOSSES[name] for name in get_args(choices))):
-            options |= {name: option for name, option in _options(constructor).items() if name not in options}
-        return options | {name: options[name]._replace(default=default) for name, default in self.defaults.items()}
+        for constructor in (
+            self.rank_loss,
+            *(DECOMPOSABILITY_LOSSES[name] for name in get_args(choices)),
+        ):
+            options |= {
+                name: option
+                for name, option in _options(constructor).items()
+                if name not in options
+            }
+        return options | {
+            name: options[name]._replace(default=default) for name, default in self.defaults.items()
+        }
 
     def _build(self, space: LabelSpace, options: Mapping[str, Any]) -> Loss:
         second_term = DECOMPOSABILITY_LOSSES[options["decomposability"]]
         decomposability = second_term(**_arguments(second_term, space, options))
-        return self.constructor(decomposability, options["lambda_"], **_arguments(self.rank_loss, space, options))
+        return self.constructor(
+            decomposability, options["lambda_"], **_arguments(self.rank_loss, space, options)
+        )
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -324,7 +335,9 @@ _OWN_LOSSES: Mapping[str, LossSpec] = {
     "smooth_hap": LossSpec(SmoothHAP),
     "happier": DecomposableSpec(happier, rank_loss=SupHAP),
     # as run on SOP; alpha is 3 on iNaturalist
-    "happier_f": DecomposableSpec(happier, rank_loss=SupHAP, defaults={"lambda_": 0.5, "alpha": 5.0}),
+    "happier_f": DecomposableSpec(
+        happier, rank_loss=SupHAP, defaults={"lambda_": 0.5, "alpha": 5.0}
+    ),
     "sup_ndcg": LossSpec(SupNDCG),
     "smooth_ndcg": LossSpec(SmoothNDCG),
     "rod_ndcg": DecomposableSpec(rod_ndcg, rank_loss=SupNDCG),
@@ -389,7 +402,9 @@ def installed_losses(taken: Collection[str]) -> dict[str, LossSpec]:
     found: dict[str, LossSpec] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
         if entry.name in taken or entry.name in found:
-            raise ConfigurationError(f"{_origin(entry)}: there is another loss of this name; choose a new one")
+            raise ConfigurationError(
+                f"{_origin(entry)}: there is another loss of this name; choose a new one"
+            )
         found[entry.name] = _load(entry)
     return found
 

@@ -37,10 +37,14 @@ class SiMix(Loss):
         self.loss = loss
         self.generator = generator
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         pairs = same_class_pairs(labels)
         alphas = _uniform((len(pairs),), embeddings, self.generator)
-        loss = self.loss.forward_batch(*with_virtual_items(embeddings, labels, pairs, alphas), *references)
+        loss = self.loss.forward_batch(
+            *with_virtual_items(embeddings, labels, pairs, alphas), *references
+        )
         self.parts = self.loss.parts
         return loss
 
@@ -66,7 +70,9 @@ def same_class_pairs(labels: Tensor) -> Tensor:
     return (labels[:, 0].unsqueeze(1) == labels[:, 0]).triu(1).nonzero()
 
 
-def with_virtual_items(embeddings: Tensor, labels: Tensor, pairs: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
+def with_virtual_items(
+    embeddings: Tensor, labels: Tensor, pairs: Tensor, alphas: Tensor
+) -> tuple[Tensor, Tensor]:
     """Append a virtual item for each pair to the batch (Patel et al., Eq. 8).
 
     Args:
@@ -79,7 +85,9 @@ def with_virtual_items(embeddings: Tensor, labels: Tensor, pairs: Tensor, alphas
         Embeddings of shape (B + n_pairs, d) and labels of shape (B + n_pairs, L).
     """
     first, second = pairs.unbind(1)
-    virtual = torch.lerp(embeddings[second], embeddings[first], alphas.to(embeddings.dtype).unsqueeze(1))
+    virtual = torch.lerp(
+        embeddings[second], embeddings[first], alphas.to(embeddings.dtype).unsqueeze(1)
+    )
     return torch.cat([embeddings, virtual]), torch.cat([labels, labels[first]])
 
 
@@ -114,7 +122,9 @@ class MixedPositives:
         """
         most = int((levels > 0).sum(1).max())
         n_pairs = most * (most - 1) // 2
-        return with_mixed_positives(scores, levels, _uniform((len(scores), n_pairs), scores, self.generator))
+        return with_mixed_positives(
+            scores, levels, _uniform((len(scores), n_pairs), scores, self.generator)
+        )
 
 
 def with_mixed_positives(scores: Tensor, levels: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
@@ -130,8 +140,12 @@ def with_mixed_positives(scores: Tensor, levels: Tensor, alphas: Tensor) -> tupl
     """
     n_positives = (levels > 0).sum(1)
     positives = (levels <= 0).to(torch.int8).sort(dim=1, stable=True).indices
-    first, second = torch.combinations(torch.arange(int(n_positives.max()), device=scores.device)).unbind(1)
-    mixed = torch.lerp(scores.gather(1, positives[:, second]), scores.gather(1, positives[:, first]), alphas)
+    first, second = torch.combinations(
+        torch.arange(int(n_positives.max()), device=scores.device)
+    ).unbind(1)
+    mixed = torch.lerp(
+        scores.gather(1, positives[:, second]), scores.gather(1, positives[:, first]), alphas
+    )
     is_pair = second < n_positives.unsqueeze(1)
     return torch.cat([scores, mixed], 1), torch.cat([levels, torch.where(is_pair, 1, -1)], 1)
 

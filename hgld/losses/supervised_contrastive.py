@@ -94,7 +94,9 @@ class HMLC(Loss):
         self.only_new = positives == "lca"
         self.is_code = variant == "code"
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         others, their_labels = references or (None, None)
         logits = _logits(embeddings, others, self.tau)
         if their_labels is None:
@@ -102,26 +104,39 @@ class HMLC(Loss):
         else:
             levels, n_views = pair_levels(labels, their_labels), 1
         if len(labels) % n_views:
-            raise InputError(f"a batch of {len(labels)} does not have {n_views} views of each image")
+            raise InputError(
+                f"a batch of {len(labels)} does not have {n_views} views of each image"
+            )
         n_levels, values = labels.shape[1], []
         finer: Tensor | None = None
         for column in range(n_levels):
             some_levels, some_logits = levels, logits
             if self.is_code and column:
                 rows = _first_of_classes(labels[:, column - 1], n_views)
-                columns = rows if their_labels is None else _first_of_classes(their_labels[:, column - 1])
+                columns = (
+                    rows if their_labels is None else _first_of_classes(their_labels[:, column - 1])
+                )
                 some_levels, some_logits = levels[rows][:, columns], logits[rows][:, columns]
             level = n_levels - column
             positives = some_levels == level if self.only_new else some_levels >= level
             value, finer = self._level_loss(-some_logits.log_softmax(1), positives, finer)
             values.append(value)
         warn_without_positives(labels[:, 0], None if their_labels is None else their_labels[:, 0])
-        self.parts = {f"level_{n_levels - column}": value.detach() for column, value in enumerate(values)}
-        weights = [self.base ** (1 / (column + 1)) if self.has_weights else 1.0 for column in range(n_levels)]
-        total = torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum()
+        self.parts = {
+            f"level_{n_levels - column}": value.detach() for column, value in enumerate(values)
+        }
+        weights = [
+            self.base ** (1 / (column + 1)) if self.has_weights else 1.0
+            for column in range(n_levels)
+        ]
+        total = torch.stack(
+            [weight * value for weight, value in zip(weights, values, strict=True)]
+        ).sum()
         return total / (n_levels + self.is_code)
 
-    def _level_loss(self, losses: Tensor, positives: Tensor, finer: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _level_loss(
+        self, losses: Tensor, positives: Tensor, finer: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Return the loss of a level from those of all pairs, (n, m), and its bound for the next coarser level."""
         largest = losses.masked_fill(~positives, 0).amax()
         if self.is_constrained and not self.is_code and finer is not None:
@@ -178,7 +193,9 @@ class MultiSupCon(Loss):
         require(0 < threshold <= 1, "more than 0 and at most 1", threshold=threshold)
         self.tau, self.threshold = tau, threshold
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         others, their_labels = references or (None, None)
         logits = _logits(embeddings, others, self.tau)
         if their_labels is None:
@@ -188,8 +205,12 @@ class MultiSupCon(Loss):
         is_positive = overlaps >= self.threshold
         n_positives = is_positive.sum(1)
         terms = torch.where(is_positive, -overlaps.to(logits.dtype) * logits.log_softmax(1), 0)
-        warn_without_positives(labels[..., 0], None if their_labels is None else their_labels[..., 0])
-        return (terms.sum(1) / n_positives.clamp(min=1)).sum() / (n_positives > 0).sum().clamp(min=1)
+        warn_without_positives(
+            labels[..., 0], None if their_labels is None else their_labels[..., 0]
+        )
+        return (terms.sum(1) / n_positives.clamp(min=1)).sum() / (n_positives > 0).sum().clamp(
+            min=1
+        )
 
 
 def _logits(embeddings: Tensor, references: Tensor | None, tau: float) -> Tensor:
@@ -220,9 +241,13 @@ def label_overlaps(labels: Tensor, reference_labels: Tensor) -> Tensor:
     shared = labels.new_zeros(len(labels), len(reference_labels), dtype=torch.float64)
     either = shared.clone()
     for column in range(labels.shape[2]):
-        numbers = torch.cat([labels[:, :, column].flatten(), reference_labels[:, :, column].flatten()])
+        numbers = torch.cat(
+            [labels[:, :, column].flatten(), reference_labels[:, :, column].flatten()]
+        )
         classes, numbers = torch.unique(numbers, return_inverse=True)
-        has = numbers.new_zeros(len(labels) + len(reference_labels), len(classes), dtype=torch.float64)
+        has = numbers.new_zeros(
+            len(labels) + len(reference_labels), len(classes), dtype=torch.float64
+        )
         of_queries = numbers[: labels.shape[0] * labels.shape[1]].view(labels.shape[:2])
         of_references = numbers[of_queries.numel() :].view(reference_labels.shape[:2])
         has[: len(labels)].scatter_(1, of_queries, 1)

@@ -17,7 +17,14 @@ from torch import nn
 from hgld.datasets.settings import Fit
 from hgld.datasets.transforms import ImageSettings
 from hgld.errors import ConfigurationError, SourceError, similar_names
-from hgld.io.hub import hub_file, open_clip_architecture, open_clip_weights, quiet_loading, tag_configuration, tags_of
+from hgld.io.hub import (
+    hub_file,
+    open_clip_architecture,
+    open_clip_weights,
+    quiet_loading,
+    tag_configuration,
+    tags_of,
+)
 from hgld.models.light_imports import light_imports
 from hgld.models.model_files import PACKAGED_WEIGHTS, packaged_weights_file
 from hgld.models.model_settings import FEATURES, OPEN_CLIP, PRESETS, ModelSettings
@@ -53,9 +60,13 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         backbone = _create_timm_model(settings, configuration)
     elif settings.pretrained in PACKAGED_WEIGHTS:
         backbone = _create_timm_model(settings, configuration)
-        backbone.load_state_dict(_packaged_weights(str(settings.pretrained), settings.backbone, backbone))
+        backbone.load_state_dict(
+            _packaged_weights(str(settings.pretrained), settings.backbone, backbone)
+        )
     else:
-        backbone = _create_timm_model(settings, configuration, _timm_weights(settings, configuration))
+        backbone = _create_timm_model(
+            settings, configuration, _timm_weights(settings, configuration)
+        )
     if settings.small_images:
         _shrink_first_layer(backbone, settings.backbone)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -64,10 +75,14 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
 
 def _shrink_first_layer(backbone: nn.Module, name: str) -> None:
     """Let a ResNet begin with a convolution of 3 x 3 of stride 1 and no pooling."""
-    if not isinstance(getattr(backbone, "conv1", None), nn.Conv2d) or not hasattr(backbone, "maxpool"):
+    if not isinstance(getattr(backbone, "conv1", None), nn.Conv2d) or not hasattr(
+        backbone, "maxpool"
+    ):
         raise ConfigurationError(f"`small_images` is for ResNets, and {name} is none; omit it")
     first: Any = backbone.conv1
-    backbone.conv1 = nn.Conv2d(first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False)
+    backbone.conv1 = nn.Conv2d(
+        first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False
+    )
     backbone.maxpool = nn.Identity()
 
 
@@ -97,12 +112,16 @@ def image_settings_for(
     return valid_image_settings(defaults | given)
 
 
-def timm_image_settings(name: str, configuration: Mapping[str, Any], size: int | None = None) -> dict[str, Any]:
+def timm_image_settings(
+    name: str, configuration: Mapping[str, Any], size: int | None = None
+) -> dict[str, Any]:
     """Return the settings of images, by name, of the transform that timm evaluates a model with."""
     expected = resolve_data_config({"img_size": size}, pretrained_cfg=dict(configuration))
     _, height, width = expected["input_size"]
     if height != width:
-        raise ConfigurationError(f"{name} takes images of {width} x {height}, and hgld's are square; set `size`")
+        raise ConfigurationError(
+            f"{name} takes images of {width} x {height}, and hgld's are square; set `size`"
+        )
     return {
         "size": height,
         "resize": math.floor(height / expected["crop_pct"]),
@@ -119,16 +138,21 @@ def valid_image_settings(values: Mapping[str, Any]) -> ImageSettings:
         return ImageSettings.model_validate(values)
     except ValidationError as error:
         problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip() for problem in error.errors()
+            f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip()
+            for problem in error.errors()
         )
-        raise ConfigurationError(f"unusable image settings: {problems}; set `size`, `resize` or `fit`") from error
+        raise ConfigurationError(
+            f"unusable image settings: {problems}; set `size`, `resize` or `fit`"
+        ) from error
 
 
 def _timm_configuration(name: str) -> Any:
     """Return timm's configuration of a model with its weights tag."""
     if not timm.is_model(name):
         if name in PRESETS:
-            raise ConfigurationError(f"{name} is a preset, not a model of timm; set model.preset, not model.backbone")
+            raise ConfigurationError(
+                f"{name} is a preset, not a model of timm; set model.preset, not model.backbone"
+            )
         similar = " or ".join(similar_names(name, sorted({*timm.list_models(), *PRESETS}), 3))
         raise ConfigurationError(
             f"timm knows no model {name!r}; "
@@ -144,7 +168,9 @@ def _timm_configuration(name: str) -> Any:
         ) from error
 
 
-def _create_timm_model(settings: ModelSettings, configuration: Any, weights: Path | None = None) -> nn.Module:
+def _create_timm_model(
+    settings: ModelSettings, configuration: Any, weights: Path | None = None
+) -> nn.Module:
     arguments: dict[str, Any] = {"num_classes": 0}
     if settings.pooling != "own":
         arguments["global_pool"] = ""
@@ -157,8 +183,12 @@ def _create_timm_model(settings: ModelSettings, configuration: Any, weights: Pat
         with warnings.catch_warnings():  # from the code of models
             warnings.simplefilter("ignore")
             if configuration.fixed_input_size:
-                with suppress(TypeError):  # not every model has the argument that allows images of any size
-                    backbone = timm.create_model(settings.backbone, dynamic_img_size=True, **arguments)
+                with suppress(
+                    TypeError
+                ):  # not every model has the argument that allows images of any size
+                    backbone = timm.create_model(
+                        settings.backbone, dynamic_img_size=True, **arguments
+                    )
             return backbone or timm.create_model(settings.backbone, **arguments)
     except Exception as error:  # models raise many types for bad arguments, and torch for bad files
         source = f"with the weights of {weights} " if weights else ""
@@ -177,11 +207,17 @@ def _backbone_weights(weights: Path, configuration: Any) -> dict[str, torch.Tens
     prefixes = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
     state = load_state_dict(str(weights), weights_only=True)
     for holder in _HOLDERS:
-        held = {key.removeprefix(holder): value for key, value in state.items() if key.startswith(holder)}
+        held = {
+            key.removeprefix(holder): value
+            for key, value in state.items()
+            if key.startswith(holder)
+        }
         state = held or state
     if "dist_token" in state and "distilled" not in configuration.architecture:
         prefixes += ("dist_token", "head_dist.")
-        position = state["pos_embed"]  # that of the class token, then that of the distillation token
+        position = state[
+            "pos_embed"
+        ]  # that of the class token, then that of the distillation token
         state["pos_embed"] = torch.cat([position[:, :1], position[:, 2:]], dim=1)
     return {key: value for key, value in state.items() if not key.startswith(prefixes)}
 
@@ -227,7 +263,9 @@ def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str,
     *names, _, _ = packaged  # the weight and bias of the classifier come last and are dropped
     expected = list(backbone.state_dict())
     # Shapes alone would not detect a bias in place of a mean.
-    assert [name.rpartition(".")[2] for name in names] == [name.rpartition(".")[2] for name in expected]
+    assert [name.rpartition(".")[2] for name in names] == [
+        name.rpartition(".")[2] for name in expected
+    ]
     return {ours: packaged[theirs] for ours, theirs in zip(expected, names, strict=True)}
 
 
@@ -261,7 +299,9 @@ def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
     weights = _tower_weights(model, settings)
     with quiet_loading():
         try:
-            clip = open_clip.create_model(model, pretrained=str(weights) if weights else None, pretrained_text=False)
+            clip = open_clip.create_model(
+                model, pretrained=str(weights) if weights else None, pretrained_text=False
+            )
         except Exception as error:  # whatever torch, pickle and safetensors raise
             source = f" with the weights of {weights}" if weights else ""
             raise ConfigurationError(
@@ -271,7 +311,9 @@ def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
     return ImageTower(clip.visual, settings.backbone, size), int(architecture["embed_dim"])
 
 
-def tower_image_settings(settings: ModelSettings, preprocess: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def tower_image_settings(
+    settings: ModelSettings, preprocess: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Return the settings of images, by name, that the tower was trained with.
 
     Args:
@@ -281,12 +323,18 @@ def tower_image_settings(settings: ModelSettings, preprocess: Mapping[str, Any] 
 
     model = settings.backbone.removeprefix(OPEN_CLIP)
     size = int(open_clip_architecture(model)["vision_cfg"]["image_size"])
-    if preprocess is None and isinstance(settings.pretrained, str) and not Path(settings.pretrained).is_file():
+    if (
+        preprocess is None
+        and isinstance(settings.pretrained, str)
+        and not Path(settings.pretrained).is_file()
+    ):
         preprocess = tag_configuration(model, settings.pretrained)
     expected = {**vars(PreprocessCfg()), **(preprocess or {})}
     fit = _FIT_OF_RESIZE_MODE.get(expected["resize_mode"])
     if fit is None:
-        raise ConfigurationError(f'{settings.backbone} resizes by "{expected["resize_mode"]}", which hgld cannot')
+        raise ConfigurationError(
+            f'{settings.backbone} resizes by "{expected["resize_mode"]}", which hgld cannot'
+        )
     return {
         "size": size,
         "resize": size,
@@ -304,7 +352,9 @@ def tower_of_configuration(configuration: dict[str, Any]) -> str:
     for model in open_clip.list_models():
         if open_clip.get_model_config(model) == configuration:
             return f"{OPEN_CLIP}{model}"
-    raise ConfigurationError("open_clip knows no model of this architecture by name; update open_clip_torch")
+    raise ConfigurationError(
+        "open_clip knows no model of this architecture by name; update open_clip_torch"
+    )
 
 
 def _tower_weights(model: str, settings: ModelSettings) -> Path | None:

@@ -27,7 +27,9 @@ from hgld.models.settings import EmbedImagesConfig
 from hgld.tables import Provenance
 from hgld.version import __version__
 
-if TYPE_CHECKING:  # this module imports no torch, so that outputs which are up to date are found so at once
+if (
+    TYPE_CHECKING
+):  # this module imports no torch, so that outputs which are up to date are found so at once
     from hgld.compute.scoring import Distance
     from hgld.models.embedding_model import EmbeddingModel
 
@@ -86,7 +88,9 @@ def recorded_distance(path: Path | None) -> Distance:
 def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
     """Return whether the output is complete and made from the same settings and inputs."""
     record = read_embedding_record(out)
-    return record is not None and record.provenance.same_work(provenance) and _is_complete(out, record)
+    return (
+        record is not None and record.provenance.same_work(provenance) and _is_complete(out, record)
+    )
 
 
 def _is_complete(out: Path, record: EmbeddingRecord) -> bool:
@@ -94,8 +98,12 @@ def _is_complete(out: Path, record: EmbeddingRecord) -> bool:
     recorded = {out: record.embeddings}
     if record.deviations is not None:
         recorded[path_beside(out, "deviations")] = record.deviations
-    has_ids = out.suffix == ".parquet" or all(path.with_suffix(".ids.txt").is_file() for path in recorded)
-    is_unchanged = all(path.is_file() and _size_and_time(path) == recorded[path] for path in recorded)
+    has_ids = out.suffix == ".parquet" or all(
+        path.with_suffix(".ids.txt").is_file() for path in recorded
+    )
+    is_unchanged = all(
+        path.is_file() and _size_and_time(path) == recorded[path] for path in recorded
+    )
     return is_unchanged and has_ids and skipped_path(out).is_file()
 
 
@@ -209,7 +217,9 @@ def images_digest(images: Path, paths: Iterable[str], root: Path) -> str:
 
 def weights_digest(model: EmbeddingModel) -> str:
     """Return the SHA-256 of the names and values of a model's weights and buffers."""
-    weights = ((name, value.cpu().contiguous().numpy()) for name, value in model.state_dict().items())
+    weights = (
+        (name, value.cpu().contiguous().numpy()) for name, value in model.state_dict().items()
+    )
     return _digest(part for name, values in weights for part in (name.encode(), values.tobytes()))
 
 

@@ -92,7 +92,9 @@ class EmbeddingModel(nn.Module):
         elif settings.pooling != "own":
             self.pooling = AveragePooling() if settings.pooling == "average" else MaxPooling()
         self.layer_norm = (
-            nn.LayerNorm(n_channels, elementwise_affine=settings.layer_norm_learnt) if settings.layer_norm else None
+            nn.LayerNorm(n_channels, elementwise_affine=settings.layer_norm_learnt)
+            if settings.layer_norm
+            else None
         )
         if self.dim > n_channels:
             raise ConfigurationError(
@@ -105,7 +107,9 @@ class EmbeddingModel(nn.Module):
         # A model of features without projection has no parameter with a device.
         self.register_buffer("_device_marker", torch.empty(0), persistent=False)
         # timm itself freezes some, such as sinusoidal position embeddings.
-        self._learnt_parameters = [parameter for parameter in backbone.parameters() if parameter.requires_grad]
+        self._learnt_parameters = [
+            parameter for parameter in backbone.parameters() if parameter.requires_grad
+        ]
 
     def forward(self, images: Images) -> torch.Tensor:
         """Compute embeddings.
@@ -133,7 +137,9 @@ class EmbeddingModel(nn.Module):
         lengths = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
         scaled = self.settings.curvature**0.5 * lengths.clamp(max=self.settings.clip)
         # as far from the boundary as in the losses
-        points: torch.Tensor = functional.normalize(embeddings, dim=1) * scaled.tanh().clamp(max=1 - 1e-3)
+        points: torch.Tensor = functional.normalize(embeddings, dim=1) * scaled.tanh().clamp(
+            max=1 - 1e-3
+        )
         return points
 
     def embed_with_deviations(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
@@ -150,7 +156,9 @@ class EmbeddingModel(nn.Module):
         """
         if not isinstance(images, torch.Tensor):
             # As one tensor, which `_by_shape` reorders.
-            both = _by_shape(lambda batch: torch.cat(self.embed_with_deviations(batch), dim=1), images)
+            both = _by_shape(
+                lambda batch: torch.cat(self.embed_with_deviations(batch), dim=1), images
+            )
             return both[:, : self.dim], both[:, self.dim :]
         maps = self._run_backbone(self._feature_maps, images)
         output = maps if self.pooling is not None else self.backbone.forward_head(maps)  # type: ignore[operator]
@@ -188,7 +196,11 @@ class EmbeddingModel(nn.Module):
         if not isinstance(images, torch.Tensor):
             return _by_shape(partial(self.multi_scale, scales=scales), images)
         embeddings = torch.stack([self(_scaled(images, scale)) for scale in scales], dim=-1)
-        if isinstance(self.pooling, GeM) and self.projection is None and not self.settings.layer_norm:
+        if (
+            isinstance(self.pooling, GeM)
+            and self.projection is None
+            and not self.settings.layer_norm
+        ):
             return self._scaled_to_unit(generalised_mean(embeddings, self.pooling.p))
         return self._scaled_to_unit(embeddings.mean(-1))
 
@@ -239,7 +251,9 @@ class EmbeddingModel(nn.Module):
                 module.eval()
         return self
 
-    def _run_backbone(self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor) -> torch.Tensor:
+    def _run_backbone(
+        self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor
+    ) -> torch.Tensor:
         """Run the backbone or a part of it, explaining sizes of images that it does not support."""
         try:
             return backbone(images)
@@ -278,7 +292,11 @@ class EmbeddingModel(nn.Module):
         return self._scaled_to_unit(features)
 
     def _scaled_to_unit(self, embeddings: torch.Tensor) -> torch.Tensor:
-        return functional.normalize(embeddings, dim=1) if self.settings.distance == "cosine" else embeddings
+        return (
+            functional.normalize(embeddings, dim=1)
+            if self.settings.distance == "cosine"
+            else embeddings
+        )
 
     def _positions(self, features: torch.Tensor, n_channels: Any) -> torch.Tensor:
         """Rearrange features of any timm layout to (B, C, n)."""
@@ -300,7 +318,9 @@ def build_model(settings: ModelSettings) -> EmbeddingModel:
 
 def batch_norms(module: nn.Module) -> list[nn.Module]:
     """Return the layers of batch norm in a module."""
-    return [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    return [
+        layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    ]
 
 
 def _scaled(images: torch.Tensor, scale: float) -> torch.Tensor:
@@ -309,7 +329,9 @@ def _scaled(images: torch.Tensor, scale: float) -> torch.Tensor:
     return functional.interpolate(images, scale_factor=scale, mode="bilinear", align_corners=False)
 
 
-def _by_shape(function: Callable[[torch.Tensor], torch.Tensor], images: Sequence[torch.Tensor]) -> torch.Tensor:
+def _by_shape(
+    function: Callable[[torch.Tensor], torch.Tensor], images: Sequence[torch.Tensor]
+) -> torch.Tensor:
     """Apply a function from (b, 3, h, w) to (b, C) to the images of each shape; the rows are in their order."""
     rows_by_shape: dict[torch.Size, list[int]] = {}
     for row, image in enumerate(images):

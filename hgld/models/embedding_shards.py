@@ -67,20 +67,26 @@ class EmbeddingShards(Shards):
         for number in self.numbers:
             with safe_open(self._path(number), framework="pt") as file:
                 rows.append(file.get_tensor("rows"))
-                skipped += [SkippedImage(*image) for image in json.loads(file.metadata()["skipped"])]
+                skipped += [
+                    SkippedImage(*image) for image in json.loads(file.metadata()["skipped"])
+                ]
                 # A shard without readable images has no deviations, whose number of channels it cannot know.
                 for name in {*file.keys()} - {"rows"}:
                     dims[name] = file.get_slice(name).get_shape()[1]
         ends = np.cumsum([len(shard_rows) for shard_rows in rows])
         tensors = {name: self._join_tensor(name, ends, dim) for name, dim in dims.items()}
-        return EmbeddingShard(tensors["vectors"], torch.cat(rows), skipped, tensors.get("deviations"))
+        return EmbeddingShard(
+            tensors["vectors"], torch.cat(rows), skipped, tensors.get("deviations")
+        )
 
     def _join_tensor(self, name: str, ends: NDArray[np.int64], dim: int) -> torch.Tensor:
         """Join a tensor of all shards; ``ends`` are the numbers of rows up to the end of each."""
         shape = (int(ends[-1]), dim)
         if not shape[0]:  # an empty file cannot be memory-mapped
             return torch.empty(shape)
-        joined = torch.from_numpy(np.lib.format.open_memmap(self._folder / f"{name}.npy", "w+", np.float32, shape))
+        joined = torch.from_numpy(
+            np.lib.format.open_memmap(self._folder / f"{name}.npy", "w+", np.float32, shape)
+        )
         start = 0
         for number, end in zip(self.numbers, ends, strict=True):
             if start < end:

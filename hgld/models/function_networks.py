@@ -42,7 +42,9 @@ class FunctionNetwork(nn.Module):
         file: File of its module; None for modules of the interpreter.
     """
 
-    def __init__(self, name: str, function: Callable[[NDArray[np.float32]], Any], file: Path | None) -> None:
+    def __init__(
+        self, name: str, function: Callable[[NDArray[np.float32]], Any], file: Path | None
+    ) -> None:
         super().__init__()
         self.name = name
         self._function = function
@@ -56,7 +58,9 @@ class FunctionNetwork(nn.Module):
             output = self._function(images.detach().float().cpu().numpy().copy(order="C"))
             features = torch.as_tensor(output).detach().to(images.device, torch.float32)
         except Exception as error:  # whatever functions raise
-            raise ConfigurationError(f"{self.name} cannot embed images: {_reason(error)}") from error
+            raise ConfigurationError(
+                f"{self.name} cannot embed images: {_reason(error)}"
+            ) from error
         if features.ndim != 2 or len(features) != len(images):
             raise ConfigurationError(
                 f"{self.name} returns the shape {tuple(features.shape)} for {len(images)} images; expected "
@@ -82,7 +86,9 @@ def load_function(model: str, image_settings: Mapping[str, Any]) -> ImageEmbedde
     """
     module_name, _, function_name = model.removeprefix(PYTHON).rpartition(":")
     if not module_name or not function_name:
-        raise ConfigurationError(f"{model}: expected python:MODULE:FUNCTION or python:FILE.py:FUNCTION")
+        raise ConfigurationError(
+            f"{model}: expected python:MODULE:FUNCTION or python:FILE.py:FUNCTION"
+        )
     name = source = model
     path = Path(module_name)
     if path.suffix == ".py":
@@ -122,7 +128,9 @@ def _run_file(path: Path) -> ModuleType:
     spec = spec_from_file_location(f"hgld_model_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[spec.name] = module_from_spec(spec)  # before it is run, as dataclasses look it up
+    module = sys.modules[spec.name] = module_from_spec(
+        spec
+    )  # before it is run, as dataclasses look it up
     spec.loader.exec_module(module)
     return module
 

@@ -72,7 +72,10 @@ def embed_batches(
         if with_deviations:
             embeddings, *deviations = model.embed_with_deviations(images)
         else:
-            embeddings, deviations = model.multi_scale(images, scales) if is_scaled else model(images), []
+            embeddings, deviations = (
+                model.multi_scale(images, scales) if is_scaled else model(images),
+                [],
+            )
         return model.points(embeddings), *deviations
 
     rows, skipped = [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
@@ -85,7 +88,9 @@ def embed_batches(
             rows.append(batch.rows)
         skipped += batch.skipped
         progress.advance(len(batch) + len(batch.skipped), skipped=len(skipped))
-    return EmbeddingShard(torch.cat(vectors), torch.cat(rows), skipped, torch.cat(deviations) if deviations else None)
+    return EmbeddingShard(
+        torch.cat(vectors), torch.cat(rows), skipped, torch.cat(deviations) if deviations else None
+    )
 
 
 def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
@@ -96,9 +101,13 @@ def report_unreadable(embedded: EmbeddingShard, source: str | Path) -> None:
     """
     reasons = [image.reason for image in embedded.skipped]
     if not len(embedded.rows):
-        raise InputError(f"{source}: none of the {len(reasons):,} images can be read:\n{indented_list(reasons)}")
+        raise InputError(
+            f"{source}: none of the {len(reasons):,} images can be read:\n{indented_list(reasons)}"
+        )
     if reasons:
-        log.warning("%s: %d images cannot be read:\n%s", source, len(reasons), indented_list(reasons))
+        log.warning(
+            "%s: %d images cannot be read:\n%s", source, len(reasons), indented_list(reasons)
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -219,20 +228,28 @@ class ImageEmbedder:
         dataset: ImageDataset | ImageList
         if isinstance(images, str | Path):
             folder = None if root is None else Path(root)
-            dataset = open_images(Path(images), evaluation_transform(self.image_settings), root=folder)
+            dataset = open_images(
+                Path(images), evaluation_transform(self.image_settings), root=folder
+            )
         elif isinstance(images, Image.Image | np.ndarray | torch.Tensor):
-            raise ConfigurationError(f"`images` is one {type(images).__name__}; expected a list of images, or a path")
+            raise ConfigurationError(
+                f"`images` is one {type(images).__name__}; expected a list of images, or a path"
+            )
         else:
             dataset = ImageList(images, evaluation_transform(self.image_settings))
         if progress:
             progress.start(len(dataset))
-        batches = evaluation_batches(dataset, np.arange(len(dataset)), batch_size=batch_size, workers=workers)
+        batches = evaluation_batches(
+            dataset, np.arange(len(dataset)), batch_size=batch_size, workers=workers
+        )
         embedded = embed_batches(network, batches, progress=progress)
         if isinstance(dataset, ImageList):
             return embedded.vectors.numpy()
         report_unreadable(embedded, str(images))
         manifest = dataset.manifest.take(embedded.rows.numpy())
-        return Embeddings(embedded.vectors, manifest.ids, manifest.landmark_ids(), Path(str(images)))
+        return Embeddings(
+            embedded.vectors, manifest.ids, manifest.landmark_ids(), Path(str(images))
+        )
 
 
 def _preprocess(transform: Transform, image: Image.Image, box: Box | None = None) -> torch.Tensor:

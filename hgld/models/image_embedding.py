@@ -166,7 +166,9 @@ def embed_part(
         embedded, waiting_share = _embed_missing(source, shards, numbers, model, config, progress)
         n_skipped = shards.n_skipped(numbers)
     seconds = time.monotonic() - start
-    return EmbedPartSummary(part, shards.n_images(numbers), n_skipped, embedded, seconds, waiting_share)
+    return EmbedPartSummary(
+        part, shards.n_images(numbers), n_skipped, embedded, seconds, waiting_share
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,10 +186,14 @@ class _ImageSource:
     sources: EmbeddingSources
 
     @classmethod
-    def open(cls, images: Path, model: ImageEmbedder, config: EmbedImagesConfig, root: Path | None) -> _ImageSource:
+    def open(
+        cls, images: Path, model: ImageEmbedder, config: EmbedImagesConfig, root: Path | None
+    ) -> _ImageSource:
         """Open the images; arguments are those of :func:`embed_images`."""
         parameters = _parameters(model, config)
-        dataset = open_images(images, evaluation_transform(model.image_settings), root=root, split=config.split)
+        dataset = open_images(
+            images, evaluation_transform(model.image_settings), root=root, split=config.split
+        )
         inputs = {
             "images": images_digest(images, dataset.manifest.paths, dataset.root),
             "weights": weights_digest(model.network),
@@ -202,7 +208,9 @@ class _ImageSource:
             ConfigurationError: The settings need all images, or not every part has some.
         """
         if config.center:
-            raise ConfigurationError("`center` subtracts the mean of all parts; name a file instead of a folder")
+            raise ConfigurationError(
+                "`center` subtracts the mean of all parts; name a file instead of a folder"
+            )
         manifest, root = self.dataset.manifest, self.dataset.root
         shards = Shards(len(manifest), config.shard_size)
         if part.count > len(shards.numbers):
@@ -213,7 +221,9 @@ class _ImageSource:
         manifest = manifest.take(np.array(shards.rows(part.of(shards.numbers))))
         dataset = ImageDataset(manifest, root, evaluation_transform(model.image_settings))
         parameters = {**self.provenance.parameters, "part": str(part)}
-        return replace(self, dataset=dataset, provenance=replace(self.provenance, parameters=parameters))
+        return replace(
+            self, dataset=dataset, provenance=replace(self.provenance, parameters=parameters)
+        )
 
     def require_usable(self, model: ImageEmbedder, config: EmbedImagesConfig) -> None:
         """Check, before any work, that the device is available and that some image can be read."""
@@ -241,7 +251,9 @@ def _embed_all(
     with output.opened(force=force) as is_open:
         if not is_open:
             return None
-        embedded, waiting_share = _embed_missing(source, shards, shards.numbers, model, config, progress)
+        embedded, waiting_share = _embed_missing(
+            source, shards, shards.numbers, model, config, progress
+        )
         joined, manifest = shards.joined(), source.dataset.manifest
         mean = tuple(_center(joined.vectors).tolist()) if config.center else None
         _write_output(out, joined, manifest, landmark_ids, source.provenance, source.sources, mean)
@@ -276,10 +288,15 @@ def _write_output(
     ids = manifest.ids
     if not len(embeddings.rows):
         reasons = [image.reason for image in embeddings.skipped]
-        raise InputError(f"none of the {len(ids):,} images can be read:\n{indented_list(reasons, limit=5)}")
+        raise InputError(
+            f"none of the {len(ids):,} images can be read:\n{indented_list(reasons, limit=5)}"
+        )
     rows = embeddings.rows.numpy()
     remove_record(out)
-    skipped = ((ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: ")) for image in embeddings.skipped)
+    skipped = (
+        (ids[image.row], image.reason.removeprefix(f"{ids[image.row]}: "))
+        for image in embeddings.skipped
+    )
     write_csv(skipped_path(out), ["id", "reason"], skipped, lineterminator="\r\n")
     landmarks = None if landmark_ids is None else landmark_ids[rows]
     write_embeddings(out, embeddings.vectors, ids[rows].tolist(), landmarks)

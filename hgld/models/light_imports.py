@@ -60,7 +60,9 @@ class _StandIn(ModuleType):
 
 class _Dynamo(_StandIn):
     @staticmethod
-    def disable(function: Callable[..., Any] | None = None, *_: object, **__: object) -> Callable[..., Any]:
+    def disable(
+        function: Callable[..., Any] | None = None, *_: object, **__: object
+    ) -> Callable[..., Any]:
         return not_traced if function is None else not_traced(function)
 
 

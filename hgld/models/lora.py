@@ -35,7 +35,9 @@ class _Lora(nn.Module):
     @property
     def weight(self) -> torch.Tensor:
         """W + (alpha / r) B A: some attentions, such as BEiT's, read it instead of calling the layer."""
-        return self.own_weight + (self.lora_scale * self.lora_b @ self.lora_a).view_as(self.own_weight)
+        return self.own_weight + (self.lora_scale * self.lora_b @ self.lora_a).view_as(
+            self.own_weight
+        )
 
 
 class _LoraLinear(_Lora, nn.Linear):  # type: ignore[override]  # the weight is read-only
@@ -48,7 +50,10 @@ class _LoraConv2d(_Lora, nn.Conv2d):  # type: ignore[override]
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         reduced = functional.conv2d(values, self.lora_a[..., None, None], stride=self.stride)
         change = functional.conv2d(reduced, self.lora_b[..., None, None])
-        return functional.conv2d(values, self.own_weight, self.bias, self.stride) + self.lora_scale * change
+        return (
+            functional.conv2d(values, self.own_weight, self.bias, self.stride)
+            + self.lora_scale * change
+        )
 
 
 def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
@@ -69,7 +74,11 @@ def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
     for layer in network.modules():
         if type(layer) is nn.Linear:
             layer.__class__ = _LoraLinear  # keeps its weights, hooks and place
-        elif type(layer) is nn.Conv2d and (layer.kernel_size, layer.padding, layer.groups) == ((1, 1), (0, 0), 1):
+        elif type(layer) is nn.Conv2d and (layer.kernel_size, layer.padding, layer.groups) == (
+            (1, 1),
+            (0, 0),
+            1,
+        ):
             layer.__class__ = _LoraConv2d
         else:
             continue
@@ -80,7 +89,9 @@ def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
         layer.register_buffer(_SCALE, weight.new_tensor(alpha / rank))
         added += [layer.lora_a, layer.lora_b]
     if not added:
-        raise ConfigurationError("lora: the backbone has no linear layers or convolutions of 1 x 1; omit it")
+        raise ConfigurationError(
+            "lora: the backbone has no linear layers or convolutions of 1 x 1; omit it"
+        )
     return added
 
 
@@ -91,7 +102,11 @@ def merge_lora(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     >>> len(add_lora(layer, rank=1, alpha=1)), list(merge_lora(layer.state_dict()))
     (2, ['0.weight', '0.bias'])
     """
-    merged = {name: value for name, value in state.items() if name.rpartition(".")[2] not in (_A, _B, _SCALE)}
+    merged = {
+        name: value
+        for name, value in state.items()
+        if name.rpartition(".")[2] not in (_A, _B, _SCALE)
+    }
     for layer in (name.removesuffix(_A) for name in state if name.endswith(f".{_A}")):
         weight = merged[f"{layer}weight"]
         change = state[layer + _SCALE] * state[layer + _B] @ state[layer + _A]

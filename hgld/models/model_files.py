@@ -107,12 +107,16 @@ def weights_name(folder: Path, name: str) -> str:
     if (folder / OPEN_CLIP_CONFIG).is_file():
         return OPEN_CLIP_WEIGHTS
     found = "is that of another library" if (folder / CONFIG).is_file() else "is missing"
-    raise InputError(f"{name}: {CONFIG} {found}; expected a model of hgld push-model, timm or open_clip")
+    raise InputError(
+        f"{name}: {CONFIG} {found}; expected a model of hgld push-model, timm or open_clip"
+    )
 
 
 def is_published(model: str | Path) -> bool:
     """Return whether :func:`load_model` finds a model on the hub or in a folder of ``hgld push-model``."""
-    return str(model).startswith(HUB_PREFIX) or (not is_name(model) and is_model_folder(Path(model)))
+    return str(model).startswith(HUB_PREFIX) or (
+        not is_name(model) and is_model_folder(Path(model))
+    )
 
 
 def find_checkpoint(model: str | Path) -> Path | None:

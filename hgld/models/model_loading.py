@@ -74,7 +74,10 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     Args:
         state: Tensors, numbers and strings, and mappings and sequences of them.
     """
-    with atomic_write(path) as draft, draft.open("wb") as stream:  # torch writes the name of a path into the file
+    with (
+        atomic_write(path) as draft,
+        draft.open("wb") as stream,
+    ):  # torch writes the name of a path into the file
         torch.save(_without_identity({"format": CHECKPOINT_FORMAT, **state}), stream)
 
 
@@ -151,7 +154,9 @@ def write_model(model: ImageEmbedder, folder: Path) -> None:
     )
     text = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     (folder / CONFIG).write_text(text, encoding="utf-8")
-    shutil.copymode(folder / CONFIG, folder / WEIGHTS)  # safetensors lets nobody but the owner read its files
+    shutil.copymode(
+        folder / CONFIG, folder / WEIGHTS
+    )  # safetensors lets nobody but the owner read its files
 
 
 def read_model(folder: Path, name: str) -> ImageEmbedder:
@@ -165,10 +170,19 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
         if weights.name == OPEN_CLIP_WEIGHTS:
             return _open_clip_model(read_json(folder / OPEN_CLIP_CONFIG), weights)
         values = read_json(folder / CONFIG)
-        return _timm_model(values, weights) if "architecture" in values else _own_model(values, weights)
+        return (
+            _timm_model(values, weights)
+            if "architecture" in values
+            else _own_model(values, weights)
+        )
     except KeyError as error:
         raise InputError(f"{name}: its configuration lacks {error}") from error
-    except (TypeError, ValueError, SafetensorError, RuntimeError) as error:  # torch names the tensors that do not fit
+    except (
+        TypeError,
+        ValueError,
+        SafetensorError,
+        RuntimeError,
+    ) as error:  # torch names the tensors that do not fit
         raise InputError(
             f"{name}: does not fit this version of hgld, timm or open_clip, or is damaged: {shorten(str(error), 500)}"
         ) from error
@@ -179,7 +193,9 @@ def _own_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
     if config.model.backbone == FEATURES:
         raise ValueError("a head of features takes no images")
     if sha256_of(weights) != config.weights_sha256:
-        raise ValueError(f"{weights.name} is not the file that {CONFIG} describes, or it is incomplete")
+        raise ValueError(
+            f"{weights.name} is not the file that {CONFIG} describes, or it is incomplete"
+        )
     # Never follow what the file says about initial weights: it could name files of this machine.
     network = build_model(config.model.model_copy(update={"pretrained": False}))
     network.load_state_dict(load_file(weights))
@@ -188,12 +204,16 @@ def _own_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
 
 def _timm_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
     settings = ModelSettings(backbone=values["architecture"], pretrained=str(weights))
-    image_settings = ImageSettings(**timm_image_settings(settings.backbone, values["pretrained_cfg"]))
+    image_settings = ImageSettings(
+        **timm_image_settings(settings.backbone, values["pretrained_cfg"])
+    )
     return ImageEmbedder(build_model(settings), image_settings)
 
 
 def _open_clip_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
-    settings = ModelSettings(backbone=tower_of_configuration(values["model_cfg"]), pretrained=str(weights))
+    settings = ModelSettings(
+        backbone=tower_of_configuration(values["model_cfg"]), pretrained=str(weights)
+    )
     image_settings = ImageSettings(**tower_image_settings(settings, values["preprocess_cfg"]))
     return ImageEmbedder(build_model(settings), image_settings)
 
@@ -246,13 +266,22 @@ def load_model(
             f"`model` is a {type(model).__name__}; expected the name or the place of a model (embeddings of a "
             "network of your own are input of hgld.evaluate_retrieval)"
         )
-    given = {"size": size, "resize": resize, "fit": fit, "interpolation": interpolation, "mean": mean, "std": std}
+    given = {
+        "size": size,
+        "resize": resize,
+        "fit": fit,
+        "interpolation": interpolation,
+        "mean": mean,
+        "std": std,
+    }
     changes = {name: value for name, value in given.items() if value is not None}
     if is_name(model):
         untrained = load_untrained_model(str(model), pretrained, valid_image_settings(changes))
         return replace(untrained, source=ModelSource(str(model), pretrained))
     if pretrained is not None:
-        raise ConfigurationError(f"`pretrained` is for models given by name; {model} has its own weights")
+        raise ConfigurationError(
+            f"`pretrained` is for models given by name; {model} has its own weights"
+        )
     if is_function(model):
         return load_function(str(model), changes)
     checkpoint = find_checkpoint(model)
@@ -310,7 +339,9 @@ def load_untrained_model(
     if pretrained is not None:
         weights = False if pretrained == "none" else pretrained
         settings = settings.model_copy(update={"pretrained": weights})
-    expected = image_settings_for(settings, image_settings or ImageSettings(), timm_transform=name not in PRESETS)
+    expected = image_settings_for(
+        settings, image_settings or ImageSettings(), timm_transform=name not in PRESETS
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return ImageEmbedder(build_model(settings), expected)

@@ -100,7 +100,9 @@ class ModelSettings(Settings):
     @classmethod
     def _require_weights(cls, pretrained: bool | str) -> bool | str:
         if pretrained == "":
-            raise ValueError("is an empty text; expected true, false, a file, or efficientnet-lite0")
+            raise ValueError(
+                "is an empty text; expected true, false, a file, or efficientnet-lite0"
+            )
         return pretrained
 
     @model_validator(mode="after")
@@ -108,17 +110,27 @@ class ModelSettings(Settings):
         if self.layer_norm and self.l2_norm:
             raise ValueError("layer_norm and l2_norm are both set; a model has at most one of them")
         if self.layer_norm_learnt and not self.layer_norm:
-            raise ValueError("layer_norm_learnt is set, but the model has no LayerNorm; set layer_norm")
+            raise ValueError(
+                "layer_norm_learnt is set, but the model has no LayerNorm; set layer_norm"
+            )
         if self.projection != "random" and self.dim is None:
-            raise ValueError(f"projection is {self.projection}, but the model has no projection; set dim")
+            raise ValueError(
+                f"projection is {self.projection}, but the model has no projection; set dim"
+            )
         if (self.backbone == FEATURES) != (self.n_features is not None):
-            raise ValueError(f"n_features is for the backbone {FEATURES}, which requires it; set both or neither")
+            raise ValueError(
+                f"n_features is for the backbone {FEATURES}, which requires it; set both or neither"
+            )
         if self.backbone == FEATURES and self.pooling != "own":
             raise ValueError(f"features have no positions to pool; omit pooling: {self.pooling}")
         if self.backbone.startswith(OPEN_CLIP) and self.pooling != "own":
-            raise ValueError(f"towers of open_clip pool by themselves; omit pooling: {self.pooling}")
+            raise ValueError(
+                f"towers of open_clip pool by themselves; omit pooling: {self.pooling}"
+            )
         if self.small_images and self.pretrained is not False:
-            raise ValueError("small_images changes the first layer, for which no weights fit; set pretrained: false")
+            raise ValueError(
+                "small_images changes the first layer, for which no weights fit; set pretrained: false"
+            )
         return self
 
     def without_head(self) -> ModelSettings:
@@ -127,8 +139,19 @@ class ModelSettings(Settings):
         return ModelSettings(**self.model_dump(exclude=head))
 
 
-_RESNET50 = {"backbone": "resnet50.tv_in1k", "pooling": "average", "dim": 512, "frozen_batch_norm": True}
-_GEM_PCA = {"pooling": "gem", "l2_norm": True, "dim": 2048, "projection": "whitening", "frozen_batch_norm": True}
+_RESNET50 = {
+    "backbone": "resnet50.tv_in1k",
+    "pooling": "average",
+    "dim": 512,
+    "frozen_batch_norm": True,
+}
+_GEM_PCA = {
+    "pooling": "gem",
+    "l2_norm": True,
+    "dim": 2048,
+    "projection": "whitening",
+    "frozen_batch_norm": True,
+}
 _RESNET34 = {"backbone": "resnet34.tv_in1k", "pretrained": False, "pooling": "average"}
 _RECALL = {"layer_norm": True, "layer_norm_learnt": True, "dim": 512}
 _VIT_BASE = "vit_base_patch16_224.augreg_in21k"

@@ -62,7 +62,11 @@ class Moments:
         """Return the moments of the union (Chan et al., 1983)."""
         count = self.count + other.count
         step = other.mean - self.mean
-        scatter = self.scatter + other.scatter + torch.outer(step, step) * (self.count * other.count / count)
+        scatter = (
+            self.scatter
+            + other.scatter
+            + torch.outer(step, step) * (self.count * other.count / count)
+        )
         return Moments(count, self.mean + step * (other.count / count), scatter)
 
 

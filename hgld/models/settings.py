@@ -56,4 +56,6 @@ class EmbedImagesConfig:
         try:
             return torch.device(self.device).type
         except RuntimeError as error:
-            raise ConfigurationError(f'the device "{self.device}" cannot be used: {error}') from error
+            raise ConfigurationError(
+                f'the device "{self.device}" cannot be used: {error}'
+            ) from error

@@ -27,7 +27,13 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    FileResponse,
+    HTMLResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ServerMessage
@@ -129,7 +135,9 @@ class PageKeys:
 
     def admits(self, request: Request) -> bool:
         """Return whether a request has the secret that a key is exchanged for."""
-        return secrets.compare_digest(request.cookies.get(self.cookie_name, "").encode(), self._secret.encode())
+        return secrets.compare_digest(
+            request.cookies.get(self.cookie_name, "").encode(), self._secret.encode()
+        )
 
     def admit(self, response: Response) -> None:
         """Set the cookie in the answer to the valid key, and make a new key."""
@@ -173,9 +181,13 @@ def page_app(
         fields = await read_form(request) if request.method == "POST" else request.query_params
         key = fields.get("key", "")
         if not keys.is_valid(key):
-            return _refused(request, "an address with a key works once, and only until hgld is started again")
+            return _refused(
+                request, "an address with a key works once, and only until hgld is started again"
+            )
         if request.method != "POST":
-            return HTMLResponse(page_templates(COMMON).get_template("open.html").render(key=key, path=OPEN_PATH))
+            return HTMLResponse(
+                page_templates(COMMON).get_template("open.html").render(key=key, path=OPEN_PATH)
+            )
         response = RedirectResponse("/", status_code=303)
         keys.admit(response)
         return response
@@ -190,7 +202,9 @@ def page_app(
             Route(OPEN_PATH, exchange_key, methods=["GET", "POST"]),
         ],
         middleware=[
-            Middleware(_AccessMiddleware, keys=keys, host_names=host_names, image_sources=image_sources),
+            Middleware(
+                _AccessMiddleware, keys=keys, host_names=host_names, image_sources=image_sources
+            ),
             Middleware(GZipMiddleware, compresslevel=_GZIP_LEVEL),
         ],
         exception_handlers={ClientDisconnect: disconnected},
@@ -200,7 +214,9 @@ def page_app(
 class _AccessMiddleware:
     """ASGI middleware that admits only requests from the page, by browsers that have used a key."""
 
-    def __init__(self, app: ASGIApp, keys: PageKeys, host_names: Collection[str], image_sources: str) -> None:
+    def __init__(
+        self, app: ASGIApp, keys: PageKeys, host_names: Collection[str], image_sources: str
+    ) -> None:
         self._app = app
         self._keys = keys
         self._host_names = {"localhost", *(name.lower() for name in host_names)}
@@ -224,7 +240,9 @@ class _AccessMiddleware:
 
         request = Request(scope)
         reason = self._reason_to_refuse(request)
-        await (_refused(request, reason) if reason else self._app)(scope, receive, send_with_headers)
+        await (_refused(request, reason) if reason else self._app)(
+            scope, receive, send_with_headers
+        )
 
     def _reason_to_refuse(self, request: Request) -> str:
         host = request.headers.get("host", "")
@@ -279,7 +297,12 @@ class ServerConfig:
 
 
 def serve_page(
-    app: ASGIApp, keys: PageKeys, listener: socket.socket, config: ServerConfig, *, on_address: Callable[[str], None]
+    app: ASGIApp,
+    keys: PageKeys,
+    listener: socket.socket,
+    config: ServerConfig,
+    *,
+    on_address: Callable[[str], None],
 ) -> None:
     """Serve a page until SIGINT or SIGTERM.
 
@@ -331,7 +354,9 @@ def listen(config: ServerConfig, file: Path) -> socket.socket:
 @contextmanager
 def _ignore_repeated_signals() -> Iterator[None]:
     """Ignore the signal that stopped uvicorn, which it raises again at its end and which would end the process."""
-    handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {
+        number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:

@@ -53,7 +53,11 @@ class LinearClassifier:
 
     def __post_init__(self) -> None:
         shapes = tuple(self.weight.shape), tuple(self.bias.shape)
-        if self.weight.ndim != 2 or self.bias.shape != self.weight.shape[:1] or len(self.weight) < 2:
+        if (
+            self.weight.ndim != 2
+            or self.bias.shape != self.weight.shape[:1]
+            or len(self.weight) < 2
+        ):
             raise InputError(
                 f"the weight and the bias of a classifier have the shapes {shapes[0]} and {shapes[1]}; expected "
                 "(C, d) and (C,), for two or more classes"
@@ -84,7 +88,9 @@ def row_blocks(n: int, n_classes: int) -> Iterator[slice]:
 
 def save_classifier(classifier: LinearClassifier, path: Path) -> None:
     """Write a classifier to a safetensors file with the tensors ``weight`` and ``bias``."""
-    save_file({"weight": classifier.weight.contiguous(), "bias": classifier.bias.contiguous()}, path)
+    save_file(
+        {"weight": classifier.weight.contiguous(), "bias": classifier.bias.contiguous()}, path
+    )
 
 
 def load_classifier(path: Path) -> LinearClassifier:
@@ -97,9 +103,13 @@ def load_classifier(path: Path) -> LinearClassifier:
         tensors: Mapping[str, torch.Tensor] = load_file(path)
         return LinearClassifier(tensors["weight"], tensors["bias"])
     except KeyError as error:
-        raise InputError(f"{path}: no tensor {error}; expected `weight` and `bias` of a linear classifier") from error
+        raise InputError(
+            f"{path}: no tensor {error}; expected `weight` and `bias` of a linear classifier"
+        ) from error
     except (OSError, SafetensorError) as error:
-        raise InputError(f"{path}: not a readable safetensors file of a linear classifier: {error}") from error
+        raise InputError(
+            f"{path}: not a readable safetensors file of a linear classifier: {error}"
+        ) from error
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -139,9 +149,13 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearC
     features = features - origin.to(features.dtype)
     scale = features.square().mean(dtype=torch.float64).sqrt()
     if scale <= 1e-6 * origin.square().mean().sqrt() or not scale:
-        raise InputError(f"all {len(features):,} embeddings are identical; no classifier can be fitted")
+        raise InputError(
+            f"all {len(features):,} embeddings are identical; no classifier can be fitted"
+        )
     # scikit-learn fits one vector of two classes, whose penalty is twice that of softmax regression.
-    model = LogisticRegression(C=2.0 if n_classes == 2 else 1.0, tol=_TOLERANCE, max_iter=_ITERATIONS)
+    model = LogisticRegression(
+        C=2.0 if n_classes == 2 else 1.0, tol=_TOLERANCE, max_iter=_ITERATIONS
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((features / scale).numpy(), indices[labelled].numpy())
@@ -176,7 +190,9 @@ def gaussian_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearCla
 def _at_least_two_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
     indices, counts = number_classes(labels)
     if len(counts) < 2:
-        raise InputError("all labelled images have the same label; a classifier needs two or more classes")
+        raise InputError(
+            "all labelled images have the same label; a classifier needs two or more classes"
+        )
     return indices, counts
 
 
@@ -267,7 +283,9 @@ class Energy(ClassifierDetector):
         require(0 < self.temperature < math.inf, "a number above 0", temperature=self.temperature)
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        return -self.temperature * (self.head.logits(embeddings) / self.temperature).logsumexp(dim=1)
+        return -self.temperature * (self.head.logits(embeddings) / self.temperature).logsumexp(
+            dim=1
+        )
 
 
 @dataclass(eq=False)
@@ -298,7 +316,11 @@ class KlMatching(ClassifierDetector):
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         probabilities = self.head.logits(embeddings).softmax(dim=1)
         # A finite number for log 0, as 0 log 0 counts 0.
-        logs = self.typical.to(probabilities.dtype).log().clamp(min=torch.finfo(probabilities.dtype).min)
+        logs = (
+            self.typical.to(probabilities.dtype)
+            .log()
+            .clamp(min=torch.finfo(probabilities.dtype).min)
+        )
         negative_entropy = -torch.special.entr(probabilities).sum(dim=1)
         divergences: torch.Tensor = negative_entropy - (probabilities @ logs.T).amax(dim=1)
         return divergences
@@ -323,7 +345,11 @@ class Odin(ClassifierDetector):
 
     def __post_init__(self) -> None:
         require(0 < self.temperature < math.inf, "a number above 0", temperature=self.temperature)
-        require(0 <= self.perturbation < math.inf, "a number of 0 or more", perturbation=self.perturbation)
+        require(
+            0 <= self.perturbation < math.inf,
+            "a number of 0 or more",
+            perturbation=self.perturbation,
+        )
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         logits = self.head.logits(embeddings)
@@ -393,7 +419,10 @@ class React(ClassifierDetector):
 
 
 def index_classifier(
-    classifier: LinearClassifier | str, embeddings: torch.Tensor, labels: Integers | None, score: str
+    classifier: LinearClassifier | str,
+    embeddings: torch.Tensor,
+    labels: Integers | None,
+    score: str,
 ) -> LinearClassifier:
     """Return the classifier of an index, in float32, or in float64 for float64 embeddings.
 
@@ -408,7 +437,11 @@ def index_classifier(
         InputError: The file is malformed or of another dimension, or no classifier can be fitted, or only in hours.
     """
     if isinstance(classifier, LinearClassifier) or classifier not in ("softmax", "lda"):
-        head = classifier if isinstance(classifier, LinearClassifier) else load_classifier(Path(classifier))
+        head = (
+            classifier
+            if isinstance(classifier, LinearClassifier)
+            else load_classifier(Path(classifier))
+        )
         if head.weight.shape[1] != embeddings.shape[1]:
             raise InputError(
                 f"the classifier is one of {head.weight.shape[1]} dimensions, and the embeddings have "

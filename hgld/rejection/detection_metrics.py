@@ -69,7 +69,10 @@ def detection_metrics(known: npt.ArrayLike, unknown: npt.ArrayLike) -> dict[str,
     >>> {name: round(metrics[name], 3) for name in ("auroc", "fpr95_known", "fpr95_unknown", "aupr_unknown")}
     {'auroc': 0.833, 'fpr95_known': 0.5, 'fpr95_unknown': 0.333, 'aupr_unknown': 0.833}
     """
-    known_scores, unknown_scores = checked_scores(known, "known"), checked_scores(unknown, "unknown")
+    known_scores, unknown_scores = (
+        checked_scores(known, "known"),
+        checked_scores(unknown, "unknown"),
+    )
     values, codes = np.unique(np.concatenate([known_scores, unknown_scores]), return_inverse=True)
     known_counts = np.bincount(codes[: len(known_scores)], minlength=len(values))
     unknown_counts = np.bincount(codes[len(known_scores) :], minlength=len(values))
@@ -95,8 +98,12 @@ def metrics_of_counts(values: Floats, known: Counts, unknown: Counts) -> dict[st
     with np.errstate(invalid="ignore", divide="ignore"):
         strict = (unknown * (accepted_known - known)).sum(1) / (n_known * n_unknown)
         ties = (unknown * known).sum(1) / (n_known * n_unknown)
-        balanced = (accepted_known / n_known[:, None] + 1 - accepted_unknown / n_unknown[:, None]) / 2
-        aupr_known, aupr_known_trapezoid = _areas_under_precision(known, accepted_known, accepted_unknown)
+        balanced = (
+            accepted_known / n_known[:, None] + 1 - accepted_unknown / n_unknown[:, None]
+        ) / 2
+        aupr_known, aupr_known_trapezoid = _areas_under_precision(
+            known, accepted_known, accepted_unknown
+        )
         aupr_unknown, aupr_unknown_trapezoid = _areas_under_precision(unknown[:, ::-1], *rejected)
         metrics = {
             "auroc": strict + ties / 2,
@@ -128,7 +135,9 @@ def _fpr95_known(values: Floats, accepted_known: Counts, accepted_unknown: Count
     # Nothing lies between an infinite score and another one: of the two, the higher accepts 95 %.
     percentile = np.where(np.isfinite(step), percentile, high)
     n_below = np.searchsorted(values, percentile)
-    n_accepted = np.take_along_axis(accepted_unknown, np.maximum(n_below - 1, 0)[:, None], axis=1)[:, 0]
+    n_accepted = np.take_along_axis(accepted_unknown, np.maximum(n_below - 1, 0)[:, None], axis=1)[
+        :, 0
+    ]
     return np.where(n_below > 0, n_accepted, 0) / accepted_unknown[:, -1]
 
 
@@ -138,7 +147,9 @@ def _fpr95_unknown(rejected_unknown: Counts, rejected_known: Counts) -> Floats:
     return np.take_along_axis(rejected_known, first[:, None], axis=1)[:, 0] / rejected_known[:, -1]
 
 
-def _areas_under_precision(positives: Counts, found: Counts, mistaken: Counts) -> tuple[Floats, Floats]:
+def _areas_under_precision(
+    positives: Counts, found: Counts, mistaken: Counts
+) -> tuple[Floats, Floats]:
     """Return the area under precision over recall by steps and by trapezoids."""
     retrieved = found + mistaken
     precision = np.where(retrieved > 0, found / np.maximum(retrieved, 1), 1.0)

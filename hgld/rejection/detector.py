@@ -75,7 +75,11 @@ class Detector(ABC):
     dim = 0
 
     def fit(
-        self: Self, embeddings: Vectors, labels: npt.ArrayLike | None = None, *, deviations: Vectors | None = None
+        self: Self,
+        embeddings: Vectors,
+        labels: npt.ArrayLike | None = None,
+        *,
+        deviations: Vectors | None = None,
     ) -> Self:
         """Fit the score on the images of an index.
 
@@ -131,7 +135,9 @@ class Detector(ABC):
         """Return the scores of a block of images, float32 or float64, shape (n,)."""
 
 
-def _checked_inputs(embeddings: Vectors, labels: npt.ArrayLike | None, deviations: Vectors | None) -> DetectorInputs:
+def _checked_inputs(
+    embeddings: Vectors, labels: npt.ArrayLike | None, deviations: Vectors | None
+) -> DetectorInputs:
     """Check the shapes, types and values of inputs; raises an :class:`InputError`."""
     vectors = _checked_vectors(embeddings, "embeddings")
     n = len(vectors)
@@ -164,5 +170,7 @@ def _checked_vectors(values: Vectors, name: str) -> torch.Tensor:
         finite = vectors[start : start + _CHECKED].isfinite().all(dim=1)
         if not finite.all():
             row = start + int((~finite).nonzero()[0, 0])
-            raise InputError(f"`{name}` have NaN or infinite values, first in row {row:,}; embed this image again")
+            raise InputError(
+                f"`{name}` have NaN or infinite values, first in row {row:,}; embed this image again"
+            )
     return vectors

@@ -70,9 +70,13 @@ class ClassGaussians:
 
     def nearest_squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the squared Mahalanobis distance to the nearest class, shape (n,), in blocks of classes."""
-        return torch.stack([block.amin(dim=1) for block in self._distance_blocks(embeddings)]).amin(dim=0)
+        return torch.stack([block.amin(dim=1) for block in self._distance_blocks(embeddings)]).amin(
+            dim=0
+        )
 
-    def mixture_energies(self, embeddings: torch.Tensor, *, temperature: float = 1.0) -> torch.Tensor:
+    def mixture_energies(
+        self, embeddings: torch.Tensor, *, temperature: float = 1.0
+    ) -> torch.Tensor:
         """Return ``-T log sum_c exp(-d_c^2 / (2T))``, shape (n,), in blocks of classes.
 
         At temperature 1 this is the energy of thesis Sec. 5.2.2, whose Gaussians have equal weights and no constants.
@@ -152,7 +156,9 @@ def fit_gaussians(
             "within classes; fit on labels of a coarser level, or use the score knn"
         )
     if shrinkage is None:
-        shrinkage = _ledoit_wolf(covariance, fourth_moment / n, n) if _is_singular(covariance) else 0.0
+        shrinkage = (
+            _ledoit_wolf(covariance, fourth_moment / n, n) if _is_singular(covariance) else 0.0
+        )
     return gaussians_from_moments(
         means, covariance, counts, shrinkage=shrinkage, dtype=at_least_float32(embeddings[:0]).dtype
     )
@@ -211,7 +217,9 @@ def number_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
     """
     labelled = labels >= 0
     if not labelled.any():
-        raise InputError("no image has a label of 0 or more; give the landmarks of the index as `labels`")
+        raise InputError(
+            "no image has a label of 0 or more; give the landmarks of the index as `labels`"
+        )
     indices = np.full(len(labels), -1)
     _, indices[labelled] = np.unique(labels[labelled], return_inverse=True)
     return torch.from_numpy(indices), torch.from_numpy(np.bincount(indices[labelled])).double()
@@ -230,7 +238,9 @@ def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
     lengths: torch.Tensor = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
     if not lengths.all():
         n_zero = int((lengths == 0).sum())
-        raise InputError(f"{n_zero:,} embeddings have only zeros, which have no direction; embed these images again")
+        raise InputError(
+            f"{n_zero:,} embeddings have only zeros, which have no direction; embed these images again"
+        )
     return embeddings / lengths
 
 

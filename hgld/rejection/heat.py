@@ -105,10 +105,16 @@ class Heat(Detector):
         require_at_least(0, epochs=self.epochs, steps=self.steps)
         for name in ("l2", "step_size", "noise"):
             value = getattr(self, name)
-            require(value is None or 0 <= value < math.inf, "a number of 0 or more", **{name: value})
+            require(
+                value is None or 0 <= value < math.inf, "a number of 0 or more", **{name: value}
+            )
         rate, temperature = self.learning_rate, self.temperature
         require(rate is None or 0 < rate < math.inf, "a number above 0", learning_rate=rate)
-        require(temperature is None or temperature > 0, "a number above 0, or inf", temperature=temperature)
+        require(
+            temperature is None or temperature > 0,
+            "a number above 0, or inf",
+            temperature=temperature,
+        )
         self._settings: dict[str, ResidualSettings] = {}
         for prior in get_args(PriorName):
             self._settings[prior] = self._prior_settings(prior)
@@ -126,7 +132,11 @@ class Heat(Detector):
     def _fit(self, images: DetectorInputs) -> None:
         labels = images.required_labels(self.name)
         device = checked_device(self.device)
-        available = [name for name in get_args(PriorName) if name != "gmm_std" or images.deviations is not None]
+        available = [
+            name
+            for name in get_args(PriorName)
+            if name != "gmm_std" or images.deviations is not None
+        ]
         names = self._priors or available
         if missing := [name for name in names if name not in available]:
             raise ConfigurationError(
@@ -138,7 +148,9 @@ class Heat(Detector):
         for name in names:
             inputs, settings = self._inputs(name, images), self._settings[name]
             prior, sampler = self._prior(name, inputs, labels, device)
-            residual = train_residual_energy(prior, sampler, inputs, settings, name=name, seed=self.seed)
+            residual = train_residual_energy(
+                prior, sampler, inputs, settings, name=name, seed=self.seed
+            )
             self._energies[name] = CorrectedEnergy(prior, residual, settings.temperature)
         energies = torch.cat([self._corrected_energies(block) for block in images.blocks()], dim=1)
         self._standardisation = Standardisation.of(energies)
@@ -183,7 +195,9 @@ class Heat(Detector):
                 return LogitPrior(classifier), normal_sampler(classifier.weight)
             starts = fit_gaussians(inputs, labels, shrinkage=self.shrinkage).to(device)
             return LogitPrior(classifier), gaussian_sampler(starts)
-        gaussians = fit_gaussians(inputs, labels, unit_length=True, shrinkage=self.shrinkage).to(device)
+        gaussians = fit_gaussians(inputs, labels, unit_length=True, shrinkage=self.shrinkage).to(
+            device
+        )
         weights = gaussians.log_frequencies.exp() if self.variant == "code" else None
         return GaussianPrior(gaussians, self.variant), gaussian_sampler(gaussians, weights)
 
@@ -210,7 +224,9 @@ def _parse_priors(text: str) -> list[PriorName]:
     known = get_args(PriorName)
     unknown = [name for name in names if name not in known]
     if unknown or len(set(names)) < len(names):
-        raise ConfigurationError(f"`priors` is {text}; expected different ones of {', '.join(known)}, between commas")
+        raise ConfigurationError(
+            f"`priors` is {text}; expected different ones of {', '.join(known)}, between commas"
+        )
     return [name for name in known if name in names]
 
 

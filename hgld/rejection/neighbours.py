@@ -37,7 +37,9 @@ class Knn(Detector):
 
     def _fit(self, images: DetectorInputs) -> None:
         if len(images) < self.k:
-            raise InputError(f"`k` is {self.k}, and the index has {len(images):,} images; lower `k`")
+            raise InputError(
+                f"`k` is {self.k}, and the index has {len(images):,} images; lower `k`"
+            )
         self.index = images.embeddings
 
     def _score(self, images: DetectorInputs) -> torch.Tensor:

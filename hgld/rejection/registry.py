@@ -53,7 +53,9 @@ def build_detector(name: str, options: Mapping[str, Any] | None = None) -> Detec
     for key, parameter in inspect.signature(detector).parameters.items():
         fields[key] = (hints[key], parameter.default)
     try:
-        settings = create_model(f"{name}_options", __base__=_Options, **fields).model_validate(dict(options or {}))
+        settings = create_model(f"{name}_options", __base__=_Options, **fields).model_validate(
+            dict(options or {})
+        )
     except ValidationError as error:
         first = error.errors()[0]
         known = ", ".join(fields) or "none"

@@ -226,7 +226,9 @@ def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = N
     unwhitening = torch.linalg.inv(gaussians.whitening.double()).to(means.dtype)
 
     def sample(n: int, generator: torch.Generator) -> torch.Tensor:
-        classes = torch.multinomial(weights.to(generator.device), n, replacement=True, generator=generator)
+        classes = torch.multinomial(
+            weights.to(generator.device), n, replacement=True, generator=generator
+        )
         noise = normal_noise((n, means.shape[1]), generator, means)
         samples: torch.Tensor = (means[classes.to(means.device)] + noise) @ unwhitening
         return samples + gaussians.origin
@@ -239,7 +241,9 @@ def normal_sampler(like: torch.Tensor) -> Sampler:
     return lambda n, generator: normal_noise((n, like.shape[-1]), generator, like)
 
 
-def normal_noise(shape: tuple[int, ...], generator: torch.Generator, like: torch.Tensor) -> torch.Tensor:
+def normal_noise(
+    shape: tuple[int, ...], generator: torch.Generator, like: torch.Tensor
+) -> torch.Tensor:
     """Return standard normal noise of the type and on the device of a tensor.
 
     It is drawn in float32, so that float64 trains on the same noise.
@@ -276,14 +280,18 @@ class ResidualEnergy(nn.Module):
         self.n_hidden = n_hidden
         self.first = _linear(dim, hidden_dim, generator)
         n_own = min(n_hidden, 1) if shared_hidden else n_hidden
-        self.hidden = nn.ModuleList(_linear(hidden_dim, hidden_dim, generator) for _ in range(n_own))
+        self.hidden = nn.ModuleList(
+            _linear(hidden_dim, hidden_dim, generator) for _ in range(n_own)
+        )
         self.last = _linear(hidden_dim, 1, generator)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return the energy of features, shape (n, d) -> (n,)."""
         values = functional.leaky_relu(self.first(features), _SLOPE)
         for layer in range(self.n_hidden):
-            values = functional.leaky_relu(self.hidden[min(layer, len(self.hidden) - 1)](values), _SLOPE)
+            values = functional.leaky_relu(
+                self.hidden[min(layer, len(self.hidden) - 1)](values), _SLOPE
+            )
         energies: torch.Tensor = self.last(values)
         return energies.squeeze(1)
 
@@ -316,7 +324,9 @@ def langevin_steps(
         project: Function applied to the end of each step. Default: none.
     """
     features = start
-    for step, scale, own_noise in zip(settings.gradient_factors(), settings.noise_scales(), noise, strict=False):
+    for step, scale, own_noise in zip(
+        settings.gradient_factors(), settings.noise_scales(), noise, strict=False
+    ):
         features = features - step * energy_gradient(energy, features) + scale * own_noise
         if project is not None:
             features = project(features)
@@ -345,7 +355,9 @@ class ContrastiveLoss(NamedTuple):
     total: torch.Tensor
 
 
-def contrastive_loss(residual: Energy, images: torch.Tensor, negatives: torch.Tensor, l2: float) -> ContrastiveLoss:
+def contrastive_loss(
+    residual: Energy, images: torch.Tensor, negatives: torch.Tensor, l2: float
+) -> ContrastiveLoss:
     """Return the loss of Eq. 5.6: only the residual energy has parameters, so the prior's does not occur in it."""
     image_energies = residual(images)
     negative_energies = residual(negatives.detach())
@@ -426,14 +438,18 @@ def train_residual_energy(
         shared_hidden=settings.shared_hidden,
         generator=host,
     ).to(prior.reference)
-    optimizer = torch.optim.Adam(residual.parameters(), lr=settings.learning_rate, betas=(0.0, 0.999))
+    optimizer = torch.optim.Adam(
+        residual.parameters(), lr=settings.learning_rate, betas=(0.0, 0.999)
+    )
     batch_size = min(settings.batch_size, len(inputs))
     logged_at = time.monotonic()
     for epoch in range(settings.epochs):
         if epoch == settings.decay_after:
             optimizer.param_groups[0]["lr"] /= 10
         total = torch.zeros((), device=device)
-        batches = torch.randperm(len(inputs), generator=host)[: len(inputs) // batch_size * batch_size]
+        batches = torch.randperm(len(inputs), generator=host)[
+            : len(inputs) // batch_size * batch_size
+        ]
         for rows in torch.split(batches, batch_size):
             images = prior.features(inputs[rows])
             try:
@@ -455,7 +471,13 @@ def train_residual_energy(
             )
         if time.monotonic() - logged_at >= _LOG_INTERVAL_S:
             logged_at = time.monotonic()
-            log.info("heat: epoch %d of %d of the prior %s, loss %.4g", epoch + 1, settings.epochs, name, mean_loss)
+            log.info(
+                "heat: epoch %d of %d of the prior %s, loss %.4g",
+                epoch + 1,
+                settings.epochs,
+                name,
+                mean_loss,
+            )
     return residual.eval().requires_grad_(False)
 
 
@@ -472,12 +494,18 @@ def _update(
     start = sampler(len(images), generator)
     shape = tuple(start.shape)
     noise = (normal_noise(shape, generator, start) for _ in range(settings.langevin.steps))
-    residual.requires_grad_(False)  # the chains need gradients of features only, which are half the work
+    residual.requires_grad_(
+        False
+    )  # the chains need gradients of features only, which are half the work
     negatives = sample_negatives(prior, residual, start, noise, settings)
     residual.requires_grad_(True)
     if settings.input_noise:
-        images = images + settings.input_noise * normal_noise(tuple(images.shape), generator, images)
-        negatives = negatives + settings.input_noise * normal_noise(tuple(negatives.shape), generator, negatives)
+        images = images + settings.input_noise * normal_noise(
+            tuple(images.shape), generator, images
+        )
+        negatives = negatives + settings.input_noise * normal_noise(
+            tuple(negatives.shape), generator, negatives
+        )
     loss = contrastive_loss(residual, images, negatives, settings.l2).total
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]

@@ -31,12 +31,18 @@ class ResidualSpace:
 
     def norms(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the length of the residual of each embedding, shape (n,)."""
-        norms: torch.Tensor = torch.linalg.vector_norm((embeddings - self.origin) @ self.directions, dim=1)
+        norms: torch.Tensor = torch.linalg.vector_norm(
+            (embeddings - self.origin) @ self.directions, dim=1
+        )
         return norms
 
 
 def fit_residual_space(
-    embeddings: torch.Tensor, classifier: LinearClassifier, n_principal: int | None, *, centred: bool = False
+    embeddings: torch.Tensor,
+    classifier: LinearClassifier,
+    n_principal: int | None,
+    *,
+    centred: bool = False,
 ) -> ResidualSpace:
     """Find the directions of all but the D largest eigenvalues of ``(1/n) (X - u)^T (X - u)``.
 
@@ -55,7 +61,10 @@ def fit_residual_space(
             f"`n_principal` is {n_principal}, and the embeddings have {dim} dimensions; expected 1 to {dim - 1}"
         )
     origin = _origin(classifier)
-    sums, products = torch.zeros(dim, dtype=torch.float64), torch.zeros(dim, dim, dtype=torch.float64)
+    sums, products = (
+        torch.zeros(dim, dtype=torch.float64),
+        torch.zeros(dim, dim, dtype=torch.float64),
+    )
     for rows in row_blocks(n, dim):
         block = embeddings[rows].double() - origin
         sums += block.sum(dim=0)
@@ -128,7 +137,9 @@ class Vim(ClassifierDetector):
         require_choice(VimVariant, variant=self.variant)
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
-        self.space = fit_residual_space(embeddings, self.head, self.n_principal, centred=self.variant == "code")
+        self.space = fit_residual_space(
+            embeddings, self.head, self.n_principal, centred=self.variant == "code"
+        )
         dtype = self.head.weight.dtype
         logits, residuals = 0.0, 0.0
         for rows in row_blocks(len(embeddings), self.head.n_classes):
@@ -144,4 +155,6 @@ class Vim(ClassifierDetector):
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         shifted = embeddings - self.space.origin if self.variant == "code" else embeddings
-        return self.alpha * self.space.norms(embeddings) - self.head.logits(shifted).logsumexp(dim=1)
+        return self.alpha * self.space.norms(embeddings) - self.head.logits(shifted).logsumexp(
+            dim=1
+        )

@@ -40,13 +40,21 @@ from hgld.tables.column_values import SCRAPE_SOURCE_MEANINGS
 from hgld.taxonomy.decisions import DECISIONS, Decision
 
 #: Size categories of the Hugging Face hub with the smallest number of rows of each, largest first.
-_SIZES = ((10**6, "1M<n<10M"), (10**5, "100K<n<1M"), (10**4, "10K<n<100K"), (10**3, "1K<n<10K"), (0, "n<1K"))
+_SIZES = (
+    (10**6, "1M<n<10M"),
+    (10**5, "100K<n<1M"),
+    (10**4, "10K<n<100K"),
+    (10**3, "1K<n<10K"),
+    (0, "n<1K"),
+)
 _EXAMPLES = 3
 #: Largest number of groups in the table of groups, and of roots in a sentence.
 _LISTED, _NAMED = 500, 5
 _NOT_STATED = "Not stated."
 #: Columns of a comparison of models, see hgld.benchmark.compare.
-_COMPARED = {"metric": pa.string(), "name": pa.string()} | dict.fromkeys(("mean", "low", "high"), pa.float64())
+_COMPARED = {"metric": pa.string(), "name": pa.string()} | dict.fromkeys(
+    ("mean", "low", "high"), pa.float64()
+)
 _MODELS = """
 ## How models do on it
 
@@ -56,7 +64,13 @@ In %, with 95 % intervals over classes; AP_l1 is that of the coarsest level. Com
 """
 _COMMONS = "commons.wikimedia.org"
 #: Placeholders that are empty unless there is something to say.
-_EMPTY = ("undecided", "undecided_limitation", "unconfirmed", "unconfirmed_limitation", "licence_unconfirmed")
+_EMPTY = (
+    "undecided",
+    "undecided_limitation",
+    "unconfirmed",
+    "unconfirmed_limitation",
+    "licence_unconfirmed",
+)
 #: Statement on annotators where there were none.
 NOBODY = "No annotator has reviewed the labels."
 
@@ -79,21 +93,27 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
         **{name: value or _NOT_STATED for name, value in settings.model_dump().items()},
         **facts.words,
         "creators": ", ".join(settings.creators),
-        "keywords": "\n".join(f"- {json.dumps(word, ensure_ascii=False)}" for word in settings.keywords),
+        "keywords": "\n".join(
+            f"- {json.dumps(word, ensure_ascii=False)}" for word in settings.keywords
+        ),
         "source": settings.source or "The source of the list is not stated.",
         "images": settings.images or "It is not stated where to get them.",
         "name_quoted": json.dumps(settings.name, ensure_ascii=False),
-        "hub_licence": "\n".join(f"{name}: {value}" for name, value in hub_fields(settings.licence).items()),
+        "hub_licence": "\n".join(
+            f"{name}: {value}" for name, value in hub_fields(settings.licence).items()
+        ),
         "licence_url": licence_url(settings.licence),
         "date": facts.date,
         "examples": ", ".join(group.group for group in counts.groups[:_EXAMPLES]),
         "roots": " or ".join(roots if len(roots) <= _NAMED else [*roots[:_EXAMPLES], "..."]),
         "size_category": next(name for least, name in _SIZES if n >= least),
         "data_files": "\n".join(
-            f"  - split: {_yaml_name(split)}\n    path: data/{split}.parquet" for split in facts.splits.values()
+            f"  - split: {_yaml_name(split)}\n    path: data/{split}.parquet"
+            for split in facts.splits.values()
         ),
         "features": "\n".join(
-            f"  - name: {_yaml_name(column.name)}\n    {_feature(column.type)}" for column in facts.columns
+            f"  - name: {_yaml_name(column.name)}\n    {_feature(column.type)}"
+            for column in facts.columns
         ),
         "first_split": next(iter(facts.splits.values())),
         "split_list": in_words(facts.splits),
@@ -109,14 +129,18 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
         "files": _descriptions(facts.files, "file"),
         "listed": f"The {_LISTED} largest ones:\n\n" if len(counts.groups) > _LISTED else "",
         "groups": _groups_table(facts, counts),
-        "annotations_creators": "\n".join(f"- {term}" for term in annotations_creators(facts.origins) or ["other"]),
+        "annotations_creators": "\n".join(
+            f"- {term}" for term in annotations_creators(facts.origins) or ["other"]
+        ),
         "annotators_named": _annotators_text(facts),
         "scraped": _scraped_text(facts) or "Not recorded.",
         "cleaned": " ".join(filter(None, (_cleaned_text(facts), _left_out_text(facts)))),
         "decided": _decisions_text(facts.decisions),
         "steps": "\n".join(f"{number}. {step}" for number, step in enumerate(_steps(facts), 1)),
         "completed_limitation": _completed_text(facts, _COMPLETED_LIMITATION),
-        "provenance": "\n\n".join(map(_provenance_text, [*_provenances(facts.sources), facts.provenance])),
+        "provenance": "\n\n".join(
+            map(_provenance_text, [*_provenances(facts.sources), facts.provenance])
+        ),
         "citation": citation(settings),
         **_conditional_texts(facts),
     }
@@ -124,19 +148,32 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
 
 def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
     """Return the texts that depend on what there is to describe."""
-    settings, words, url, origins = facts.settings, facts.words, facts.settings.url, _origins_table(facts)
+    settings, words, url, origins = (
+        facts.settings,
+        facts.words,
+        facts.settings.url,
+        _origins_table(facts),
+    )
     decided = bool(facts.decisions)
     of_wikidata = not facts.is_neutral or facts.sources.scraped or CLASSES in facts.origins
     levels = in_words(f"`{name}`" for name in facts.tree.level_names[1:])
-    without_page = facts.hierarchy["category"].null_count if "category" in facts.hierarchy.column_names else 0
+    without_page = (
+        facts.hierarchy["category"].null_count if "category" in facts.hierarchy.column_names else 0
+    )
     texts = {
         **dict.fromkeys(_EMPTY, ""),
         "levels": f" The levels are {levels}." if facts.is_neutral else "",
         "level_list": levels,
-        "missing": f"`page`, for {without_page:,} {words['entities']}" if without_page else "No values are missing",
+        "missing": f"`page`, for {without_page:,} {words['entities']}"
+        if without_page
+        else "No values are missing",
         "in_taxonomy": "; `taxonomy.csv` says what belongs to each" if decided else "",
-        "signed": " `decisions.csv` contains the names\nthat annotators entered for themselves." if decided else "",
-        "changeable": "`decisions.csv` or `taxonomy.csv`" if decided else "the labels or what is above them",
+        "signed": " `decisions.csv` contains the names\nthat annotators entered for themselves."
+        if decided
+        else "",
+        "changeable": "`decisions.csv` or `taxonomy.csv`"
+        if decided
+        else "the labels or what is above them",
         "origins": f"{origins}\n\n" if origins else "",
         "origins_listed": f" The groups come from:\n\n{origins}" if origins else "",
         "values_licence": " Values of Wikidata are under CC0." if of_wikidata else "",
@@ -162,7 +199,9 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
     if "licence" in settings.unconfirmed:
         texts["licence_unconfirmed"] = ", which hgld suggested and nobody has confirmed"
     if decided:
-        assigned = "Each remaining label was assigned to one of the groups of `taxonomy.csv` or dropped"
+        assigned = (
+            "Each remaining label was assigned to one of the groups of `taxonomy.csv` or dropped"
+        )
         texts["labelling"] = f"{words['labelling']} {assigned}{_except_undecided(facts)}."
     else:
         texts["labelling"] = "What the settings below say."
@@ -180,7 +219,11 @@ def _models_section(models: Path) -> str:
             "hgld compare-models"
         )
     rows = {(row["name"], row["metric"]): row for row in table.to_pylist()}
-    shown = [name for name in dict.fromkeys(table["metric"].to_pylist()) if re.match("H-AP$|AP|R@1$|mAP@R$", name)]
+    shown = [
+        name
+        for name in dict.fromkeys(table["metric"].to_pylist())
+        if re.match("H-AP$|AP|R@1$|mAP@R$", name)
+    ]
     if not shown:
         raise InputError(
             f"{models}: has none of the metrics H-AP, AP, mAP@R and R@1 to show; compare the models by one"
@@ -193,7 +236,9 @@ def _models_section(models: Path) -> str:
             return f"{mean} [no interval]"
         return f"{mean} [{100 * row['low']:.1f}, {100 * row['high']:.1f}]"
 
-    names = sorted(dict.fromkeys(table["name"].to_pylist()), key=lambda name: -rows[name, main]["mean"])
+    names = sorted(
+        dict.fromkeys(table["name"].to_pylist()), key=lambda name: -rows[name, main]["mean"]
+    )
     body = [[name, *(cell(rows[name, metric]) for metric in shown)] for name in names]
     return _MODELS.format(markdown_table(["model", *shown], body, n_numeric=len(shown)))
 
@@ -205,7 +250,9 @@ def _yaml_name(name: str) -> str:
 
 
 def _descriptions(descriptions: Mapping[str, str], key: str) -> str:
-    return markdown_table([key, "description"], [[f"`{name}`", text] for name, text in descriptions.items()])
+    return markdown_table(
+        [key, "description"], [[f"`{name}`", text] for name, text in descriptions.items()]
+    )
 
 
 def _counts_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
@@ -219,7 +266,9 @@ def _counts_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
     ]
     groups = [str(sum(group.root == root for group in counts.groups)) for root in roots]
     return markdown_table(
-        ["", "all", *roots], [*rows, ["groups", str(len(counts.groups)), *groups]], n_numeric=1 + len(roots)
+        ["", "all", *roots],
+        [*rows, ["groups", str(len(counts.groups)), *groups]],
+        n_numeric=1 + len(roots),
     )
 
 
@@ -228,12 +277,17 @@ def _counts_by_root(tree: Hierarchy, counts: HierarchyStats, roots: Sequence[str
     finer = tree.level_names[-2:0:-1]
 
     def names_below(root: str | None) -> list[str]:
-        below = tree.labels if root is None else tree.labels[tree.labels[:, -1] == tree.code(root, 1)]
+        below = (
+            tree.labels if root is None else tree.labels[tree.labels[:, -1] == tree.code(root, 1)]
+        )
         return [f"{len(np.unique(below[:, tree.column(level)])):,}" for level in finer]
 
     splits = counts.landmarks.values()
     rows = [["all", *(f"{sum(split.values()):,}" for split in splits), *names_below(None)]]
-    rows += [[root, *(f"{split[root]:,}" for split in splits), *names_below(root)] for root in roots[:_LISTED]]
+    rows += [
+        [root, *(f"{split[root]:,}" for split in splits), *names_below(root)]
+        for root in roots[:_LISTED]
+    ]
     header = [tree.root_level, *counts.landmarks, *finer]
     return markdown_table(header, rows, n_numeric=len(header) - 1)
 
@@ -247,7 +301,12 @@ def _roots(facts: ReleaseFacts) -> list[str]:
 def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
     """Return a table of groups with their numbers of landmarks by split and their most frequent labels."""
     tree = facts.tree
-    by_split = Counter(zip(*(facts.hierarchy[name].to_pylist() for name in (tree.group_level, "split")), strict=True))
+    by_split = Counter(
+        zip(
+            *(facts.hierarchy[name].to_pylist() for name in (tree.group_level, "split")),
+            strict=True,
+        )
+    )
     labels: defaultdict[str, Counter[str]] = defaultdict(Counter)
     labelled = tables.without_completed(facts.hierarchy)
     columns = (labelled[name].to_pylist() for name in (tree.group_level, "supercategory"))
@@ -272,9 +331,13 @@ def _steps(facts: ReleaseFacts) -> list[str]:
         steps.append(f"Clean. {words['An_entity']} has one relevant label. {cleaned}")
     if facts.decisions:
         decided = f"{_decisions_text(facts.decisions)} {_annotators_text(facts)}"
-        steps.append(f"Decide. Every label is assigned to a group, or dropped{_except_undecided(facts)}. {decided}")
+        steps.append(
+            f"Decide. Every label is assigned to a group, or dropped{_except_undecided(facts)}. {decided}"
+        )
     elif CLASSES in facts.origins:
-        steps.append("Decide. Groups and levels are the classes above each label on Wikidata; no annotator decided.")
+        steps.append(
+            "Decide. Groups and levels are the classes above each label on Wikidata; no annotator decided."
+        )
     levels = facts.tree.level_names[1:] if facts.is_neutral else ("group", "root")
     built = f"Build. {', '.join((words['Entity'], 'label', *levels))}."
     steps.append(" ".join(filter(None, (built, _left_out_text(facts)))))
@@ -298,12 +361,24 @@ def _scraped_text(facts: ReleaseFacts) -> str:
         rows = tables.read_table(path, tables.SCRAPED)
         parameters = tables.read_provenance(path).parameters
         properties += [str(parameters["property_id"])] if "property_id" in parameters else []
-        places = [SCRAPE_SOURCE_MEANINGS[name].rstrip(".") for name in sorted(set(rows["source"].to_pylist()))]
-        places += [f"`{address}`" for key, address in sorted(parameters.items()) if key.endswith("_url")]
+        places = [
+            SCRAPE_SOURCE_MEANINGS[name].rstrip(".")
+            for name in sorted(set(rows["source"].to_pylist()))
+        ]
+        places += [
+            f"`{address}`" for key, address in sorted(parameters.items()) if key.endswith("_url")
+        ]
         if facts.is_neutral and not pc.any(pc.match_substring(rows["category"], _COMMONS)).as_py():
-            places = [text.replace("APIs of Wikidata and Wikimedia Commons", "API of Wikidata") for text in places]
+            places = [
+                text.replace("APIs of Wikidata and Wikimedia Commons", "API of Wikidata")
+                for text in places
+            ]
             places = [text for text in places if _COMMONS not in text]
-        days = [time.date().isoformat() for time in pc.min_max(rows["fetched_at"]).as_py().values() if time]
+        days = [
+            time.date().isoformat()
+            for time in pc.min_max(rows["fetched_at"]).as_py().values()
+            if time
+        ]
         days_text = " to ".join(dict.fromkeys(days))
         parts.append(f"{len(rows):,} {facts.words['entities']}, {days_text}: {', '.join(places)}.")
     unnamed = "Wikidata" if facts.is_neutral else '"instance of" (P31)'
@@ -315,7 +390,10 @@ def _cleaned_text(facts: ReleaseFacts) -> str:
     sources = facts.sources
     if sources.clean is None or sources.removed is None:
         return ""
-    kept, removed = tables.read_table(sources.clean, tables.CLEAN), tables.read_table(sources.removed, tables.REMOVED)
+    kept, removed = (
+        tables.read_table(sources.clean, tables.CLEAN),
+        tables.read_table(sources.removed, tables.REMOVED),
+    )
     reasons = sorted(Counter(removed["reason"].to_pylist()).items())
     counts = ", ".join(f"{count:,} {reason}" for reason, count in [("kept", len(kept)), *reasons])
     return f"Of {len(kept) + len(removed):,} {facts.words['entities']}: {counts}."
@@ -343,7 +421,8 @@ def _left_out_text(facts: ReleaseFacts) -> str:
     if not reasons:
         return ""
     return (
-        f"{left_out.kept:,} of these {left_out.cleaned:,} {entities} have a group; left out are {in_words(reasons)}."
+        f"{left_out.kept:,} of these {left_out.cleaned:,} {entities} have a group; "
+        f"left out are {in_words(reasons)}."
     )
 
 
@@ -372,8 +451,12 @@ def _decisions_text(decisions: Sequence[Decision]) -> str:
         return "Not recorded."
     of_landmarks = [row for row in decisions if row.of_landmark]
     n_decisions = Counter(row.decision for row in decisions if not row.of_landmark)
-    first, last = (pick(row.decided_at for row in decisions).date().isoformat() for pick in (min, max))
-    counts = ", ".join(f"{n_decisions[decision]:,} {decision}" for decision in DECISIONS if n_decisions[decision])
+    first, last = (
+        pick(row.decided_at for row in decisions).date().isoformat() for pick in (min, max)
+    )
+    counts = ", ".join(
+        f"{n_decisions[decision]:,} {decision}" for decision in DECISIONS if n_decisions[decision]
+    )
     days = f"on {first}" if first == last else f"from {first} to {last}"
     text = f"{n_decisions.total():,} labels were decided {days} ({counts})."
     if of_landmarks:
@@ -415,7 +498,11 @@ def _origins_table(facts: ReleaseFacts) -> str:
 
 def _provenances(sources: InputTables) -> list[Provenance]:
     """Return the provenance of the tables that a hierarchy was made from, the earliest first."""
-    return [tables.read_provenance(path) for path in (*sources.scraped, sources.clean) if path is not None]
+    return [
+        tables.read_provenance(path)
+        for path in (*sources.scraped, sources.clean)
+        if path is not None
+    ]
 
 
 def _provenance_text(provenance: Provenance) -> str:
@@ -443,7 +530,9 @@ _FORMATS = {
 
 def files_in(folder: Path) -> list[str]:
     """Return the paths of all files of a folder, relative to it, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()
+    )
 
 
 def write_croissant(folder: Path, facts: ReleaseFacts) -> bool:
@@ -469,7 +558,10 @@ def _croissant_metadata(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
     return {
         "@context": json.loads(template("croissant_context.json")),
         "@type": "sc:Dataset",
-        "conformsTo": ["http://mlcommons.org/croissant/1.1", "http://mlcommons.org/croissant/RAI/1.0"],
+        "conformsTo": [
+            "http://mlcommons.org/croissant/1.1",
+            "http://mlcommons.org/croissant/RAI/1.0",
+        ],
         "name": settings.name,
         "description": settings.description,
         **({"url": settings.url} if settings.url else {}),
@@ -480,7 +572,11 @@ def _croissant_metadata(folder: Path, facts: ReleaseFacts) -> dict[str, Any]:
         **({"keywords": list(settings.keywords)} if settings.keywords else {}),
         "citeAs": citation(settings),
         **({"rai:dataAnnotationProtocol": protocol} if protocol else {}),
-        **({"rai:machineAnnotationTools": ["hgld"]} if MACHINE in annotations_creators(origins) else {}),
+        **(
+            {"rai:machineAnnotationTools": ["hgld"]}
+            if MACHINE in annotations_creators(origins)
+            else {}
+        ),
         "distribution": [
             {
                 "@type": "cr:FileObject",
@@ -521,7 +617,10 @@ def _record_set(split: str, name: str, facts: ReleaseFacts) -> dict[str, Any]:
             "name": column.name,
             "description": facts.column_descriptions[column.name],
             "dataType": _TYPES[column.type.value_type if is_list else column.type],
-            "source": {"fileObject": {"@id": f"data/{name}.parquet"}, "extract": {"column": column.name}},
+            "source": {
+                "fileObject": {"@id": f"data/{name}.parquet"},
+                "extract": {"column": column.name},
+            },
         }
         fields.append({**field, "repeated": True} if is_list else field)
     key = facts.columns.names[:2]

@@ -72,11 +72,25 @@ class Origin:
 
 #: From the most to the least reliable.
 ORIGINS = (
-    Origin("several annotators", "Two or more people gave the {entity}'s label the same group.", EXPERT),
-    Origin("one annotator", "One person decided on the label, or two disagreed and one opinion was taken.", EXPERT),
+    Origin(
+        "several annotators", "Two or more people gave the {entity}'s label the same group.", EXPERT
+    ),
+    Origin(
+        "one annotator",
+        "One person decided on the label, or two disagreed and one opinion was taken.",
+        EXPERT,
+    ),
     Origin("draft", "A draft decision on the label that no annotator has reviewed.", MACHINE),
-    Origin("classes", "The classes above the {entity}'s label on Wikidata; no annotator decided.", FOUND),
-    Origin("photographs", "What the {entity}'s photographs resemble most; no label of it leads to a group.", MACHINE),
+    Origin(
+        "classes",
+        "The classes above the {entity}'s label on Wikidata; no annotator decided.",
+        FOUND,
+    ),
+    Origin(
+        "photographs",
+        "What the {entity}'s photographs resemble most; no label of it leads to a group.",
+        MACHINE,
+    ),
 )
 _SEVERAL, _ONE, _DRAFT, CLASSES, _PHOTOGRAPHS = ORIGINS
 
@@ -123,8 +137,12 @@ class ReleaseFacts:
     def date(self) -> str:
         """Date of publication, YYYY-MM-DD."""
         if not (self.settings.date or self.decisions):
-            raise ConfigurationError("no `date` in the facts, and no decision whose day could be taken; add a date")
-        return (self.settings.date or max(row.decided_at for row in self.decisions).date()).isoformat()
+            raise ConfigurationError(
+                "no `date` in the facts, and no decision whose day could be taken; add a date"
+            )
+        return (
+            self.settings.date or max(row.decided_at for row in self.decisions).date()
+        ).isoformat()
 
     @property
     def annotators(self) -> list[str]:
@@ -144,15 +162,20 @@ class ReleaseFacts:
     @cached_property
     def columns(self) -> pa.Schema:
         """Columns of the published files."""
-        return (with_neutral_names(self.hierarchy, HIERARCHY) if self.is_neutral else self.hierarchy).schema
+        return (
+            with_neutral_names(self.hierarchy, HIERARCHY) if self.is_neutral else self.hierarchy
+        ).schema
 
     @cached_property
     def column_descriptions(self) -> dict[str, str]:
         """Description of each of these columns."""
         layout = HIERARCHY.neutral if self.is_neutral else HIERARCHY
-        meanings = {column.name: meaning_of(column) for column in (*layout.schema, *layout.optional)}
         meanings = {
-            name: text.replace("the entity", f"the {self.words['entity']}") for name, text in meanings.items()
+            column.name: meaning_of(column) for column in (*layout.schema, *layout.optional)
+        }
+        meanings = {
+            name: text.replace("the entity", f"the {self.words['entity']}")
+            for name, text in meanings.items()
         }
         finer, *levels = f"the {self.words['entity']}", *self.tree.level_names[1:]
         for level in levels:
@@ -163,19 +186,31 @@ class ReleaseFacts:
     @cached_property
     def words(self) -> dict[str, str]:
         """How to speak of the entities, by placeholder of the templates."""
-        words: dict[str, str] = yaml.safe_load(template("entities.yaml" if self.is_neutral else "landmarks.yaml"))
+        words: dict[str, str] = yaml.safe_load(
+            template("entities.yaml" if self.is_neutral else "landmarks.yaml")
+        )
         if entity := self.settings.entity:
             words |= {"entity": entity, "entities": self.settings.entities or plural(entity)}
         article = "an" if words["entity"][0].lower() in "aeiou" else "a"
-        words |= {"an_entity": f"{article} {words['entity']}", "An_entity": f"{article.title()} {words['entity']}"}
-        words |= {name.title(): words[name][0].upper() + words[name][1:] for name in ("entity", "entities")}
+        words |= {
+            "an_entity": f"{article} {words['entity']}",
+            "An_entity": f"{article.title()} {words['entity']}",
+        }
+        words |= {
+            name.title(): words[name][0].upper() + words[name][1:]
+            for name in ("entity", "entities")
+        }
         return {name: Template(text).safe_substitute(words) for name, text in words.items()}
 
     @cached_property
     def origins(self) -> dict[Origin, int]:
         """Number of landmarks by origin of their group; none if it is not recorded."""
         if not self.decisions:
-            return {CLASSES: len(self.hierarchy)} if "levels_from" in self.provenance.parameters else {}
+            return (
+                {CLASSES: len(self.hierarchy)}
+                if "levels_from" in self.provenance.parameters
+                else {}
+            )
         return count_origins(self.hierarchy, self.decisions)
 
     @cached_property
@@ -186,7 +221,11 @@ class ReleaseFacts:
         clean = tables.read_table(self.sources.clean, tables.CLEAN)
         clean = clean.filter(pc.is_in(clean["split"], pc.unique(self.hierarchy["split"])))
         present = set(
-            zip(self.hierarchy["split"].to_pylist(), self.hierarchy["landmark_id"].to_pylist(), strict=True)
+            zip(
+                self.hierarchy["split"].to_pylist(),
+                self.hierarchy["landmark_id"].to_pylist(),
+                strict=True,
+            )
         )
         decided = DecisionIndex(self.decisions)
         counts: Counter[str] = Counter()
@@ -229,7 +268,9 @@ class ReleaseFacts:
     def files(self) -> dict[str, str]:
         """Description of each file of the release, by path."""
         entities = self.words["entities"]
-        texts = {"data/{name}.parquet": f"the {{split}} {entities}, sorted by {self.columns.names[1]}"}
+        texts = {
+            "data/{name}.parquet": f"the {{split}} {entities}, sorted by {self.columns.names[1]}"
+        }
         if not self.is_neutral:
             texts |= _LANDMARK_FILES
         files = {
@@ -240,14 +281,21 @@ class ReleaseFacts:
         if self.decisions:
             files["decisions.csv"] = "the decision on each label, its annotator and its time"
             if "corrections" in self.provenance.inputs:
-                files["corrections.csv"] = f"decisions that replace others, on labels and on single {entities}"
+                files["corrections.csv"] = (
+                    f"decisions that replace others, on labels and on single {entities}"
+                )
             files["taxonomy.csv"] = "the groups, their roots and what belongs to each"
         files[CROISSANT] = "machine-readable description of this dataset (Croissant 1.1)"
         files["datasheet.md"] = "answers to the questions of Datasheets for Datasets"
         files["LICENSE"] = "licence"
         if self.settings.raw and self.sources.removed:
-            values = "scraped values" if self.is_neutral else 'scraped values of "instance of" (P31)'
-            files |= {f"raw/{path.name}": f"{values}, with items and revisions" for path in self.sources.scraped}
+            values = (
+                "scraped values" if self.is_neutral else 'scraped values of "instance of" (P31)'
+            )
+            files |= {
+                f"raw/{path.name}": f"{values}, with items and revisions"
+                for path in self.sources.scraped
+            }
             removed = f"{entities} that were removed, each with its values and the reason"
             files[f"raw/{self.sources.removed.name}"] = removed
         return files
@@ -301,7 +349,12 @@ def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Or
             origin = _PHOTOGRAPHS
         else:
             known = of_landmarks[group] if row.get("label_source") == "correction" else []
-            known = known or by_label.get((normalise_label(label), group)) or by_group.get(group) or [_DRAFT]
+            known = (
+                known
+                or by_label.get((normalise_label(label), group))
+                or by_group.get(group)
+                or [_DRAFT]
+            )
             origin = max(known, key=ORIGINS.index)
         counts[origin] += row["count_all"]
     return {origin: counts[origin] for origin in ORIGINS if counts[origin]}
@@ -378,7 +431,9 @@ class ReleaseSettings(Settings):
     description: _Answer
     creators: Annotated[list[_Answer], Field(min_length=1)]
     licence: Annotated[str, AfterValidator(spdx_licence)]
-    url: Annotated[str, _matching(r"https?://\S+", "an address that begins with https://")] | None = None
+    url: (
+        Annotated[str, _matching(r"https?://\S+", "an address that begins with https://")] | None
+    ) = None
     date: datetime.date | None = None
     keywords: tuple[_Answer, ...] = ()
     source: _Answer | None = None
@@ -411,9 +466,30 @@ class ReleaseSettings(Settings):
 #: Asks a question, with a suggested answer as the second argument; returns the answer, or None if nobody answers.
 Ask = Callable[[str, str], "str | None"]
 #: Facts that only a person can confirm, in contrast to words that are a matter of taste.
-_CLAIMS = ("description", "creators", "licence", "source", "ids", "images", "purpose", "uses", "citation")
+_CLAIMS = (
+    "description",
+    "creators",
+    "licence",
+    "source",
+    "ids",
+    "images",
+    "purpose",
+    "uses",
+    "citation",
+)
 #: Questions that ``--init`` asks; those of the datasheet are in the file only.
-_ASKED = ("name", "entity", "entities", "version", "description", "creators", "licence", "ids", "images", "url")
+_ASKED = (
+    "name",
+    "entity",
+    "entities",
+    "version",
+    "description",
+    "creators",
+    "licence",
+    "ids",
+    "images",
+    "url",
+)
 
 
 def unanswered(_question: str, _suggestion: str) -> None:
@@ -443,9 +519,15 @@ def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
             answer = suggestion
         else:
             confirmed.add(name)
-        answers[name] = [each.strip() for each in answer.split(",")] if name == "creators" else answer
-    answers["unconfirmed"] = [name for name in _CLAIMS if answers.get(name) and name not in confirmed]
-    lines = ["# Facts of the release. Answer what you can, texts indented below their key; then run hgld release."]
+        answers[name] = (
+            [each.strip() for each in answer.split(",")] if name == "creators" else answer
+        )
+    answers["unconfirmed"] = [
+        name for name in _CLAIMS if answers.get(name) and name not in confirmed
+    ]
+    lines = [
+        "# Facts of the release. Answer what you can, texts indented below their key; then run hgld release."
+    ]
     for name, question in questions.items():
         comment = textwrap.wrap(question, _WIDTH, break_on_hyphens=False)
         lines += ["", *(f"# {line}" for line in comment), *_entry(name, answers.get(name))]
@@ -461,7 +543,9 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
     entity, entities = nouns_of(hierarchy)
     kind = "whole number" if rows.schema.field("landmark_id").type == pa.int64() else "text"
     answers: dict[str, Any] = {
-        "name": hierarchy.absolute().parent.name if hierarchy.stem == "hierarchy" else hierarchy.stem,
+        "name": hierarchy.absolute().parent.name
+        if hierarchy.stem == "hierarchy"
+        else hierarchy.stem,
         "entity": entity,
         "entities": entities,
         "version": "1.0.0",
@@ -484,7 +568,9 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
 
 def _is_gldv2(landmarks: pa.Table) -> bool:
     """Return whether the table has landmarks of GLDv2 that hgld knows, all with the category that they have there."""
-    known = read_columns(subset_file("washington/train_label_to_category.csv"), ["landmark_id", "category"])
+    known = read_columns(
+        subset_file("washington/train_label_to_category.csv"), ["landmark_id", "category"]
+    )
     categories = dict(zip(*(column.to_pylist() for column in known.columns), strict=True))
     train = landmarks.filter(pc.equal(landmarks["split"], "train"))
     rows = zip(*(train[name].to_pylist() for name in ("landmark_id", "category")), strict=True)
@@ -500,4 +586,6 @@ def _entry(name: str, answer: Any) -> list[str]:
     if name in _TEXTS:
         return [f"{name}: >-", *(f"  {line}" for line in textwrap.wrap(answer or "", _WIDTH))]
     value = answer or (None if field.is_required() else field.default)
-    return [f"{name}:" if value is None else yaml.safe_dump({name: value}, allow_unicode=True).rstrip()]
+    return [
+        f"{name}:" if value is None else yaml.safe_dump({name: value}, allow_unicode=True).rstrip()
+    ]

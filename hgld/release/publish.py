@@ -92,14 +92,24 @@ def write_release(
     decided = []
     if annotations:
         groups = read_taxonomy(annotations["taxonomy"])
-        corrected = read_corrections(annotations["corrections"], groups) if "corrections" in annotations else {}
-        decided = corrected_decisions(read_named_decisions(annotations["decisions"], groups), corrected)
+        corrected = (
+            read_corrections(annotations["corrections"], groups)
+            if "corrections" in annotations
+            else {}
+        )
+        decided = corrected_decisions(
+            read_named_decisions(annotations["decisions"], groups), corrected
+        )
     sources = find_input_tables(hierarchy)
     raw = _raw_files(hierarchy, sources) if settings.raw else {}
     facts = ReleaseFacts(settings, rows, decided, provenance, sources)
     copies = {f"{role}.csv": path for role, path in annotations.items()} | raw
     if settings.unconfirmed:
-        log.warning("%s: the documents say that nobody has confirmed %s", out, in_words(settings.unconfirmed))
+        log.warning(
+            "%s: the documents say that nobody has confirmed %s",
+            out,
+            in_words(settings.unconfirmed),
+        )
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:
         _require_replaceable(out, discard_edits=force)
@@ -111,11 +121,17 @@ def write_release(
         write_documents(draft, facts, models)
         checksums = "".join(f"{sha256_of(draft / name)}  {name}\n" for name in files_in(draft))
         (draft / CHECKSUMS).write_text(checksums, encoding="utf-8")
-        if not force and (out / CHECKSUMS).is_file() and (out / CHECKSUMS).read_text(encoding="utf-8") == checksums:
+        if (
+            not force
+            and (out / CHECKSUMS).is_file()
+            and (out / CHECKSUMS).read_text(encoding="utf-8") == checksums
+        ):
             return None
         replace_folder(draft, out)
     return ReleaseSummary(
-        landmarks={split: int(pc.sum(pc.equal(rows["split"], split)).as_py()) for split in facts.splits},
+        landmarks={
+            split: int(pc.sum(pc.equal(rows["split"], split)).as_py()) for split in facts.splits
+        },
         groups=len(facts.tree.nodes[0]),
         files=len(files_in(out)),
         validated=validated,
@@ -130,7 +146,9 @@ def _require_replaceable(folder: Path, *, discard_edits: bool) -> None:
     if not folder.is_dir():
         raise InputError(f"{folder}: a file of this name exists; expected a folder, or nothing")
     if not (folder / CHECKSUMS).is_file():
-        raise InputError(f"{folder}: not written by hgld release (no {CHECKSUMS}); choose another folder")
+        raise InputError(
+            f"{folder}: not written by hgld release (no {CHECKSUMS}); choose another folder"
+        )
     unlisted, changed = verify_checksums(folder)
     if unlisted:
         raise InputError(
@@ -155,11 +173,17 @@ def _annotations(
     if decisions is not None and taxonomy_beside(decisions).is_file():
         beside["taxonomy"] = taxonomy_beside(decisions)
     given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
-    found = {**beside, **find_annotations(hierarchy), **{role: path for role, path in given.items() if path}}
+    found = {
+        **beside,
+        **find_annotations(hierarchy),
+        **{role: path for role, path in given.items() if path},
+    }
     for role in (role for role, path in given.items() if path or role in built.inputs):
         path = found.get(role)
         if path is None:
-            raise InputError(f"{hierarchy}: the {role} that it was built with is not beside it; name it by `{role}`")
+            raise InputError(
+                f"{hierarchy}: the {role} that it was built with is not beside it; name it by `{role}`"
+            )
         if sha256_of(path) not in built.inputs.values():
             raise InputError(
                 f"{hierarchy}: not built with the present content of {path}; set `{role}` to the file that it was "
@@ -177,11 +201,15 @@ def _write_data(draft: Path, facts: ReleaseFacts) -> None:
     photographs are left out.
     """
     for split, name in facts.splits.items():
-        rows = facts.hierarchy.filter(pc.equal(facts.hierarchy["split"], split)).sort_by("landmark_id")
+        rows = facts.hierarchy.filter(pc.equal(facts.hierarchy["split"], split)).sort_by(
+            "landmark_id"
+        )
         path = draft / "data" / f"{name}.parquet"
         tables.write_table(path, tables.HIERARCHY, rows, facts.provenance, neutral=facts.is_neutral)
         if not facts.is_neutral and len(labelled := tables.without_completed(rows)):
-            frame = labelled.select([*_SUPRANK_COLUMNS]).to_pandas().rename(columns=_SUPRANK_COLUMNS)
+            frame = (
+                labelled.select([*_SUPRANK_COLUMNS]).to_pandas().rename(columns=_SUPRANK_COLUMNS)
+            )
             (draft / SUPRANK_FILE).parent.mkdir(exist_ok=True)
             frame.to_csv(draft / SUPRANK_FILE.format(split), index=False, lineterminator="\n")
     if not facts.is_neutral:
@@ -206,7 +234,11 @@ def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
     listed = read_checksums(path)
     present = files_in(folder)
     unlisted = [name for name in present if name not in listed and name != CHECKSUMS]
-    changed = [name for name, digest in listed.items() if name not in present or sha256_of(folder / name) != digest]
+    changed = [
+        name
+        for name, digest in listed.items()
+        if name not in present or sha256_of(folder / name) != digest
+    ]
     return unlisted, changed
 
 
@@ -273,8 +305,12 @@ def push_dataset(
         )
     earlier = []
     if CHECKSUMS in existing:
-        earlier = [*read_checksums(hub_snapshot(repository, [CHECKSUMS], kind="dataset") / CHECKSUMS)]
+        earlier = [
+            *read_checksums(hub_snapshot(repository, [CHECKSUMS], kind="dataset") / CHECKSUMS)
+        ]
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     name = f"{metadata['name']} {metadata['version']}"
-    url = upload_folder(folder, repository, kind="dataset", private=private, message=name, replaces=earlier, tag=tag)
+    url = upload_folder(
+        folder, repository, kind="dataset", private=private, message=name, replaces=earlier, tag=tag
+    )
     return PushDatasetSummary(name, tag, len(sizes), sum(sizes), url)

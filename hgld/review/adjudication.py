@@ -30,7 +30,13 @@ from hgld.review.decision_files import (
     write_changed_taxonomy,
 )
 from hgld.tables import CLUSTERS, read_table
-from hgld.taxonomy.decisions import Category, Decision, DecisionIndex, read_decisions, write_decisions
+from hgld.taxonomy.decisions import (
+    Category,
+    Decision,
+    DecisionIndex,
+    read_decisions,
+    write_decisions,
+)
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, taxonomy_beside
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
@@ -179,7 +185,9 @@ def open_labels(first: Opinions, second: Opinions) -> list[OpenLabel]:
     return labels
 
 
-def combine_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[Decision]) -> Adjudication:
+def combine_decisions(
+    first: Opinions, second: Opinions, adjudicated: Iterable[Decision]
+) -> Adjudication:
     """Return one decision per label: the adjudicated one if there is one, else the one on which both agree.
 
     A joint decision is signed by both annotators, has the later time and joins their comments. If both are unsure, it
@@ -202,7 +210,10 @@ def combine_decisions(first: Opinions, second: Opinions, adjudicated: Iterable[D
 
 
 def adjudicate(
-    first: Opinions, second: Opinions, config: AdjudicateConfig, landmarks: Mapping[str, int] | None = None
+    first: Opinions,
+    second: Opinions,
+    config: AdjudicateConfig,
+    landmarks: Mapping[str, int] | None = None,
 ) -> Adjudication:
     """Settle by a rule the labels on which two annotators do not agree.
 
@@ -225,14 +236,20 @@ def adjudicate(
     weights: Mapping[Category, int] = {}
     if config.rule == MOST_LANDMARKS:
         if landmarks is None:
-            raise ConfigurationError(f"the rule {MOST_LANDMARKS} counts landmarks; give their table as `clusters`")
+            raise ConfigurationError(
+                f"the rule {MOST_LANDMARKS} counts landmarks; give their table as `clusters`"
+            )
         weights = _agreed_landmarks(first, second, landmarks)
 
     settled = []
     for label in open_labels(first, second):
         candidates = ((first.annotator, label.first), (second.annotator, label.second))
-        decisions = {annotator: decision for annotator, decision in candidates if decision is not None}
-        winner = _heavier_opinion(decisions, weights) if config.rule == MOST_LANDMARKS else preferred
+        decisions = {
+            annotator: decision for annotator, decision in candidates if decision is not None
+        }
+        winner = (
+            _heavier_opinion(decisions, weights) if config.rule == MOST_LANDMARKS else preferred
+        )
         if winner in decisions and not _agree(label.first, label.second):
             others = [opinion_text(name, row) for name, row in decisions.items() if name != winner]
             row = decisions[winner]
@@ -262,7 +279,9 @@ def write_adjudication(
     kept, replacements = _replacements(adjudication, present)
     withdrawn = [f'{row.label_id} ("{row.label}")' for row, new in replacements if new is None]
     if withdrawn:
-        log.warning("%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn))
+        log.warning(
+            "%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn)
+        )
     final = {row.label_id: row for row in (*kept, *adjudication.decisions)}
     is_changed = write_changed_taxonomy(taxonomy.groups, original, out)
     if not out.exists() or final != {row.label_id: row for row in earlier}:
@@ -270,14 +289,18 @@ def write_adjudication(
     elif not (adjudication.still_open or taxonomy.conflicts or is_changed):
         return None
     counts = landmarks or {}
-    still_open = sorted(adjudication.still_open, key=lambda label: (-counts.get(label.label_id, 0), label.label))
+    still_open = sorted(
+        adjudication.still_open, key=lambda label: (-counts.get(label.label_id, 0), label.label)
+    )
     return AdjudicateSummary(
         annotators=(adjudication.annotators[0].annotator, adjudication.annotators[1].annotator),
         agreed=adjudication.agreed,
         settled=adjudication.n_labels - adjudication.agreed - len(still_open),
         still_open=tuple(still_open),
         kept=len(kept),
-        changed=sum(new is not None and category(new) != category(row) for row, new in replacements),
+        changed=sum(
+            new is not None and category(new) != category(row) for row, new in replacements
+        ),
         withdrawn=len(withdrawn),
         group_names={group.key: group.name for group in taxonomy.groups},
         group_conflicts=tuple(taxonomy.conflicts),
@@ -286,7 +309,10 @@ def write_adjudication(
 
 
 def require_replaceable(
-    out: Path, adjudication: Adjudication, earlier: Sequence[Decision], adjudicator: str | None = None
+    out: Path,
+    adjudication: Adjudication,
+    earlier: Sequence[Decision],
+    adjudicator: str | None = None,
 ) -> None:
     """Raise a :class:`ConfigurationError` if earlier decisions of people who are not concerned would be lost.
 
@@ -297,13 +323,17 @@ def require_replaceable(
     for row, new in replacements:
         inputs = [annotator.decisions.get(row.label_id) for annotator in adjudication.annotators]
         people = {name for decision in inputs if decision for name in decision.annotator.split("+")}
-        people |= {annotator.annotator for annotator in adjudication.annotators} | {adjudicator or ""}
+        people |= {annotator.annotator for annotator in adjudication.annotators} | {
+            adjudicator or ""
+        }
         if (new is None or category(new) != category(row)) and made_by_others(row, people):
             lost.append(row)
     require_nothing_lost(out, lost)
 
 
-def opinion_text(annotator: str, decision: Decision | None, group_names: Mapping[str, str] | None = None) -> str:
+def opinion_text(
+    annotator: str, decision: Decision | None, group_names: Mapping[str, str] | None = None
+) -> str:
     """Return an annotator's decision in a line, with the key of the group or, if known, its name.
 
     >>> opinion_text("ada", None)
@@ -319,7 +349,9 @@ def opinion_text(annotator: str, decision: Decision | None, group_names: Mapping
 
 def kept_decisions(earlier: Sequence[Decision], opinions: Sequence[Opinions]) -> list[Decision]:
     """Return the earlier decisions on labels that no annotator decided."""
-    return _split_earlier(earlier, [row for annotator in opinions for row in annotator.decisions.values()])[0]
+    return _split_earlier(
+        earlier, [row for annotator in opinions for row in annotator.decisions.values()]
+    )[0]
 
 
 def _replacements(
@@ -352,7 +384,9 @@ def _split_earlier(
     return on_other_labels, on_same_labels
 
 
-def _agreed_landmarks(first: Opinions, second: Opinions, landmarks: Mapping[str, int]) -> Counter[Category]:
+def _agreed_landmarks(
+    first: Opinions, second: Opinions, landmarks: Mapping[str, int]
+) -> Counter[Category]:
     """Count the landmarks of the labels that both put into the same category, by category."""
     agreed = [
         row
@@ -370,7 +404,9 @@ def _agree(first: Decision | None, second: Decision | None) -> bool:
     return first is not None and second is not None and category(first) == category(second)
 
 
-def _heavier_opinion(decisions: Mapping[str, Decision], weights: Mapping[Category, int]) -> str | None:
+def _heavier_opinion(
+    decisions: Mapping[str, Decision], weights: Mapping[Category, int]
+) -> str | None:
     """Return the annotator whose category weighs more; None for equal weights or a single decision."""
     weight_by_annotator = {
         annotator: -1 if category(row) == UNSURE else weights.get(category(row), 0)
@@ -389,7 +425,9 @@ def _joint_decision(first: Decision, second: Decision) -> Decision:
         annotator="+".join(annotators),
         decided_at=max(first.decided_at, second.decided_at),
         comment=_join_comments(first.comment, second.comment),
-        blind=next((blind for blind in (False, None) if blind in (first.blind, second.blind)), True),
+        blind=next(
+            (blind for blind in (False, None) if blind in (first.blind, second.blind)), True
+        ),
     )
 
 

@@ -194,7 +194,9 @@ def agreement_files(
         InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
     """
     if figure is not None and len(decisions) > 2:
-        raise ConfigurationError(f"`figure` compares two annotators, but there are {len(decisions)} files")
+        raise ConfigurationError(
+            f"`figure` compares two annotators, but there are {len(decisions)} files"
+        )
     for path in filter(None, (out, figure)):
         require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
     if out is not None:
@@ -202,14 +204,20 @@ def agreement_files(
     config = config or AgreementConfig()
     taxonomy = find_taxonomy(taxonomy, clusters or decisions[0])
     opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
-    opinions = [each.with_groups({group.key: group.name for group in merged.groups}) for each in opinions]
+    opinions = [
+        each.with_groups({group.key: group.name for group in merged.groups}) for each in opinions
+    ]
     landmarks = None
     if clusters is not None:
         landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))
-    agreement = replace(measure_agreement(opinions, landmarks, config), group_conflicts=tuple(merged.conflicts))
+    agreement = replace(
+        measure_agreement(opinions, landmarks, config), group_conflicts=tuple(merged.conflicts)
+    )
     if out is not None:
         changed = [path for path in map(taxonomy_beside, decisions) if path.is_file()]
-        inputs = input_digests(decisions=decisions, clusters=clusters, taxonomy=taxonomy, changed_groups=changed)
+        inputs = input_digests(
+            decisions=decisions, clusters=clusters, taxonomy=taxonomy, changed_groups=changed
+        )
         made = vars(Provenance("agreement", {}, inputs))
         text = json.dumps({**agreement.to_json(), "provenance": made}, ensure_ascii=False, indent=2)
         write_text(out, f"{text}\n")
@@ -240,7 +248,9 @@ def measure_agreement(
     if landmarks is not None:
         require_landmark_counts(shared, opinions, landmarks)
     categories, codes = _encode_categories(opinions, shared)
-    counts = None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
+    counts = (
+        None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
+    )
     everything = _subset_agreement(opinions, codes, counts, config, np.full(len(shared), True))
     assert everything is not None
     conditions = [_conditions(opinions, label_id) for label_id in shared]
@@ -262,8 +272,12 @@ def measure_agreement(
         blind=_subset_agreement(opinions, codes, counts, config, blind),
         not_blind=_subset_agreement(opinions, codes, counts, config, ~blind),
         mixed=sum(seen >= {True, False} for seen in conditions),
-        groups=tuple(sorted(groups, key=lambda group: (group.specific, -group.only_one, group.category))),
-        disagreements=tuple(sorted(disagreements, key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))),
+        groups=tuple(
+            sorted(groups, key=lambda group: (group.specific, -group.only_one, group.category))
+        ),
+        disagreements=tuple(
+            sorted(disagreements, key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))
+        ),
         config=config,
     )
 
@@ -291,8 +305,12 @@ def confusion(
     confused = {each for pair in pairs for each in pair if pair[0] != pair[1]}
     shown = [each for each in order if each in confused]
     counts = np.array([[pairs[row, column] for column in shown] for row in shown])
-    elsewhere = sum(count for (row, column), count in pairs.items() if row == column and row not in confused)
-    return Confusion(first.annotator, second.annotator, [str(each) for each in shown], counts, elsewhere, unit)
+    elsewhere = sum(
+        count for (row, column), count in pairs.items() if row == column and row not in confused
+    )
+    return Confusion(
+        first.annotator, second.annotator, [str(each) for each in shown], counts, elsewhere, unit
+    )
 
 
 def _require_common_labels(opinions: Sequence[Opinions]) -> None:
@@ -304,15 +322,22 @@ def _require_common_labels(opinions: Sequence[Opinions]) -> None:
             )
 
 
-def _encode_categories(opinions: Sequence[Opinions], label_ids: Sequence[str]) -> tuple[list[Category], Codes]:
+def _encode_categories(
+    opinions: Sequence[Opinions], label_ids: Sequence[str]
+) -> tuple[list[Category], Codes]:
     """Return the categories in use, and their numbers by label and annotator, shape (n_labels, n_annotators)."""
     rows = [
-        [category(annotator.decisions[key]) if key in annotator.decisions else None for annotator in opinions]
+        [
+            category(annotator.decisions[key]) if key in annotator.decisions else None
+            for annotator in opinions
+        ]
         for key in label_ids
     ]
     categories = sorted({each for row in rows for each in row if each is not None}, key=str)
     code = {each: number for number, each in enumerate(categories)}
-    return categories, np.array([[MISSING if each is None else code[each] for each in row] for row in rows])
+    return categories, np.array(
+        [[MISSING if each is None else code[each] for each in row] for row in rows]
+    )
 
 
 def _conditions(opinions: Sequence[Opinions], label_id: str) -> set[bool | None]:
@@ -336,17 +361,23 @@ def _subset_agreement(
     return SubsetAgreement(
         labels=n,
         by_label=_measures(opinions, codes[rows], by_label, config),
-        by_landmark=None if landmarks is None else _measures(opinions, codes[rows], landmarks[rows][None], config),
+        by_landmark=None
+        if landmarks is None
+        else _measures(opinions, codes[rows], landmarks[rows][None], config),
     )
 
 
 def _bootstrap_weights(n: int, config: AgreementConfig) -> Floats:
     """Return weights of n labels: all once, then for each bootstrap sample how often it has them."""
-    resamples = np.random.default_rng(config.seed).multinomial(n, np.full(n, 1 / n), size=config.n_resamples)
+    resamples = np.random.default_rng(config.seed).multinomial(
+        n, np.full(n, 1 / n), size=config.n_resamples
+    )
     return np.vstack([np.ones(n), resamples])
 
 
-def _measures(opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig) -> Measures:
+def _measures(
+    opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig
+) -> Measures:
     """Return the coefficients; the first row of ``weights`` is for the value, further ones are for the interval."""
     pairs = []
     for first, second in combinations(range(len(opinions)), 2):
@@ -393,10 +424,14 @@ def _group_agreement(
     by_label = _estimate(specific(weights), config.confidence)
     by_landmark = None if landmarks is None else float(specific(landmarks))
     interval = by_label.low, by_label.high
-    return GroupAgreement(name, int(both.sum()), int(only_one.sum()), by_label.value, by_landmark, interval)
+    return GroupAgreement(
+        name, int(both.sum()), int(only_one.sum()), by_label.value, by_landmark, interval
+    )
 
 
-def _disagreement(opinions: Sequence[Opinions], label_id: str, landmarks: Mapping[str, int] | None) -> Disagreement:
+def _disagreement(
+    opinions: Sequence[Opinions], label_id: str, landmarks: Mapping[str, int] | None
+) -> Disagreement:
     rows = {
         annotator.annotator: annotator.decisions[label_id]
         for annotator in opinions
@@ -456,7 +491,8 @@ def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
     n_categories = 1 + int(max(first.max(initial=0), second.max(initial=0)))
     with np.errstate(invalid="ignore", divide="ignore"):
         shares = [
-            weights @ np.eye(n_categories)[codes] / weights.sum(axis=-1, keepdims=True) for codes in (first, second)
+            weights @ np.eye(n_categories)[codes] / weights.sum(axis=-1, keepdims=True)
+            for codes in (first, second)
         ]
         expected = (shares[0] * shares[1]).sum(axis=-1)
         return np.asarray((observed - expected) / (1 - expected))

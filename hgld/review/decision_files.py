@@ -51,7 +51,14 @@ from hgld.taxonomy.decisions import (
     with_groups,
     write_decisions,
 )
-from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors, taxonomy_beside, write_taxonomy
+from hgld.taxonomy.groups import (
+    Group,
+    find_taxonomy,
+    read_taxonomy,
+    survivors,
+    taxonomy_beside,
+    write_taxonomy,
+)
 from hgld.taxonomy.label_identity import normalise_label
 
 #: Categories of labels without a group.
@@ -79,7 +86,10 @@ class Opinions:
 
     def with_groups(self, groups: Mapping[str, str]) -> Opinions:
         """Return the decisions with the values of ``groups`` in place of their groups."""
-        return Opinions(self.annotator, {row.label_id: row for row in with_groups(self.decisions.values(), groups)})
+        return Opinions(
+            self.annotator,
+            {row.label_id: row for row in with_groups(self.decisions.values(), groups)},
+        )
 
 
 def read_opinions(
@@ -100,7 +110,9 @@ def read_opinions(
         Decisions of each annotator, which refer to groups by key, and the groups of all annotators.
     """
     if len(paths) < 2:
-        raise ConfigurationError("agreement needs the decisions of two annotators; give two or more files")
+        raise ConfigurationError(
+            "agreement needs the decisions of two annotators; give two or more files"
+        )
     states: list[ReviewState | None] = []
     groups_by_annotator: dict[str, list[Group]] = {}
     for path in paths:
@@ -113,7 +125,9 @@ def read_opinions(
             states.append(None)
             groups = changed_groups(path)
         if name in groups_by_annotator:
-            raise ConfigurationError(f'two files are called "{name}", after an annotator; rename one')
+            raise ConfigurationError(
+                f'two files are called "{name}", after an annotator; rename one'
+            )
         groups_by_annotator[name] = groups
     merged = merge_taxonomies(taxonomy, groups_by_annotator, settled=settled, preferred=preferred)
     opinions = []
@@ -128,7 +142,9 @@ def read_opinions(
                 )
         models = {row.annotator for row in rows if row.unseen}
         annotator = models.pop() if len(models) == 1 else name
-        opinions.append(Opinions(annotator, {row.label_id: row for row in merged.with_survivors(rows)}))
+        opinions.append(
+            Opinions(annotator, {row.label_id: row for row in merged.with_survivors(rows)})
+        )
     return opinions, merged
 
 
@@ -147,7 +163,9 @@ def category(decision: Decision | Candidate) -> Category:
 
 def landmarks_by_label(clusters: pa.Table) -> dict[str, int]:
     """Return the number of landmarks of each label in a ``clusters`` table, both splits together, by label_id."""
-    columns = (clusters[name].to_pylist() for name in ("label_id", "landmarks_train", "landmarks_index"))
+    columns = (
+        clusters[name].to_pylist() for name in ("label_id", "landmarks_train", "landmarks_index")
+    )
     return {label_id: train + index for label_id, train, index in zip(*columns, strict=True)}
 
 
@@ -156,7 +174,9 @@ def require_landmark_counts(
 ) -> None:
     """Check that the number of landmarks of every label is known."""
     labels = {key: row.label for annotator in opinions for key, row in annotator.decisions.items()}
-    unknown = [f'{label_id} ("{labels[label_id]}")' for label_id in label_ids if label_id not in landmarks]
+    unknown = [
+        f'{label_id} ("{labels[label_id]}")' for label_id in label_ids if label_id not in landmarks
+    ]
     if unknown:
         raise InputError(
             f"the table of clusters lacks {counted(len(unknown), 'label')}, whose landmarks cannot be counted:\n"
@@ -226,7 +246,9 @@ def changed_groups(decisions: Path) -> list[Group]:
     return read_taxonomy(path) if path.is_file() else []
 
 
-def write_changed_taxonomy(groups: Sequence[Group], original: Sequence[Group], decisions: Path) -> bool:
+def write_changed_taxonomy(
+    groups: Sequence[Group], original: Sequence[Group], decisions: Path
+) -> bool:
     """Write the taxonomy beside a file of decisions if groups are not those there; return whether it was written."""
     present = changed_groups(decisions) or original
     if list(groups) == list(present):
@@ -263,7 +285,9 @@ def merge_taxonomies(
             problems[key] = _differences(by, with_roots=key not in original)
             chosen = original.get(key) or next(iter(by.values()))
         merged[key] = (
-            replace(original[key], name=chosen.name) if key in original else replace(chosen, items=(), merged=())
+            replace(original[key], name=chosen.name)
+            if key in original
+            else replace(chosen, items=(), merged=())
         )
     values, differences = _merges(original, by_annotator, settled, preferred)
     for key, problem in differences.items():
@@ -273,7 +297,11 @@ def merge_taxonomies(
         if name != merged[key].name:
             problems.setdefault(key, f'the new name "{merged[key].name}" is that of another group')
             merged[key] = replace(merged[key], name=name)
-    conflicts = [GroupConflict(key, merged[key].name, problem) for key, problem in problems.items() if key in merged]
+    conflicts = [
+        GroupConflict(key, merged[key].name, problem)
+        for key, problem in problems.items()
+        if key in merged
+    ]
     return MergedTaxonomy(list(merged.values()), conflicts)
 
 
@@ -305,7 +333,9 @@ def _merges(
         annotator: {group.key for group in groups} if groups else original.keys()
         for annotator, groups in by_annotator.items()
     }
-    for key in dict.fromkeys(key for merged in (settled_merges, *merges.values()) for key in merged):
+    for key in dict.fromkeys(
+        key for merged in (settled_merges, *merges.values()) for key in merged
+    ):
         by = {annotator: merged[key] for annotator, merged in merges.items() if key in merged}
         kept_by = [annotator for annotator, keys in keepers.items() if key in keys]
         into = settled_merges.get(key) or by.get(preferred or "")
@@ -314,8 +344,13 @@ def _merges(
         if key in before or (preferred in kept_by and key not in settled_merges):
             continue
         if into is None or surviving_group(values, into) == key:
-            names = {name: {group.key: group.name for group in groups} for name, groups in by_annotator.items()}
-            texts = [f'merged into "{names[name][target]}" by {name}' for name, target in by.items()]
+            names = {
+                name: {group.key: group.name for group in groups}
+                for name, groups in by_annotator.items()
+            }
+            texts = [
+                f'merged into "{names[name][target]}" by {name}' for name, target in by.items()
+            ]
             problems[key] = ", ".join([*texts, *(f"kept by {annotator}" for annotator in kept_by)])
         else:
             values[key] = {"merged_into": into}
@@ -323,7 +358,11 @@ def _merges(
 
 
 def _unanimous(proposals: Sequence[Group]) -> Group | None:
-    return proposals[0] if len({(normalise_label(group.name), group.root) for group in proposals}) == 1 else None
+    return (
+        proposals[0]
+        if len({(normalise_label(group.name), group.root) for group in proposals}) == 1
+        else None
+    )
 
 
 def _differences(proposals: Mapping[str, Group], *, with_roots: bool) -> str:
@@ -339,7 +378,9 @@ def _unique_names(groups: Mapping[str, Group], original: Mapping[str, Group]) ->
     taken: set[str] = set()
     for key in sorted(groups, key=lambda key: groups[key] != original.get(key)):
         fallbacks = [original[key].name if key in original else key]
-        candidates = chain([groups[key].name], fallbacks, (f"{key} ({number})" for number in count(2)))
+        candidates = chain(
+            [groups[key].name], fallbacks, (f"{key} ({number})" for number in count(2))
+        )
         names[key] = next(name for name in candidates if name.casefold() not in taken)
         taken.add(names[key].casefold())
     return names
@@ -382,7 +423,9 @@ def export_decisions(
     write_changed_taxonomy(groups, original, out)
     decisions = current_decisions(state, original)
     write_decisions(out, decisions)
-    return DecisionsSummary(annotator, len(decisions), None if groups == original else taxonomy_beside(out))
+    return DecisionsSummary(
+        annotator, len(decisions), None if groups == original else taxonomy_beside(out)
+    )
 
 
 def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Decision]:
@@ -393,14 +436,20 @@ def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Dec
         for event in events
         if event.kind == "decision"
     }
-    return [row for row in decisions if (row.label_id, row.annotator, format_time(row.decided_at)) not in stored]
+    return [
+        row
+        for row in decisions
+        if (row.label_id, row.annotator, format_time(row.decided_at)) not in stored
+    ]
 
 
 def _require_known_groups(out: Path, state: ReviewState, original: Sequence[Group]) -> None:
     """Check that all groups and merges in the taxonomy beside the output are original ones or were in the store."""
     known = {(group.key, group.name) for group in original}
     merged = set(survivors(original))
-    for event in (event for events in state.steps.values() for event in events if event.kind == "group"):
+    for event in (
+        event for events in state.steps.values() for event in events if event.kind == "group"
+    ):
         value = event.new or {}
         known.add((event.key, value.get("name", "")))
         merged |= {event.key} if "merged_into" in value else set()

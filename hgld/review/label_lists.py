@@ -54,7 +54,11 @@ class View:
         """The fields of an address, from which :func:`parse_view` reads the view."""
         if self.cluster is not None:
             return [("cluster", str(self.cluster))]
-        fields = [*(("filter", name) for name in self.filters), ("group", self.group), ("below", self.below)]
+        fields = [
+            *(("filter", name) for name in self.filters),
+            ("group", self.group),
+            ("below", self.below),
+        ]
         fields += [("q", self.text), ("order", self.order), ("as_of", self.as_of)]
         return [(name, str(value)) for name, value in fields if value not in ("", None)]
 
@@ -109,7 +113,11 @@ class LabelLists:
     @property
     def orders(self) -> list[Order]:
         """Orders that the session offers."""
-        return [order for order in ORDERS if self.shows_suggestions or order not in _ORDERS_BY_SUGGESTION]
+        return [
+            order
+            for order in ORDERS
+            if self.shows_suggestions or order not in _ORDERS_BY_SUGGESTION
+        ]
 
     @property
     def shows_suggestions(self) -> bool:
@@ -144,9 +152,13 @@ class LabelLists:
         if order == "landmarks":
             return sorted(in_table, key=lambda key: -labels[key].landmarks)
         if order == "uncertain":
-            return sorted(in_table, key=lambda key: (certainty(labels[key]), -labels[key].landmarks))
+            return sorted(
+                in_table, key=lambda key: (certainty(labels[key]), -labels[key].landmarks)
+            )
         if order == "settling":
-            return sorted(in_table, key=lambda key: -labels[key].landmarks * (1 - certainty(labels[key])))
+            return sorted(
+                in_table, key=lambda key: -labels[key].landmarks * (1 - certainty(labels[key]))
+            )
         return in_table
 
     def counts(self) -> dict[str, int]:
@@ -227,7 +239,11 @@ def position_of_step(lists: LabelLists, step: int, position: Position) -> Positi
     """
     session = lists.session
     events = session.state.steps[step]
-    labels = [event.key for event in events if event.kind in ("decision", "cluster") and event.key in session.labels]
+    labels = [
+        event.key
+        for event in events
+        if event.kind in ("decision", "cluster") and event.key in session.labels
+    ]
     if not labels:
         renamed = next((int(event.key) for event in events if event.kind == "name"), None)
         if renamed is None or renamed not in session.clusters():

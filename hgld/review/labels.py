@@ -87,7 +87,9 @@ class ReviewLabel:
     opinions: tuple[Candidate, ...] = ()
 
 
-def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()) -> list[ReviewLabel]:
+def review_labels(
+    clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()
+) -> list[ReviewLabel]:
     """Return the labels by cluster and sub-cluster, within these the labels with most landmarks first.
 
     Args:
@@ -102,7 +104,9 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
             label_id=row["label_id"],
             label=fit_for_cell(row["label"]),
             landmarks=row["landmarks_train"] + row["landmarks_index"],
-            parents=fit_for_cell(", ".join(label for _, label in superclasses(row["label_id"], known))),
+            parents=fit_for_cell(
+                ", ".join(label for _, label in superclasses(row["label_id"], known))
+            ),
             cluster=row["cluster"],
             cluster_name=fit_for_cell(row["cluster_name"]),
             subcluster=row["subcluster"],
@@ -112,12 +116,16 @@ def review_labels(clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Tabl
         )
         for row in clusters.to_pylist()
     ]
-    return sorted(labels, key=lambda row: (row.cluster, row.subcluster, -row.landmarks, row.label_id))
+    return sorted(
+        labels, key=lambda row: (row.cluster, row.subcluster, -row.landmarks, row.label_id)
+    )
 
 
 def _suggestions(row: dict[str, Any]) -> tuple[Candidate, ...]:
     return tuple(
-        Candidate("group", each["group"], each["reason"], None if isnan(each["score"]) else each["score"])
+        Candidate(
+            "group", each["group"], each["reason"], None if isnan(each["score"]) else each["score"]
+        )
         for each in row["suggestions"]
     )
 
@@ -163,7 +171,9 @@ def example_link(title: str) -> tuple[str, str]:
     """
     if _ITEM_PAGE.fullmatch(title):
         return title.rpartition("/")[2], title
-    return title.removeprefix(CATEGORY_PREFIX), f"https://commons.wikimedia.org/wiki/{title_path(title)}"
+    return title.removeprefix(
+        CATEGORY_PREFIX
+    ), f"https://commons.wikimedia.org/wiki/{title_path(title)}"
 
 
 def landmark_link(landmark_id: int | str, category: str | None) -> tuple[str, str]:
@@ -203,7 +213,11 @@ class ReviewInputs:
         if not len(clusters):
             raise InputError(f"{self.clusters}: no labels to review")
         self._check_suggestions(clusters)
-        return clusters, read_table(self.clean, CLEAN), [read_table(path, CLASSES) for path in self.classes]
+        return (
+            clusters,
+            read_table(self.clean, CLEAN),
+            [read_table(path, CLASSES) for path in self.classes],
+        )
 
     def _check_suggestions(self, clusters: pa.Table) -> None:
         """Raise a ConfigurationError if suggestions are for groups of another taxonomy."""
@@ -225,11 +239,17 @@ class ReviewInputs:
 
     def digests(self) -> dict[str, str]:
         """Return the SHA-256 of every file, by name."""
-        return input_digests(clusters=self.clusters, clean=self.clean, classes=self.classes, taxonomy=self.taxonomy)
+        return input_digests(
+            clusters=self.clusters, clean=self.clean, classes=self.classes, taxonomy=self.taxonomy
+        )
 
 
 def find_inputs(
-    clusters: Path, *, clean: Path | None = None, classes: Sequence[Path] | None = None, taxonomy: Path | None = None
+    clusters: Path,
+    *,
+    clean: Path | None = None,
+    classes: Sequence[Path] | None = None,
+    taxonomy: Path | None = None,
 ) -> ReviewInputs:
     """Return the paths of all input files of a review.
 
@@ -240,7 +260,9 @@ def find_inputs(
     if clean is None:
         clean = clusters.with_name("clean.parquet")
         if not clean.is_file():
-            raise ConfigurationError(f"{clean}: no such file; give the table that the labels come from as `clean`")
+            raise ConfigurationError(
+                f"{clean}: no such file; give the table that the labels come from as `clean`"
+            )
     if classes is None:
         classes = find_classes_tables(clusters)
         if not classes:
@@ -276,4 +298,7 @@ class FactBook:
     def landmarks(self, label_id: str) -> list[tuple[str, str]]:
         """Return all landmarks of a label by name, each with the URL of its category on Commons, or empty."""
         rows = self._landmarks.take(pa.array(self._rows.get(label_id, []), pa.int64()))
-        return sorted((landmark_link(**row) for row in rows.to_pylist()), key=lambda landmark: landmark[0].casefold())
+        return sorted(
+            (landmark_link(**row) for row in rows.to_pylist()),
+            key=lambda landmark: landmark[0].casefold(),
+        )

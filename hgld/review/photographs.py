@@ -86,7 +86,9 @@ class LabelPhotographs:
         """Return the photographs of a label from number ``start`` to before ``stop``, by default to the last."""
         span = self._span(label_id)
         places = range(span.start, span.stop)[start:stop]
-        return [self._photograph(int(self._rows[place]), int(self._landmark[place])) for place in places]
+        return [
+            self._photograph(int(self._rows[place]), int(self._landmark[place])) for place in places
+        ]
 
     def read(self, image_id: str) -> bytes:
         """Return the content of a photograph.
@@ -106,7 +108,11 @@ class LabelPhotographs:
         return input_digests(photographs=self.files)
 
     def of_labels(
-        self, label_ids: Sequence[str], *, per_label: int = PER_LABEL, max_characters: int = MAX_CHARACTERS
+        self,
+        label_ids: Sequence[str],
+        *,
+        per_label: int = PER_LABEL,
+        max_characters: int = MAX_CHARACTERS,
     ) -> dict[str, list[MapPhotograph]]:
         """Return small photographs by label_id: one of each label in turn, then a second of each, until the limit.
 
@@ -147,7 +153,9 @@ class LabelPhotographs:
         return slice(0, 0) if number is None else slice(*self._starts[number : number + 2].tolist())
 
     def _photograph(self, row: int, landmark: int) -> Photograph:
-        name, link = landmark_link(self._landmark_ids[landmark].as_py(), self._categories[landmark].as_py())
+        name, link = landmark_link(
+            self._landmark_ids[landmark].as_py(), self._categories[landmark].as_py()
+        )
         return Photograph(self._reader.id_at(row), name, link)
 
 
@@ -169,7 +177,9 @@ def open_photographs(
     """
     if images is None:
         if image_landmarks:
-            raise ConfigurationError("`image_landmarks` names the landmarks of photographs; name these in `images`")
+            raise ConfigurationError(
+                "`image_landmarks` names the landmarks of photographs; name these in `images`"
+            )
         return None
     if images.is_dir():
         raise InputError(
@@ -177,7 +187,9 @@ def open_photographs(
         )
     if not images.is_file():
         raise InputError(f"{images}: no such file; hgld index-images writes it")
-    landmarks = read_table(clean, CLEAN).sort_by([("split", "descending"), ("landmark_id", "ascending")])
+    landmarks = read_table(clean, CLEAN).sort_by(
+        [("split", "descending"), ("landmark_id", "ascending")]
+    )
     lists = _landmark_lists(images, landmarks, image_landmarks)
     reader = ImageReader(images, images.parent)
     _check_shards(reader, images)
@@ -203,7 +215,9 @@ def _check_shards(reader: ImageReader, images: Path) -> None:
             "folder that was indexed, or run hgld index-images again"
         )
     if missing:
-        log.warning("%s: no tar file %s; its photographs are not shown", images.parent, preview(missing))
+        log.warning(
+            "%s: no tar file %s; its photographs are not shown", images.parent, preview(missing)
+        )
 
 
 def _landmark_lists(
@@ -212,8 +226,12 @@ def _landmark_lists(
     """Return the files with the landmark of each image, with their splits."""
     splits = in_order(landmarks["split"].unique().to_pylist())
     if image_landmarks:
-        return [split_and_path(item, splits, parameter="image_landmarks") for item in image_landmarks]
-    beside = [(split, images.with_name(LANDMARK_LISTS.get(split, f"{split}.csv"))) for split in splits]
+        return [
+            split_and_path(item, splits, parameter="image_landmarks") for item in image_landmarks
+        ]
+    beside = [
+        (split, images.with_name(LANDMARK_LISTS.get(split, f"{split}.csv"))) for split in splits
+    ]
     existing = [(split, path) for split, path in beside if path.is_file()]
     if not existing:
         names = " or ".join(path.name for _, path in beside)

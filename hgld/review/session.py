@@ -42,7 +42,11 @@ from hgld.taxonomy.label_identity import normalise_label
 NO_CANDIDATE = object()
 
 #: Candidates that an action takes, by its kind.
-_CERTAINTIES = {"take": ("sure", "likely", "unlikely"), "accept": ("sure", "likely"), "accept_sure": ("sure",)}
+_CERTAINTIES = {
+    "take": ("sure", "likely", "unlikely"),
+    "accept": ("sure", "likely"),
+    "accept_sure": ("sure",),
+}
 #: At most this many suggestions are shown, and after the first only those of at least this score.
 _MAX_SUGGESTIONS, _MIN_SCORE = 3, 0.02
 
@@ -111,7 +115,9 @@ def candidates_digest(candidates: Sequence[Candidate]) -> str:
     return hashlib.sha256(repr(decided).encode()).hexdigest()[:12]
 
 
-def clean_name(text: str, longest: int, *, what: str = "name", if_empty: str = "enter a name") -> str:
+def clean_name(
+    text: str, longest: int, *, what: str = "name", if_empty: str = "enter a name"
+) -> str:
     """Return an entered name or guideline in one line.
 
     >>> clean_name("quay  or wharf ", MAX_GROUP_NAME)
@@ -126,7 +132,9 @@ def clean_name(text: str, longest: int, *, what: str = "name", if_empty: str = "
 def require_length(what: str, text: str, longest: int) -> str:
     """Return a text unless it is too long."""
     if len(text) > longest:
-        raise InvalidActionError(f"the {what} has {len(text):,} characters; the longest has {longest:,}")
+        raise InvalidActionError(
+            f"the {what} has {len(text):,} characters; the longest has {longest:,}"
+        )
     return text
 
 
@@ -226,16 +234,23 @@ class ReviewSession:
 
     def version(self, label_id: str) -> int:
         """Return the version of a label, which grows with every change to its decision or cluster."""
-        return max(self.decision_field(label_id).version, self.state.field("cluster", label_id).version)
+        return max(
+            self.decision_field(label_id).version, self.state.field("cluster", label_id).version
+        )
 
     def clusters(self) -> dict[int, list[ReviewLabel]]:
         """Return the labels by present cluster, in the order of cluster numbers, without empty clusters."""
-        return {number: [self.labels[key] for key in keys] for number, keys in self.counts.members.items()}
+        return {
+            number: [self.labels[key] for key in keys]
+            for number, keys in self.counts.members.items()
+        }
 
     def cluster(self, label_id: str) -> int:
         """Return the number of a label's present cluster."""
         value = self.state.field("cluster", label_id).value
-        is_moved = value is not None and self.table_names.get(value["cluster"]) == value["table_name"]
+        is_moved = (
+            value is not None and self.table_names.get(value["cluster"]) == value["table_name"]
+        )
         return int(value["cluster"]) if is_moved else self.labels[label_id].cluster
 
     def cluster_name(self, cluster: int) -> str:
@@ -257,7 +272,11 @@ class ReviewSession:
         if not label.opinions and not self.is_decided(label.label_id):
             candidates = [*self._earlier_candidates(label), *candidates]
         present = [self._with_survivor(candidate) for candidate in candidates]
-        return [candidate for candidate in present if candidate.group is None or candidate.group in groups]
+        return [
+            candidate
+            for candidate in present
+            if candidate.group is None or candidate.group in groups
+        ]
 
     def _with_survivor(self, candidate: Candidate) -> Candidate:
         """Return a candidate with the group that its group was merged into, if it was."""
@@ -271,7 +290,9 @@ class ReviewSession:
         if last_event != self.state.last_event:
             absent = {key for key in self.state.fields("decision") if key not in self.labels}
             rows = (row for row in (self.decisions() if absent else ()) if row.label_id in absent)
-            index = DecisionIndex([row for row in rows if not self.blind or row.annotator == self.store.annotator])
+            index = DecisionIndex(
+                [row for row in rows if not self.blind or row.annotator == self.store.annotator]
+            )
             self._earlier_decisions = self.state.last_event, index
         decision = index.find("", label.label)
         if decision is None:
@@ -293,7 +314,9 @@ class ReviewSession:
         if decision is not None:
             counts |= {"decided": 1, "unsure": int(not is_settled)}
         is_proposed = group is not None and group not in self._original_groups
-        return DecidedLabel(label, cluster, counts, suggested, decision, group, value["comment"], is_proposed)
+        return DecidedLabel(
+            label, cluster, counts, suggested, decision, group, value["comment"], is_proposed
+        )
 
     def decisions(self) -> list[Decision]:
         """Return the present decisions, with the keys of groups."""
@@ -302,7 +325,10 @@ class ReviewSession:
     # Actions.
 
     def decide(
-        self, versions: Mapping[str, int], action: LabelAction, candidates: Mapping[str, str] | None = None
+        self,
+        versions: Mapping[str, int],
+        action: LabelAction,
+        candidates: Mapping[str, str] | None = None,
     ) -> int | None:
         """Apply an action to one or several labels; those without the candidate that it takes are skipped.
 
@@ -323,7 +349,9 @@ class ReviewSession:
         if changes and candidates is not None and action.kind in _CERTAINTIES:
             others = self._with_other_candidates(candidates, groups)
         if stale or others:
-            raise StaleError(list(dict.fromkeys([*stale, *others])), with_other_candidates=bool(others))
+            raise StaleError(
+                list(dict.fromkeys([*stale, *others])), with_other_candidates=bool(others)
+            )
         if not changes and self.blind:
             raise InvalidActionError("this review is blind: suggestions are hidden; choose a group")
         if not changes:
@@ -335,7 +363,9 @@ class ReviewSession:
             raise InvalidActionError(f"there is no suggestion {missing[action.kind]}")
         return self.store.append(changes)
 
-    def resulting_decision(self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]) -> Any:
+    def resulting_decision(
+        self, label: ReviewLabel, action: LabelAction, groups: Mapping[str, Group]
+    ) -> Any:
         """Return the value that an action gives to the decision field of a label, or ``NO_CANDIDATE``."""
         current = self.decision_value(label.label_id) or _decision_value(label)
         comment = current["comment"]
@@ -363,9 +393,13 @@ class ReviewSession:
         else:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
         same = (decision, group) == (current["decision"], current["group"])
-        return _decision_value(label, decision, group, comment, current["blind"] if same else self.blind)
+        return _decision_value(
+            label, decision, group, comment, current["blind"] if same else self.blind
+        )
 
-    def _with_other_candidates(self, candidates: Mapping[str, str], groups: Mapping[str, Group]) -> list[str]:
+    def _with_other_candidates(
+        self, candidates: Mapping[str, str], groups: Mapping[str, Group]
+    ) -> list[str]:
         """Return the labels whose candidates do not have the digest that is given for them."""
         return [
             label_id
@@ -406,15 +440,24 @@ class ReviewSession:
         if cluster not in self.clusters():
             raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
         if self.state.field("name", str(cluster)).version != version:
-            raise ConflictError(f'the cluster was renamed to "{self.cluster_name(cluster)}" in the meantime')
+            raise ConflictError(
+                f'the cluster was renamed to "{self.cluster_name(cluster)}" in the meantime'
+            )
         return self.store.append([self._cluster_name_change(cluster, name)])
 
     def _moves(self, label_ids: Iterable[str], cluster: int) -> list[Change]:
         value = {"cluster": cluster, "table_name": self.table_names.get(cluster)}
-        return [Change("cluster", label_id, value) for label_id in label_ids if self.cluster(label_id) != cluster]
+        return [
+            Change("cluster", label_id, value)
+            for label_id in label_ids
+            if self.cluster(label_id) != cluster
+        ]
 
     def _cluster_name_change(self, cluster: int, name: str) -> Change:
-        value = {"name": clean_name(name, MAX_CLUSTER_NAME), "table_name": self.table_names.get(cluster)}
+        value = {
+            "name": clean_name(name, MAX_CLUSTER_NAME),
+            "table_name": self.table_names.get(cluster),
+        }
         return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, root: str, guideline: str) -> int | None:
@@ -424,10 +467,16 @@ class ReviewSession:
         """
         parents = parents_of(self.taxonomy)
         if root not in parents:
-            raise InvalidActionError(f"choose a {self.taxonomy[0].levels[1]}: {' or '.join(parents)}")
+            raise InvalidActionError(
+                f"choose a {self.taxonomy[0].levels[1]}: {' or '.join(parents)}"
+            )
         empty = "describe in one line what belongs to the group"
         guideline = clean_name(guideline, MAX_GUIDELINE, what="guideline", if_empty=empty)
-        group: dict[str, Any] = {"name": clean_name(name, MAX_GROUP_NAME), "root": root, "guideline": guideline}
+        group: dict[str, Any] = {
+            "name": clean_name(name, MAX_GROUP_NAME),
+            "root": root,
+            "guideline": guideline,
+        }
         if above := parents[root]:
             group |= {"root": above[-1], "between": [root, *above[:-1]]}
         taken = {key.casefold() for key in self.group_values()}
@@ -455,7 +504,9 @@ class ReviewSession:
         if key not in groups:
             raise InvalidActionError("this group does not exist (any more)")
         if self.state.field("group", key).version != version:
-            raise ConflictError(f'the group was changed in the meantime, and is called "{groups[key].name}"')
+            raise ConflictError(
+                f'the group was changed in the meantime, and is called "{groups[key].name}"'
+            )
         return groups[key]
 
     def undo(self, step: int) -> int | None:
@@ -469,7 +520,9 @@ class ReviewSession:
         except InvalidActionError as error:
             raise ConflictError(f"this step cannot be undone: {error}") from error
 
-    def import_decisions(self, decisions: Iterable[Decision], groups: Iterable[Group] = ()) -> int | None:
+    def import_decisions(
+        self, decisions: Iterable[Decision], groups: Iterable[Group] = ()
+    ) -> int | None:
         """Take over decisions, with their annotators and times, on labels that were never touched in this store.
 
         Args:
@@ -488,7 +541,9 @@ class ReviewSession:
         for label_id, label in self.labels.items():
             decision = index.find(label_id, label.label)
             if decision is not None and not self.decision_field(label_id).version:
-                value = _decision_value(label, decision.decision, decision.group, decision.comment, decision.blind)
+                value = _decision_value(
+                    label, decision.decision, decision.group, decision.comment, decision.blind
+                )
                 by, at = decision.annotator, decision.decided_at
                 changes.append(Change("decision", label_id, value, annotator=by, at=at))
                 used.add(decision.group)
@@ -505,7 +560,10 @@ class ReviewSession:
             return not field.version and present[group.key].name != group.name
 
         groups = list(groups)
-        changes = [Change("group", group.key, _group_value(group, group.name)) for group in filter(is_new, groups)]
+        changes = [
+            Change("group", group.key, _group_value(group, group.name))
+            for group in filter(is_new, groups)
+        ]
         changes += [
             Change("group", key, {"merged_into": survivor})
             for key, survivor in survivors(groups).items()
@@ -514,7 +572,9 @@ class ReviewSession:
         try:
             self._append_checked(changes)
         except InvalidActionError as error:
-            raise InputError(f"the groups of the given decisions cannot be taken over: {error}") from error
+            raise InputError(
+                f"the groups of the given decisions cannot be taken over: {error}"
+            ) from error
 
     # Checks.
 
@@ -531,7 +591,9 @@ class ReviewSession:
             raise InvalidActionError(f"there is no label {', '.join(unknown)}")
 
     def _stale(self, versions: Mapping[str, int]) -> list[str]:
-        return [label_id for label_id, version in versions.items() if self.version(label_id) != version]
+        return [
+            label_id for label_id, version in versions.items() if self.version(label_id) != version
+        ]
 
     def _append_checked(self, changes: Sequence[Change]) -> int | None:
         """Append changes, unless two groups would have the same name or a decision a group that does not exist."""
@@ -546,7 +608,9 @@ class ReviewSession:
                 values[change.key] = change.new
         groups = apply_group_values(values, self.taxonomy)
         names = Counter(group.name.casefold() for group in groups.values())
-        if duplicates := [group.name for group in groups.values() if names[group.name.casefold()] > 1]:
+        if duplicates := [
+            group.name for group in groups.values() if names[group.name.casefold()] > 1
+        ]:
             raise InvalidActionError(f'there is already a group "{min(duplicates)}"')
         changed = {change.key for change in changes}
 
@@ -561,7 +625,9 @@ class ReviewSession:
                 raise InvalidActionError(f'the group of "{value["label"]}" would no longer exist')
         for key, value in values.items():
             if "merged_into" in value and is_lost(value["merged_into"], key):
-                raise InvalidActionError("the group that another one was merged into would no longer exist")
+                raise InvalidActionError(
+                    "the group that another one was merged into would no longer exist"
+                )
         return self.store.append(changes)
 
 
@@ -577,4 +643,10 @@ def _decision_value(
     comment: str = "",
     blind: bool | None = None,
 ) -> dict[str, Any]:
-    return {"label": label.label, "decision": decision, "group": group, "comment": comment, "blind": blind}
+    return {
+        "label": label.label,
+        "decision": decision,
+        "group": group,
+        "comment": comment,
+        "blind": blind,
+    }

@@ -28,7 +28,9 @@ class ExportConfig:
             check_annotator(name)
         # Some file systems do not distinguish "Ada" from "ada".
         if len({name.casefold() for name in self.annotators}) < len(self.annotators):
-            raise ConfigurationError(f"two annotators have the same name: {', '.join(self.annotators)}")
+            raise ConfigurationError(
+                f"two annotators have the same name: {', '.join(self.annotators)}"
+            )
 
 
 @dataclass(frozen=True)

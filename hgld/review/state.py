@@ -181,7 +181,8 @@ class ReviewState:
     def can_undo(self, step: int) -> bool:
         """Return whether all fields that the step set still have their values from it."""
         return all(
-            self.field(event.kind, event.key).origin is self._origins[event.id][1] for event in self.steps[step]
+            self.field(event.kind, event.key).origin is self._origins[event.id][1]
+            for event in self.steps[step]
         )
 
     def inverse_changes(self, step: int) -> list[Change]:
@@ -193,7 +194,9 @@ class ReviewState:
         if step not in self.steps:
             raise ConflictError("there is no such step to undo")
         if not self.can_undo(step):
-            raise ConflictError("this step cannot be undone: a later step changed the same, or it was undone already")
+            raise ConflictError(
+                "this step cannot be undone: a later step changed the same, or it was undone already"
+            )
         return [Change(event.kind, event.key, event.old, event.id) for event in self.steps[step]]
 
 
@@ -205,7 +208,9 @@ def current_groups(state: ReviewState, taxonomy: Sequence[Group]) -> dict[str, G
 def group_values(state: ReviewState, taxonomy: Iterable[Group]) -> dict[str, Any]:
     """Return the values of group fields by the key of the group, also of groups that the taxonomy merged."""
     merged = {key: {"merged_into": survivor} for key, survivor in survivors(taxonomy).items()}
-    return merged | {key: field.value for key, field in state.fields("group").items() if field.value is not None}
+    return merged | {
+        key: field.value for key, field in state.fields("group").items() if field.value is not None
+    }
 
 
 def apply_group_values(values: Mapping[str, Any], taxonomy: Sequence[Group]) -> dict[str, Group]:
@@ -249,7 +254,16 @@ def current_decisions(state: ReviewState, taxonomy: Iterable[Group]) -> list[Dec
         group = value["group"] and surviving_group(merged, value["group"])
         by, at = origin.annotator, origin.at
         decisions.append(
-            Decision(label_id, value["label"], value["decision"], group, by, at, value["comment"], value["blind"])
+            Decision(
+                label_id,
+                value["label"],
+                value["decision"],
+                group,
+                by,
+                at,
+                value["comment"],
+                value["blind"],
+            )
         )
     return decisions
 
@@ -287,7 +301,11 @@ class DecidedLabel:
     @property
     def differs(self) -> bool:
         """Whether the label is dropped, or in another group than the first suggested one."""
-        return self.suggested is not None and self.decision in ("group", "drop") and self.group != self.suggested
+        return (
+            self.suggested is not None
+            and self.decision in ("group", "drop")
+            and self.group != self.suggested
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +329,9 @@ FILTERS: dict[str, LabelFilter] = {
     "dropped": LabelFilter("Dropped", lambda row: row.decision == "drop"),
     "commented": LabelFilter("Commented", lambda row: bool(row.comment)),
     "proposed": LabelFilter("In a proposed group", lambda row: row.is_proposed),
-    "differs": LabelFilter("Unlike the suggestion", lambda row: row.differs, shows_suggestions=True),
+    "differs": LabelFilter(
+        "Unlike the suggestion", lambda row: row.differs, shows_suggestions=True
+    ),
 }
 
 
@@ -347,7 +367,10 @@ class DecidedLabels:
         # Newest first, so that the oldest value remains.
         events = [event for event in self._state.events_after(as_of) if event.kind == "decision"]
         earlier = {event.key: event.old for event in events if event.key in self._rows}
-        return {**self._rows, **{key: self._make_row(self._labels[key], value) for key, value in earlier.items()}}
+        return {
+            **self._rows,
+            **{key: self._make_row(self._labels[key], value) for key, value in earlier.items()},
+        }
 
     def update(self) -> None:
         """Bring everything up to date."""
@@ -361,7 +384,9 @@ class DecidedLabels:
             self.counts.clear()
             self.matches.clear()
         for label_id in changed:
-            row = self._make_row(self._labels[label_id], self._state.field("decision", label_id).value)
+            row = self._make_row(
+                self._labels[label_id], self._state.field("decision", label_id).value
+            )
             if label_id in self._rows:
                 self._add(self._rows[label_id], -1)
             self._add(row, 1)

@@ -50,15 +50,28 @@ _VALUE_KEYS: dict[FieldKind, tuple[set[str], ...]] = {
     "decision": ({"label", "decision", "group", "comment", "blind"},),
     "cluster": ({"cluster", "table_name"},),
     "name": ({"name", "table_name"},),
-    "group": ({"name", "root", "guideline"}, {"name", "root", "guideline", "between"}, {"merged_into"}),
+    "group": (
+        {"name", "root", "guideline"},
+        {"name", "root", "guideline", "between"},
+        {"merged_into"},
+    ),
 }
 
 
 def event_to_row(event: Event) -> tuple[object, ...]:
     """Return the row of an event, in the order of its fields."""
-    old, new = (json.dumps(value, ensure_ascii=False, sort_keys=True) for value in (event.old, event.new))
+    old, new = (
+        json.dumps(value, ensure_ascii=False, sort_keys=True) for value in (event.old, event.new)
+    )
     return (
-        *(event.id, event.step, event.at.isoformat(timespec="milliseconds"), event.annotator, event.kind, event.key),
+        *(
+            event.id,
+            event.step,
+            event.at.isoformat(timespec="milliseconds"),
+            event.annotator,
+            event.kind,
+            event.key,
+        ),
         *(old, new, event.tool, event.undoes),
     )
 
@@ -121,7 +134,9 @@ class EventStore:
     It must not be used by several threads at once.
     """
 
-    def __init__(self, path: Path, annotator: str, state: ReviewState, connection: sqlite3.Connection) -> None:
+    def __init__(
+        self, path: Path, annotator: str, state: ReviewState, connection: sqlite3.Connection
+    ) -> None:
         self.path, self.annotator, self.state = path, annotator, state
         self._connection = connection
         self._file = path.stat()
@@ -143,12 +158,27 @@ class EventStore:
         step = self.state.last_event + 1
         events: list[Event] = []
         for change in changes:
-            kind, key, old = change.kind, change.key, self.state.field(change.kind, change.key).value
+            kind, key, old = (
+                change.kind,
+                change.key,
+                self.state.field(change.kind, change.key).value,
+            )
             if old != change.new:
                 at, annotator = change.at or now, change.annotator or self.annotator
                 number = step + len(events)
                 events.append(
-                    Event(number, step, at, annotator, kind, key, old, change.new, __version__, change.undoes)
+                    Event(
+                        number,
+                        step,
+                        at,
+                        annotator,
+                        kind,
+                        key,
+                        old,
+                        change.new,
+                        __version__,
+                        change.undoes,
+                    )
                 )
         if not events:
             return None
@@ -164,7 +194,9 @@ class EventStore:
         Args:
             labels: Text of every label and number of its cluster in the ``clusters`` table, by label_id.
         """
-        previous = {row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")}
+        previous = {
+            row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")
+        }
         if previous != labels:
             rows = [(label_id, *label) for label_id, label in labels.items()]
             with self._transaction():
@@ -272,7 +304,9 @@ def _require_store_file(path: Path) -> None:
         damaged = "; if it was one, delete it and put a copy back with hgld copy-store"
         if path.suffix != ".sqlite":
             damaged = ""
-        raise InputError(f"{problem}; expected a store from hgld review, e.g. review/a.sqlite{damaged}")
+        raise InputError(
+            f"{problem}; expected a store from hgld review, e.g. review/a.sqlite{damaged}"
+        )
     if int.from_bytes(head[_ID_BYTES], "big") != _APPLICATION_ID:
         raise InputError(f"{problem}, but another SQLite file")
 
@@ -286,7 +320,9 @@ def _use_rollback_journal(connection: sqlite3.Connection, path: Path) -> None:
             f"{path}: another program has it open, with a write-ahead log; close that program, then try again"
         ) from error
     if mode != "delete":
-        raise BusyError(f"{path}: the write-ahead log of another program cannot be switched off; close that program")
+        raise BusyError(
+            f"{path}: the write-ahead log of another program cannot be switched off; close that program"
+        )
 
 
 @contextmanager
@@ -294,9 +330,13 @@ def _locked(path: Path) -> Iterator[None]:
     """Let no other process write to a store, whatever name it knows it by."""
     check_writable_file(path)
     if path.is_symlink() and not path.exists():
-        raise ConfigurationError(f"{path} is a link to {path.readlink()}, which is not there; mount its disk")
+        raise ConfigurationError(
+            f"{path} is a link to {path.readlink()}, which is not there; mount its disk"
+        )
     if path.exists() and not os.access(path, os.W_OK):
-        raise ConfigurationError(f"{path} is read-only; change its permissions, or give another `store`")
+        raise ConfigurationError(
+            f"{path} is read-only; change its permissions, or give another `store`"
+        )
     with ExitStack() as held:
         try:
             held.enter_context(exclusive_lock(path))
@@ -334,7 +374,9 @@ def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewSt
     """
     if not path.is_file():
         problem = " is a folder" if path.is_dir() else ": no such file"
-        raise InputError(f"{path}{problem}; expected a store from hgld review, e.g. review/a.sqlite")
+        raise InputError(
+            f"{path}{problem}; expected a store from hgld review, e.g. review/a.sqlite"
+        )
     # The journal is that of a process that was killed.
     remedy = f"restore it with hgld copy-store COPY -o {path} --force, which also removes {path.name}-journal"
     if not path.stat().st_size:
@@ -383,7 +425,9 @@ def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str,
         try:
             check_annotator(owner)
             connection.execute("SELECT id, text, cluster FROM label")
-            state = ReviewState(events_from_rows(connection.execute("SELECT * FROM event ORDER BY id")))
+            state = ReviewState(
+                events_from_rows(connection.execute("SELECT * FROM event ORDER BY id"))
+            )
         except ConfigurationError as error:
             raise sqlite3.DatabaseError(str(error)) from error
         except InputError as error:
@@ -399,9 +443,13 @@ def _write_failure(path: Path, error: sqlite3.Error) -> StorageError:
         reason, remedy = "another program is writing to it", "Close that program"
     else:
         reason, remedy = str(error), "Check the disk"
-    return StorageError(f"{path}: cannot be written ({reason}); nothing was changed. {remedy}, then try again")
+    return StorageError(
+        f"{path}: cannot be written ({reason}); nothing was changed. {remedy}, then try again"
+    )
 
 
 def _printable(found: object) -> str:
     """Return what was found in a file as text for a message, with line breaks and the like as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(found))
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(found)
+    )

@@ -52,14 +52,29 @@ def answers_table(answers: Answers) -> pa.Table:
         answer = {f"answer_{level.level}": level.name for level in answers.answer(query)}
         shares = {f"share_{level.level}": level.share for level in answers.answer(query)}
         for rank, (position, score, level) in enumerate(answers.results(query), start=1):
-            row = {"query": answers.query_ids[query], "rank": rank, "id": str(gallery.ids[position])}
+            row = {
+                "query": answers.query_ids[query],
+                "rank": rank,
+                "id": str(gallery.ids[position]),
+            }
             row |= {"score": score, "level": level}
             names = gallery.names_of(position)
-            rows.append({**row, **dict(zip(gallery.level_names, names, strict=False)), **answer, **shares})
-    fields = [("query", pa.string()), ("rank", pa.int64()), ("id", pa.string()), ("score", pa.float32())]
+            rows.append(
+                {**row, **dict(zip(gallery.level_names, names, strict=False)), **answer, **shares}
+            )
+    fields = [
+        ("query", pa.string()),
+        ("rank", pa.int64()),
+        ("id", pa.string()),
+        ("score", pa.float32()),
+    ]
     fields += [("level", pa.int64())]
     for name in gallery.level_names:
-        fields += [(name, pa.string()), (f"answer_{name}", pa.string()), (f"share_{name}", pa.float64())]
+        fields += [
+            (name, pa.string()),
+            (f"answer_{name}", pa.string()),
+            (f"share_{name}", pa.float64()),
+        ]
     return pa.Table.from_pylist(rows, pa.schema(fields))
 
 
@@ -78,9 +93,13 @@ def answers_to_json(answers: Answers) -> str:
             labels = list(gallery.names_of(position))
             entry = {"rank": rank, "id": str(gallery.ids[position]), "score": _rounded(score)}
             results.append({**entry, "level": level, "labels": labels})
-        answer = [{**vars(level), "share": _rounded(level.share)} for level in answers.answer(query)]
+        answer = [
+            {**vars(level), "share": _rounded(level.share)} for level in answers.answer(query)
+        ]
         queries.append({"id": answers.query_ids[query], "answer": answer, "results": results})
-    return json.dumps({"levels": list(gallery.level_names), "queries": queries}, indent=2, ensure_ascii=False)
+    return json.dumps(
+        {"levels": list(gallery.level_names), "queries": queries}, indent=2, ensure_ascii=False
+    )
 
 
 def _rounded(value: float) -> float:

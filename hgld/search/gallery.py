@@ -74,7 +74,9 @@ class Gallery:
         """Return the names of a row of labels, finest first; empty if it is unlabelled."""
         if (labels < 0).any():
             return ()
-        return tuple(names[code] for names, code in zip(self.class_names, labels.tolist(), strict=True))
+        return tuple(
+            names[code] for names, code in zip(self.class_names, labels.tolist(), strict=True)
+        )
 
 
 def read_gallery(
@@ -170,5 +172,7 @@ def gallery_photographs(embeddings: Path, images: Path | None = None) -> FindIma
     record = read_embedding_record(embeddings)
     if record is not None:
         with suppress(HgldError):  # the list of the images is no longer there
-            return images_of_manifest(read_images(record.sources.images), images or record.sources.root)
+            return images_of_manifest(
+                read_images(record.sources.images), images or record.sources.root
+            )
     return (lambda _: None) if images is None else find_images(images)

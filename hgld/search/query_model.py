@@ -17,7 +17,12 @@ from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import load_encoder
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record, weights_digest
 from hgld.models.embedding_model import MEMORY_FORMAT
-from hgld.models.image_embedder import EmbeddingShard, ImageEmbedder, embed_batches, report_unreadable
+from hgld.models.image_embedder import (
+    EmbeddingShard,
+    ImageEmbedder,
+    embed_batches,
+    report_unreadable,
+)
 from hgld.models.model_files import PYTHON
 from hgld.models.model_loading import load_model
 from hgld.models.model_settings import OPEN_CLIP, ModelSource
@@ -46,7 +51,9 @@ class QueryModel:
         Raises:
             InputError: An image cannot be read.
         """
-        return self._embed(ImageList(images, evaluation_transform(self.embedder.image_settings)), 1).vectors
+        return self._embed(
+            ImageList(images, evaluation_transform(self.embedder.image_settings)), 1
+        ).vectors
 
     def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Embed texts with the text tower of the model as float32, shape (n, d), of length 1.
@@ -54,11 +61,18 @@ class QueryModel:
         Raises:
             ConfigurationError: The model has no text tower; see :func:`text_encoder_of`.
         """
-        encoder = load_encoder(text_encoder_of(self.embedder.source), str(self.embedder.network.device))
+        encoder = load_encoder(
+            text_encoder_of(self.embedder.source), str(self.embedder.network.device)
+        )
         return self._centred(torch.from_numpy(embed_labels(texts, encoder, templates=("{}",))))
 
     def embed_path(
-        self, path: Path, *, batch_size: int = 32, workers: int = 0, progress: Progress | None = None
+        self,
+        path: Path,
+        *,
+        batch_size: int = 32,
+        workers: int = 0,
+        progress: Progress | None = None,
     ) -> tuple[torch.Tensor, list[str]]:
         """Embed one image, or all images of a folder, a tar file or a manifest; return the embeddings and the ids.
 
@@ -76,21 +90,35 @@ class QueryModel:
         return embedded.vectors, dataset.manifest.ids[embedded.rows.numpy()].tolist()
 
     def _embed(
-        self, dataset: ExampleDataset, batch_size: int, workers: int = 0, progress: Progress | None = None
+        self,
+        dataset: ExampleDataset,
+        batch_size: int,
+        workers: int = 0,
+        progress: Progress | None = None,
     ) -> EmbeddingShard:
         """Embed a dataset as the gallery was."""
-        batches = evaluation_batches(dataset, np.arange(len(dataset)), batch_size=batch_size, workers=workers)
+        batches = evaluation_batches(
+            dataset, np.arange(len(dataset)), batch_size=batch_size, workers=workers
+        )
         embedded = embed_batches(
             self.embedder.network, batches, scales=self.scales, half=self.half, progress=progress
         )
         return replace(embedded, vectors=self._centred(embedded.vectors))
 
     def _centred(self, vectors: torch.Tensor) -> torch.Tensor:
-        return vectors if self.mean is None else torch.nn.functional.normalize(vectors - self.mean, dim=1)
+        return (
+            vectors
+            if self.mean is None
+            else torch.nn.functional.normalize(vectors - self.mean, dim=1)
+        )
 
 
 def load_query_model(
-    embeddings: Path, dim: int, model: str | None = None, pretrained: str | None = None, device: str = "cpu"
+    embeddings: Path,
+    dim: int,
+    model: str | None = None,
+    pretrained: str | None = None,
+    device: str = "cpu",
 ) -> QueryModel:
     """Load the model that made the embeddings of a gallery.
 
@@ -140,7 +168,9 @@ def _load(
             f"{embeddings}: it is not recorded beside it which model made these embeddings; give `model`"
         )
     source = record.sources.model
-    if source.model.startswith(PYTHON):  # the record may come from elsewhere, and its code is not to be run unasked
+    if source.model.startswith(
+        PYTHON
+    ):  # the record may come from elsewhere, and its code is not to be run unasked
         raise ConfigurationError(
             f"{embeddings}: made by the code of {source.model}; if you trust it, give it as `model`"
         )
@@ -156,5 +186,7 @@ def text_encoder_of(source: ModelSource | None) -> str:
     """Return the name of the text encoder that belongs to the model of images."""
     name = "a model of unknown origin" if source is None else source.model
     if source is None or not name.startswith(OPEN_CLIP) or source.pretrained == "none":
-        raise ConfigurationError(f"{name} has no text tower; texts are for images embedded by {OPEN_CLIP}MODEL/TAG")
+        raise ConfigurationError(
+            f"{name} has no text tower; texts are for images embedded by {OPEN_CLIP}MODEL/TAG"
+        )
     return name if source.pretrained is None else f"{name.partition('/')[0]}/{source.pretrained}"

@@ -143,7 +143,9 @@ class Searcher:
         levels = (shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
         return labels, shares, levels
 
-    def _nearest(self, queries: torch.Tensor, k: int) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def _nearest(
+        self, queries: torch.Tensor, k: int
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         scorer = None
         if self._config is not None and self._config.reranking.rerank in ("aqe", "alpha-qe"):
             scorer = reranked_scorer(queries, self._vectors, self._config, self._config.reranking)

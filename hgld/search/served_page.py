@@ -69,11 +69,20 @@ def search_app(
 class _Endpoints:
     """Endpoints of the application."""
 
-    def __init__(self, searcher: Searcher, model: QueryModel, photographs: FindImage, top: int) -> None:
-        self._searcher, self._model, self._photographs, self._top = searcher, model, photographs, top
+    def __init__(
+        self, searcher: Searcher, model: QueryModel, photographs: FindImage, top: int
+    ) -> None:
+        self._searcher, self._model, self._photographs, self._top = (
+            searcher,
+            model,
+            photographs,
+            top,
+        )
         self._gallery = searcher.gallery
         self._templates = page_templates("search")
-        self._lock = threading.Lock()  # one picture at a time: model and tar files are not for several threads
+        self._lock = (
+            threading.Lock()
+        )  # one picture at a time: model and tar files are not for several threads
 
     async def show(self, _: Request) -> Response:
         """Answer with the page without an answer."""
@@ -91,10 +100,15 @@ class _Endpoints:
 
     async def level_colours(self, _: Request) -> Response:
         """Answer with a style sheet of the colours of the levels."""
-        rules = [f".level-{style.level} {{ --level: {style.colour}; }}" for style in answer_levels(self._gallery)]
+        rules = [
+            f".level-{style.level} {{ --level: {style.colour}; }}"
+            for style in answer_levels(self._gallery)
+        ]
         return Response("\n".join([*rules, ""]), media_type="text/css")
 
-    def _page(self, status: int = 200, *, answer: Mapping[str, object] | None = None, problem: str = "") -> Response:
+    def _page(
+        self, status: int = 200, *, answer: Mapping[str, object] | None = None, problem: str = ""
+    ) -> Response:
         html = self._templates.get_template("page.html").render(
             answer=answer,
             problem=problem,

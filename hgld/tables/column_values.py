@@ -46,7 +46,9 @@ SCRAPE_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
 }
 #: The same for lists of other entities, whose values may be of any property.
 ENTITY_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
-    "no_value" if status == "no_instance_of" else status: meaning.replace('"instance of"', "the property")
+    "no_value" if status == "no_instance_of" else status: meaning.replace(
+        '"instance of"', "the property"
+    )
     for status, meaning in SCRAPE_STATUS_MEANINGS.items()
 }
 

@@ -124,11 +124,17 @@ def part_files(path: Path) -> list[Path]:
         return [path]
     others = (".ids", ".deviations")
     files = [
-        file for file in sorted(path.iterdir()) if file.suffix in EMBEDDING_READERS and not file.stem.endswith(others)
+        file
+        for file in sorted(path.iterdir())
+        if file.suffix in EMBEDDING_READERS and not file.stem.endswith(others)
     ]
     if not files:
-        raise InputError(f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt")
-    counts = {int(match[1]) for file in files if (match := re.fullmatch(r"\d+-of-(\d+)", file.stem))}
+        raise InputError(
+            f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt"
+        )
+    counts = {
+        int(match[1]) for file in files if (match := re.fullmatch(r"\d+-of-(\d+)", file.stem))
+    }
     if counts and counts != {len(files)}:
         expected = " or ".join(map(str, sorted(counts)))
         raise InputError(
@@ -141,7 +147,9 @@ def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:
     """Raise unless all parts are described alike."""
     for file, description in zip(files, descriptions, strict=True):
         if description != descriptions[0]:
-            raise InputError(f"{file}: {description}, but {files[0].name} has {descriptions[0]}; expected the same")
+            raise InputError(
+                f"{file}: {description}, but {files[0].name} has {descriptions[0]}; expected the same"
+            )
 
 
 def required_ids(embeddings: Embeddings) -> TextArray:
@@ -201,9 +209,13 @@ def write_embeddings(
     check_suffix(path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
     if vectors.dtype == torch.bfloat16 and path.suffix != ".safetensors":
-        raise ConfigurationError(f"{path}: {path.suffix} has no bfloat16; choose .safetensors, or write float32")
+        raise ConfigurationError(
+            f"{path}: {path.suffix} has no bfloat16; choose .safetensors, or write float32"
+        )
     if landmark_ids is not None and path.suffix == ".npy":
-        raise ConfigurationError(f"{path}: .npy has no place for landmark ids; choose .safetensors or .parquet")
+        raise ConfigurationError(
+            f"{path}: .npy has no place for landmark ids; choose .safetensors or .parquet"
+        )
     names = {"id": TextArray(ids).to_arrow().combine_chunks()}
     if landmark_ids is not None:
         names["landmark_id"] = pa.array(landmark_ids, pa.int64())
@@ -230,14 +242,19 @@ def check_suffix(path: Path) -> None:
     """Raise an :class:`InputError` unless the suffix is that of a format of embeddings."""
     if path.suffix not in EMBEDDING_READERS:
         suffixes = ", ".join(EMBEDDING_READERS)
-        raise InputError(f'{path}: the suffix is "{path.suffix}"; embeddings are in {suffixes} files')
+        raise InputError(
+            f'{path}: the suffix is "{path.suffix}"; embeddings are in {suffixes} files'
+        )
 
 
 def _read_parts(folder: Path, files: Sequence[Path]) -> Embeddings:
     """Read the parts of a folder as one, see :func:`_read_file`."""
     vectors, names = zip(*map(_read_file, files), strict=True)
     own = [" and ".join(sorted(each)) or "no id" for each in names]
-    _check_parts(files, [f"{part.shape[1]:,} dimensions and {has}" for part, has in zip(vectors, own, strict=True)])
+    _check_parts(
+        files,
+        [f"{part.shape[1]:,} dimensions and {has}" for part, has in zip(vectors, own, strict=True)],
+    )
     joined = {name: pa.concat_arrays([each[name] for each in names]) for name in names[0]}
     _check_names(folder, joined, sum(map(len, vectors)))
     return _embeddings(folder, PartedTensor(vectors), joined)
@@ -276,7 +293,9 @@ def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
     """Raise unless the ids and landmark ids that there are fit ``n`` vectors."""
     for name, values in names.items():
         if len(values) != n:
-            raise InputError(f"{path}: {len(values):,} values of {name} for {n:,} embeddings; expected one for each")
+            raise InputError(
+                f"{path}: {len(values):,} values of {name} for {n:,} embeddings; expected one for each"
+            )
     require_non_null(pa.table(dict(names)), path)
     if "id" in names and not TextArray(names["id"]).is_unique():
         counts = pc.value_counts(names["id"])
@@ -334,7 +353,11 @@ def _read_safetensors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 
 def _name_of_embeddings(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    names = ["embeddings"] if "embeddings" in shapes else [name for name in shapes if len(shapes[name]) == 2]
+    names = (
+        ["embeddings"]
+        if "embeddings" in shapes
+        else [name for name in shapes if len(shapes[name]) == 2]
+    )
     if len(names) != 1:
         tensors = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
         raise InputError(
@@ -354,7 +377,9 @@ def _read_parquet(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
         with pq.ParquetFile(path, memory_map=True) as file:
             return _decode(path, file), names
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: cannot be read as Parquet, and may be incomplete: {error}") from error
+        raise InputError(
+            f"{path}: cannot be read as Parquet, and may be incomplete: {error}"
+        ) from error
 
 
 def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
@@ -364,14 +389,18 @@ def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
         raise InputError(f"{path}: no column embedding; found {', '.join(schema.names)}")
     kind = schema.field("embedding").type
     if not (is_list(kind) and pa.types.is_floating(kind.value_type)):
-        raise InputError(f"{path}: the column embedding is {kind}; expected lists of float16, float32 or float64")
+        raise InputError(
+            f"{path}: the column embedding is {kind}; expected lists of float16, float32 or float64"
+        )
     vectors = np.empty((0, 0))
     start = 0
     for batch in file.iter_batches(_BATCH, columns=["embedding"]):
         lists = batch.column(0)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
         if not start:
-            vectors = np.empty((file.metadata.num_rows, lengths[0]), kind.value_type.to_pandas_dtype())
+            vectors = np.empty(
+                (file.metadata.num_rows, lengths[0]), kind.value_type.to_pandas_dtype()
+            )
         dim = vectors.shape[1]
         values = lists.flatten()
         if len(odd := np.flatnonzero(lengths != dim)):
@@ -381,8 +410,12 @@ def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
             )
         if values.null_count:
             rows = np.unique(pc.indices_nonzero(values.is_null()).to_numpy() // dim)
-            raise InputError(f"{path}: numbers are missing in the embeddings of {preview_rows(start + rows)}")
-        vectors[start : start + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(len(lists), dim)
+            raise InputError(
+                f"{path}: numbers are missing in the embeddings of {preview_rows(start + rows)}"
+            )
+        vectors[start : start + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(
+            len(lists), dim
+        )
         start += len(lists)
     return torch.from_numpy(vectors)
 
@@ -419,7 +452,9 @@ def _read_lines(path: Path) -> pa.Array:
     try:
         text = pa.array([path.read_text(encoding="utf-8-sig")], pa.large_string())
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 at byte {error.start:,}; save the file as UTF-8") from error
+        raise InputError(
+            f"{path}: not UTF-8 at byte {error.start:,}; save the file as UTF-8"
+        ) from error
     lines = pc.split_pattern(text, "\n").values.cast(pa.string())
     return lines[:-1] if lines[-1].as_py() == "" else lines
 
@@ -468,8 +503,12 @@ def read_deviations(embeddings: Path, ids: Texts | None = None) -> torch.Tensor:
             f"{embeddings}: has no standard deviations of feature maps {where} ({absent[0]}); embed the images "
             "again with hgld embed-images --with-std"
         )
-    deviations = _read_parts(embeddings, files) if embeddings.is_dir() else read_embeddings(files[0])
-    if ids is None or (deviations.ids is not None and np.array_equal(deviations.ids, TextArray(ids))):
+    deviations = (
+        _read_parts(embeddings, files) if embeddings.is_dir() else read_embeddings(files[0])
+    )
+    if ids is None or (
+        deviations.ids is not None and np.array_equal(deviations.ids, TextArray(ids))
+    ):
         return deviations.vectors
     return deviations.vectors[torch.from_numpy(rows_of(deviations, ids, "images"))]
 

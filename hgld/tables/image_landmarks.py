@@ -48,7 +48,9 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[Any]]:
     return ids, landmark_ids
 
 
-def images_of_landmarks(lists: Iterable[tuple[str, Path]], landmarks: pa.Table) -> tuple[pa.Array, Integers]:
+def images_of_landmarks(
+    lists: Iterable[tuple[str, Path]], landmarks: pa.Table
+) -> tuple[pa.Array, Integers]:
     """Return the ids of the images of some landmarks, and the number of the landmark of each, int64, shape (n,).
 
     Args:
@@ -67,7 +69,10 @@ def images_of_landmarks(lists: Iterable[tuple[str, Path]], landmarks: pa.Table) 
 def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[Any]) -> Integers:
     """Return the numbers of landmarks by id, int64, shape (n,); -1 for unknown ones."""
     of_split = np.flatnonzero(pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False))
-    known, ids = landmarks["landmark_id"].take(pa.array(of_split)).combine_chunks(), pa.array(landmark_ids)
+    known, ids = (
+        landmarks["landmark_id"].take(pa.array(of_split)).combine_chunks(),
+        pa.array(landmark_ids),
+    )
     if ids.type != known.type:
         ids, known = ids.cast(pa.string()), known.cast(pa.string())
     position = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy()

@@ -55,12 +55,22 @@ class Provenance:
 
     def same_work(self, other: Provenance) -> bool:
         """Return whether both have the same command, parameters and inputs; the version of hgld may differ."""
-        return (self.command, self.parameters, self.inputs) == (other.command, other.parameters, other.inputs)
+        return (self.command, self.parameters, self.inputs) == (
+            other.command,
+            other.parameters,
+            other.inputs,
+        )
 
     def changes(self, other: Provenance) -> list[str]:
         """Describe the parameters and inputs that differ in a later provenance of the same command; a line each."""
-        before, now = ({**provenance.parameters, **provenance.inputs} for provenance in (self, other))
-        return [f"{key}: {before.get(key)} then, {now.get(key)} now" for key in now if before.get(key) != now[key]]
+        before, now = (
+            {**provenance.parameters, **provenance.inputs} for provenance in (self, other)
+        )
+        return [
+            f"{key}: {before.get(key)} then, {now.get(key)} now"
+            for key in now
+            if before.get(key) != now[key]
+        ]
 
 
 def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
@@ -75,7 +85,11 @@ def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
         if not isinstance(paths, Path):
             files |= {f"{role}.{n}": path for n, path in enumerate(paths or ())}
         elif paths.is_dir():
-            patterns: tuple[str, ...] = ("*.csv", "*.parquet", "data/*.parquet")  # the last one is that of a release
+            patterns: tuple[str, ...] = (
+                "*.csv",
+                "*.parquet",
+                "data/*.parquet",
+            )  # the last one is that of a release
             patterns += ("*.npy", "*.safetensors") if role.endswith("embeddings") else ()
             tables = sorted(path for pattern in patterns for path in paths.glob(pattern))
             files |= {"/".join((role, *path.relative_to(paths).parts)): path for path in tables}
@@ -121,14 +135,18 @@ def require_own_table(path: Path) -> None:
     except InputError:
         metadata = {}
     if TABLE_KEY not in metadata and _PROVENANCE_KEY not in metadata:
-        raise ConfigurationError(f"{path}: exists, and hgld did not write it; remove it, or name another file")
+        raise ConfigurationError(
+            f"{path}: exists, and hgld did not write it; remove it, or name another file"
+        )
 
 
 def read_provenance(path: Path) -> Provenance:
     """Read the provenance of a table, or raise an :class:`InputError` if there is none that hgld wrote."""
     text = read_metadata(path).get(_PROVENANCE_KEY)
     if text is None:
-        raise InputError(f"{path}: not written by hgld (its metadata has no {_PROVENANCE_KEY.decode()})")
+        raise InputError(
+            f"{path}: not written by hgld (its metadata has no {_PROVENANCE_KEY.decode()})"
+        )
     return Provenance.from_json(text.decode())
 
 
@@ -141,7 +159,9 @@ def is_up_to_date(path: Path, provenance: Provenance) -> bool:
         actual = read_provenance(path)
     except InputError:
         return False
-    return actual.same_work(provenance) or (actual.before is not None and actual.before.same_work(provenance))
+    return actual.same_work(provenance) or (
+        actual.before is not None and actual.before.same_work(provenance)
+    )
 
 
 def read_metadata(path: Path) -> dict[bytes, bytes]:
@@ -187,7 +207,9 @@ def write_table(
     layout = spec.of_columns(first.column_names)
     _check_columns(first, layout, path)
     # Types come from the rows, where embeddings have a length; nullability comes from the spec.
-    schema = pa.schema([field.with_type(first.field(field.name).type) for field in _layout(first.schema, layout)])
+    schema = pa.schema(
+        [field.with_type(first.field(field.name).type) for field in _layout(first.schema, layout)]
+    )
     schema = with_provenance(schema, spec.schema_id, provenance)
     keys = []
     with atomic_write(path) as draft:
@@ -211,7 +233,9 @@ def _as_table(batch: pa.RecordBatch) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def read_table(path: Path, spec: TableSpec, *, encoded: Callable[[str], bool] = lambda _: False) -> pa.Table:
+def read_table(
+    path: Path, spec: TableSpec, *, encoded: Callable[[str], bool] = lambda _: False
+) -> pa.Table:
     """Read a table and validate it against its schema.
 
     Args:
@@ -224,8 +248,12 @@ def read_table(path: Path, spec: TableSpec, *, encoded: Callable[[str], bool] = 
         raise InputError(f"{path}: no such file; {spec.command} writes it")
     schema_id = read_metadata(path).get(TABLE_KEY, b"").decode()
     if schema_id != spec.schema_id:
-        actual = f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
-        raise InputError(f'{path}: expected a table "{spec.schema_id}", but {actual}; {spec.command} writes one')
+        actual = (
+            f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
+        )
+        raise InputError(
+            f'{path}: expected a table "{spec.schema_id}", but {actual}; {spec.command} writes one'
+        )
     table = _read_columns(path, encoded)
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)
@@ -279,19 +307,29 @@ def with_neutral_names(rows: pa.Table, spec: TableSpec) -> pa.Table:
         return rows
     if "landmarks_index" in rows.column_names:
         counts = pc.add(rows["landmarks_train"], rows["landmarks_index"])
-        rows = rows.set_column(rows.column_names.index("landmarks_train"), "landmarks_train", counts)
+        rows = rows.set_column(
+            rows.column_names.index("landmarks_train"), "landmarks_train", counts
+        )
     kept = [name for name in rows.column_names if NEUTRAL_COLUMNS.get(name, spec) is not None]
-    return rows.select(kept).rename_columns([getattr(NEUTRAL_COLUMNS.get(name), "name", name) for name in kept])
+    return rows.select(kept).rename_columns(
+        [getattr(NEUTRAL_COLUMNS.get(name), "name", name) for name in kept]
+    )
 
 
 def without_neutral_names(table: pa.Table, spec: TableSpec) -> pa.Table:
     """Return a table with the column names for landmarks, which stages use."""
     own = {*spec.schema.names, *spec.optional.names}
-    names = {field.name: name for name, field in NEUTRAL_COLUMNS.items() if field is not None and name in own}
+    names = {
+        field.name: name
+        for name, field in NEUTRAL_COLUMNS.items()
+        if field is not None and name in own
+    }
     table = table.rename_columns([names.get(name, name) for name in table.column_names])
     if "landmarks_train" in table.column_names:
         position = table.column_names.index("landmarks_train") + 1
-        table = table.add_column(position, "landmarks_index", pa.array(np.zeros(len(table), np.int64)))
+        table = table.add_column(
+            position, "landmarks_index", pa.array(np.zeros(len(table), np.int64))
+        )
     return table
 
 
@@ -310,7 +348,11 @@ def _layout(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
         free = [name for name in names if name not in {*spec.schema.names, *spec.optional.names}]
         types = {name: schema.field(name).type for name in free}
         layout += [
-            pa.field(name, types[name] if types[name] in spec.free_columns else spec.free_columns[0], nullable=False)
+            pa.field(
+                name,
+                types[name] if types[name] in spec.free_columns else spec.free_columns[0],
+                nullable=False,
+            )
             for name in free
         ]
     return pa.schema(layout)
@@ -326,21 +368,29 @@ def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
         for expected in layout:
             actual = rows.schema.field(expected.name).type
             nulls = rows.column(expected.name).null_count
-            is_integer_id = expected.name == "id" and spec.key == ("split", "id") and actual == pa.int64()
+            is_integer_id = (
+                expected.name == "id" and spec.key == ("split", "id") and actual == pa.int64()
+            )
             if not (_same_type(actual, expected.type) or is_integer_id):
                 problems.append(f'"{expected.name}" is {actual}, expected {expected.type}')
             elif nulls and not expected.nullable:
                 problems.append(f'"{expected.name}" is null in {nulls:,} of {rows.num_rows:,} rows')
             elif unlisted := unlisted_values(rows.column(expected.name), expected):
                 listed = ", ".join(values_of(expected))
-                problems.append(f'"{expected.name}" has the values {", ".join(unlisted)}; expected some of {listed}')
+                problems.append(
+                    f'"{expected.name}" has the values {", ".join(unlisted)}; expected some of {listed}'
+                )
     if problems:
         raise InputError(f'{path}: not a valid "{spec.name}" table:\n{indented_list(problems)}')
 
 
 def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
     """Raise if two rows have the same key."""
-    if spec.key == ("id",) and pa.types.is_string(table["id"].type) and TextArray(table["id"]).is_unique():
+    if (
+        spec.key == ("id",)
+        and pa.types.is_string(table["id"].type)
+        and TextArray(table["id"]).is_unique()
+    ):
         return
     repeated = repeated_keys(table, spec)
     if len(repeated):

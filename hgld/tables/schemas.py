@@ -37,7 +37,10 @@ def in_order(splits: Iterable[str]) -> list[str]:
     >>> in_order(["west", "index", "train", "train"])
     ['train', 'index', 'west']
     """
-    return sorted(set(splits), key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split))
+    return sorted(
+        set(splits),
+        key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split),
+    )
 
 
 #: Where the group of a landmark comes from: a decision on what it is an instance of, or its photographs.
@@ -57,7 +60,13 @@ def _structs(**kinds: pa.DataType) -> pa.DataType:
 #: "Instance of" values: the class's item, its label and the label's language. ``item`` is null where the source does
 #: not show it, ``language`` where it is unknown or where the label is the bare item id.
 INSTANCE_OF = _list_of(
-    pa.struct([pa.field("item", _TEXT), pa.field("label", _TEXT, nullable=False), pa.field("language", _TEXT)])
+    pa.struct(
+        [
+            pa.field("item", _TEXT),
+            pa.field("label", _TEXT, nullable=False),
+            pa.field("language", _TEXT),
+        ]
+    )
 )
 TEXTS = _list_of(_TEXT)
 #: Groups that a label may belong to, best first: the group, the calibrated probability that an annotator chooses it
@@ -188,7 +197,8 @@ def unlisted_values(texts: pa.ChunkedArray, field: pa.Field) -> list[str]:
     separator = field.metadata[b"separator"].decode()
     present = {text for text in texts.unique().to_pylist() if text is not None}
     return sorted(
-        {value for text in present for value in (text.split(separator) if separator else [text])} - values.keys()
+        {value for text in present for value in (text.split(separator) if separator else [text])}
+        - values.keys()
     )
 
 
@@ -208,33 +218,50 @@ _LABEL = [
         "Wikidata item of the class where it is known, else ``label-`` and a hash of the normalised label.",
     ),
     column("label", _TEXT, "Label of the class."),
-    column("landmarks_train", _INTEGER, "Number of landmarks of the split train that have the label."),
-    column("landmarks_index", _INTEGER, "Number of landmarks of the split index that have the label."),
+    column(
+        "landmarks_train", _INTEGER, "Number of landmarks of the split train that have the label."
+    ),
+    column(
+        "landmarks_index", _INTEGER, "Number of landmarks of the split index that have the label."
+    ),
 ]
 #: By name of a column in tables of landmarks, the column in tables of other lists; None if these have none.
 NEUTRAL_COLUMNS: Mapping[str, pa.Field | None] = {
     "split": column("split", _TEXT, "Split of the entity."),
     "landmark_id": column("id", _TEXT, "Id of the entity in its split, text or a whole number."),
     "category": column("page", _TEXT, "Address of the entity's item or category.", nullable=True),
-    "status": column("status", _TEXT, "Whether values were found, or why not.", values=ENTITY_STATUS_MEANINGS),
-    "instance_of": column("values", INSTANCE_OF, "Values of the property: item, label, language of the label."),
+    "status": column(
+        "status", _TEXT, "Whether values were found, or why not.", values=ENTITY_STATUS_MEANINGS
+    ),
+    "instance_of": column(
+        "values", INSTANCE_OF, "Values of the property: item, label, language of the label."
+    ),
     "supercategory": column("label", _TEXT, "Label of the entity."),
     "landmarks_train": column("count", _INTEGER, "Number of entities that have the label."),
     "landmarks_index": None,
     "hierarchical_label": None,
     "natural_or_human_made": None,
     "extra_levels": None,
-    "hierarchical_labels": column("groups", TEXTS, "All groups of the entity; the finest level has the first."),
+    "hierarchical_labels": column(
+        "groups", TEXTS, "All groups of the entity; the finest level has the first."
+    ),
     "label_source": column(
         "label_source",
         _TEXT,
         "Where the group comes from; if from photographs, label repeats the group.",
-        values={name: text.replace("landmark", "entity") for name, text in LABEL_SOURCE_MEANINGS.items()},
+        values={
+            name: text.replace("landmark", "entity") for name, text in LABEL_SOURCE_MEANINGS.items()
+        },
     ),
 }
 #: Result and cost of a run.
 _RUN_COLUMNS = [
-    column("split", _INTEGER, "Seed of the random split; null for the splits of the manifest.", nullable=True),
+    column(
+        "split",
+        _INTEGER,
+        "Seed of the random split; null for the splits of the manifest.",
+        nullable=True,
+    ),
     column("seed", _INTEGER, "Seed of the training."),
     column("metric", _TEXT, "Name of the metric."),
     column("value", _REAL, "Value from 0 to 1; NaN where no query has the metric."),
@@ -253,7 +280,10 @@ SCRAPED = TableSpec(
         *_LANDMARK,
         column("title", _TEXT, "Title of the category, normalised."),
         column(
-            "resolved_title", _TEXT, "Title after all redirects; null where there is no such page.", nullable=True
+            "resolved_title",
+            _TEXT,
+            "Title after all redirects; null where there is no such page.",
+            nullable=True,
         ),
         column("item", _TEXT, "Wikidata item of the landmark.", nullable=True),
         column(
@@ -270,7 +300,9 @@ SCRAPED = TableSpec(
             INSTANCE_OF,
             'Values of "instance of": item, null where it is not shown; label; language of the label.',
         ),
-        column("status", _TEXT, "Whether values were found, or why not.", values=SCRAPE_STATUS_MEANINGS),
+        column(
+            "status", _TEXT, "Whether values were found, or why not.", values=SCRAPE_STATUS_MEANINGS
+        ),
         column("source", _TEXT, "Where the values are from.", values=SCRAPE_SOURCE_MEANINGS),
         column(
             "fetched_at",
@@ -301,7 +333,9 @@ CLASSES = TableSpec(
             TEXTS,
             "Items that it is a subclass of (P279); for a merged item, the one that it was merged into.",
         ),
-        column("revision", _INTEGER, "Revision of the item; null where it was deleted.", nullable=True),
+        column(
+            "revision", _INTEGER, "Revision of the item; null where it was deleted.", nullable=True
+        ),
         column(
             "redirected_from",
             TEXTS,
@@ -311,7 +345,12 @@ CLASSES = TableSpec(
     ],
     key=("item",),
     optional_columns=[
-        column("rank", _TEXT, "Label of its taxon rank (P105), where superclasses are parent taxa.", nullable=True),
+        column(
+            "rank",
+            _TEXT,
+            "Label of its taxon rank (P105), where superclasses are parent taxa.",
+            nullable=True,
+        ),
     ],
 )
 
@@ -326,7 +365,9 @@ CLEAN = TableSpec(
         column("class_item", _TEXT, "Wikidata item of the class.", nullable=True),
     ],
     key=("split", "landmark_id"),
-    optional_columns=[column("count", _INTEGER, "Number of things that the row stands for, from ``hgld labels``.")],
+    optional_columns=[
+        column("count", _INTEGER, "Number of things that the row stands for, from ``hgld labels``.")
+    ],
 )
 
 REMOVED = TableSpec(
@@ -366,7 +407,10 @@ CLUSTERS = TableSpec(
         column("subcluster", pa.int32(), "Number of the subcluster within its cluster."),
         column("distance", pa.float32(), "Distance from the centre of the cluster."),
         column(
-            "suggested_group", _TEXT, "First group of ``suggestions``, for readers of flat tables.", nullable=True
+            "suggested_group",
+            _TEXT,
+            "First group of ``suggestions``, for readers of flat tables.",
+            nullable=True,
         ),
         column("suggestion_score", pa.float32(), "Score of that group.", nullable=True),
         column(
@@ -396,7 +440,11 @@ HIERARCHY = TableSpec(
             TEXTS,
             "Levels between hierarchical_label and natural_or_human_made, finest first; as many in every row.",
         ),
-        column("hierarchical_labels", TEXTS, "All groups of the landmark, of which hierarchical_label is the first."),
+        column(
+            "hierarchical_labels",
+            TEXTS,
+            "All groups of the landmark, of which hierarchical_label is the first.",
+        ),
         column(
             "label_source",
             _TEXT,
@@ -415,7 +463,9 @@ def level_columns(names: Sequence[str]) -> tuple[str, ...]:
     """
     known = {*HIERARCHY.schema.names, *HIERARCHY.optional.names}
     published = ("hierarchical_label", "natural_or_human_made")
-    return published if published[0] in names else tuple(name for name in names if name not in known)
+    return (
+        published if published[0] in names else tuple(name for name in names if name not in known)
+    )
 
 
 COMPLETED = TableSpec(
@@ -425,16 +475,27 @@ COMPLETED = TableSpec(
     "hgld complete",
     [
         *_LANDMARK,
-        column("reason", _TEXT, "Why the landmark has no group.", values=MISSING_GROUP_REASON_MEANINGS),
+        column(
+            "reason", _TEXT, "Why the landmark has no group.", values=MISSING_GROUP_REASON_MEANINGS
+        ),
         column("photographs", _INTEGER, "Number of its photographs."),
-        column("group", _TEXT, "Group with most votes; null for a landmark without photographs.", nullable=True),
+        column(
+            "group",
+            _TEXT,
+            "Group with most votes; null for a landmark without photographs.",
+            nullable=True,
+        ),
         column(
             "score",
             pa.float32(),
             "Probability that the group is right, 0 to 1; null for a landmark without photographs.",
             nullable=True,
         ),
-        column("votes", pa.float32(), "Votes for the group; each photograph divides one vote among groups."),
+        column(
+            "votes",
+            pa.float32(),
+            "Votes for the group; each photograph divides one vote among groups.",
+        ),
         column("second_group", _TEXT, "Group with the second most votes.", nullable=True),
         column("second_votes", pa.float32(), "Votes for that group."),
         column(
@@ -467,9 +528,19 @@ PHOTOGRAPHS = TableSpec(
     "hgld fetch gldv2 --ids",
     [
         column("id", _TEXT, "Id of the photograph."),
-        column("status", _TEXT, "Whether there is a photograph, or why not.", values=PHOTOGRAPH_STATUS_MEANINGS),
+        column(
+            "status",
+            _TEXT,
+            "Whether there is a photograph, or why not.",
+            values=PHOTOGRAPH_STATUS_MEANINGS,
+        ),
         column("url", _TEXT, "Address of the file in GLDv2's lists.", nullable=True),
-        column("page", _TEXT, "Page of the file on Commons, where it may have another name by now.", nullable=True),
+        column(
+            "page",
+            _TEXT,
+            "Page of the file on Commons, where it may have another name by now.",
+            nullable=True,
+        ),
         column("author", _TEXT, "Author, as Commons names them.", nullable=True),
         column("licence", _TEXT, "Short name of the licence.", nullable=True),
         column("licence_url", _TEXT, "Address of the licence.", nullable=True),
@@ -495,7 +566,9 @@ MANIFEST = TableSpec(
     "hgld manifest",
     [
         column("id", _TEXT, "Id of the image."),
-        column("path", _TEXT, "Image file, or tar file; relative to a folder that is named on use."),
+        column(
+            "path", _TEXT, "Image file, or tar file; relative to a folder that is named on use."
+        ),
         column("offset", _INTEGER, "Position of the image's bytes in the tar file.", nullable=True),
         column("size", _INTEGER, "Number of these bytes.", nullable=True),
         column("split", _TEXT, "Split of the image, such as train or test."),
@@ -542,4 +615,6 @@ STUDY = TableSpec(
 )
 
 #: Every table, by name.
-TABLES: Mapping[str, TableSpec] = {spec.name: spec for spec in [*globals().values()] if isinstance(spec, TableSpec)}
+TABLES: Mapping[str, TableSpec] = {
+    spec.name: spec for spec in [*globals().values()] if isinstance(spec, TableSpec)
+}

@@ -117,7 +117,9 @@ def check_annotator(name: str) -> None:
         )
 
 
-def decision_problem(decision: str, group: str | None, groups: Collection[str] | None) -> str | None:
+def decision_problem(
+    decision: str, group: str | None, groups: Collection[str] | None
+) -> str | None:
     """Describe what is wrong with a decision and what to do about it; None if it is valid.
 
     >>> decision_problem("drop", "lake", {"lake"})
@@ -152,7 +154,9 @@ def _comparable(name: str) -> str:
     return normalise_label(name).strip("\"'`“”„‘’«»()[]<>.,;: ")
 
 
-def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen: bool = False) -> list[Decision]:
+def read_decisions(
+    path: Path, groups: Collection[str] | None, *, may_be_unseen: bool = False
+) -> list[Decision]:
     """Read and validate decisions; the columns ``blind`` and ``comment`` may be absent.
 
     Args:
@@ -180,14 +184,18 @@ def read_decisions(path: Path, groups: Collection[str] | None, *, may_be_unseen:
                 raise ValueError(f"the {name} is empty")
         first_line = first_lines.setdefault(values["label_id"], line)
         if first_line != line:
-            raise ValueError(f'{values["label_id"]} ("{values["label"]}") is decided in line {first_line} already')
+            raise ValueError(
+                f'{values["label_id"]} ("{values["label"]}") is decided in line {first_line} already'
+            )
         group = values["group"] or None
         if group is not None:
             decided_groups.add(group)
         if problem := decision_problem(values["decision"], group, groups):
             raise ValueError(f'{values["label_id"]} ("{values["label"]}"): {problem}')
         if values["blind"] not in _BLIND:
-            raise ValueError(f'blind is "{values["blind"]}"; expected yes, no, or nothing if it was not recorded')
+            raise ValueError(
+                f'blind is "{values["blind"]}"; expected yes, no, or nothing if it was not recorded'
+            )
         return Decision(
             values["label_id"],
             values["label"],
@@ -239,12 +247,16 @@ def _refuse_store(path: Path) -> None:
 def read_surviving_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
     """Read decisions as :func:`read_decisions` does, with the groups that theirs were merged into, if they were."""
     merged = survivors(groups)
-    return with_groups(read_decisions(path, {group.key for group in groups} | merged.keys()), merged)
+    return with_groups(
+        read_decisions(path, {group.key for group in groups} | merged.keys()), merged
+    )
 
 
 def read_named_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
     """Read decisions with the present names of their groups in place of the keys."""
-    return with_groups(read_surviving_decisions(path, groups), {group.key: group.name for group in groups})
+    return with_groups(
+        read_surviving_decisions(path, groups), {group.key: group.name for group in groups}
+    )
 
 
 def with_groups(decisions: Iterable[Decision], groups: Mapping[str, str]) -> list[Decision]:
@@ -258,7 +270,9 @@ def read_corrections(path: Path, groups: Sequence[Group]) -> dict[str, Decision]
     Returns:
         Decisions by label_id, which is that of a label or of a single landmark (:func:`landmark_key`).
     """
-    return {row.label_id: row for row in read_named_decisions(path, groups) if row.decision != "unsure"}
+    return {
+        row.label_id: row for row in read_named_decisions(path, groups) if row.decision != "unsure"
+    }
 
 
 def landmark_key(split: str, landmark_id: int | str) -> str:
@@ -270,7 +284,9 @@ def landmark_key(split: str, landmark_id: int | str) -> str:
     return f"{split}/{landmark_id}"
 
 
-def corrected_decisions(decisions: Iterable[Decision], corrections: Mapping[str, Decision]) -> list[Decision]:
+def corrected_decisions(
+    decisions: Iterable[Decision], corrections: Mapping[str, Decision]
+) -> list[Decision]:
     """Return decisions with the corrections in place of those on the same labels."""
     return list({**{row.label_id: row for row in decisions}, **corrections}.values())
 

@@ -155,7 +155,9 @@ def read_taxonomy(path: Path) -> list[Group]:
         if not levels:
             raise ValueError("there is no level; expected a column for each, before guideline")
         if wrong := [name for name in levels if name in RESERVED]:
-            raise ValueError(f'"{wrong[0]}" is a column of every hierarchy; give the level another name')
+            raise ValueError(
+                f'"{wrong[0]}" is a column of every hierarchy; give the level another name'
+            )
         values = {name: unescape_formula(value).strip() for name, value in row.items()}
         for name in (*levels, "key"):
             values[name] = stored_name(values.get(name, ""))
@@ -165,10 +167,16 @@ def read_taxonomy(path: Path) -> list[Group]:
         items = tuple(values.get("items", "").split())
         merged = tuple(map(stored_name, values.get("merged", "").splitlines()))
         key = values.get("key", "")
-        group = Group(first, path[-1], values["guideline"], items, key, merged, tuple(path[1:-1]), levels)
+        group = Group(
+            first, path[-1], values["guideline"], items, key, merged, tuple(path[1:-1]), levels
+        )
         if not group.name:
             raise ValueError(f"the {levels[0]} is empty")
-        _require_new([f'group "{group.name}"', *(f'key "{key}"' for key in (group.key, *merged))], line, first_lines)
+        _require_new(
+            [f'group "{group.name}"', *(f'key "{key}"' for key in (group.key, *merged))],
+            line,
+            first_lines,
+        )
         if "" in path:
             raise ValueError(f'the {levels[path.index("")]} of "{group.name}" is empty')
         for level, (name, parent) in enumerate(pairwise(path)):
@@ -241,14 +249,18 @@ def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]
         return term
 
     return [
-        term for term in read_rows(path, _VOCABULARY_COLUMNS, parse) if term.group is None or term.group in groups
+        term
+        for term in read_rows(path, _VOCABULARY_COLUMNS, parse)
+        if term.group is None or term.group in groups
     ]
 
 
 def _check_items(items: Iterable[str]) -> None:
     for item in items:
         if not ITEM_ID.fullmatch(item):
-            raise ValueError(f'"{item}" is not a Wikidata item; expected e.g. Q23397, several separated by spaces')
+            raise ValueError(
+                f'"{item}" is not a Wikidata item; expected e.g. Q23397, several separated by spaces'
+            )
 
 
 def _require_new(values: Iterable[str], line: int, first_lines: dict[str, int]) -> None:

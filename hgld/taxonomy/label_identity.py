@@ -60,7 +60,9 @@ def parse_item(text: str) -> str:
     if address is not None:
         item = re.split("[?#]", item[address.end() :])[0].rstrip("/")
     if not ITEM_ID.fullmatch(item) or int(item[1:]) > _LAST_ITEM:
-        raise ValueError(f'"{text}" is no item; expected one such as Q42 or https://www.wikidata.org/wiki/Q42')
+        raise ValueError(
+            f'"{text}" is no item; expected one such as Q42 or https://www.wikidata.org/wiki/Q42'
+        )
     return item
 
 
@@ -75,7 +77,9 @@ def label_id(label: str, class_item: str | None) -> str:
     return f"label-{hashlib.sha256(normalise_label(label).encode()).hexdigest()[:10]}"
 
 
-def unify_labels(labels: Sequence[str], items: Sequence[str | None]) -> tuple[list[str], list[str | None]]:
+def unify_labels(
+    labels: Sequence[str], items: Sequence[str | None]
+) -> tuple[list[str], list[str | None]]:
     """Give all values of a class the same label and the same item.
 
     A value without an item (pages do not show it) takes the item of other values with the same normalised label, if

@@ -128,7 +128,9 @@ def project_file_of(role: Role, near: Path) -> Path | None:
         if named is not None:
             path = _short(project.parent / named)
             if not path.is_file():
-                raise ConfigurationError(f"{project}: {role}: {path}: no such file; correct it, or give `{role}`")
+                raise ConfigurationError(
+                    f"{project}: {role}: {path}: no such file; correct it, or give `{role}`"
+                )
             return path
     is_table = near.suffix == ".parquet" and near.is_file()
     is_of_gldv2 = not is_neutral(near) if is_table else project is None
@@ -142,7 +144,9 @@ def nouns_of(table: Path) -> tuple[str, str]:
     return read_project(table).nouns
 
 
-def words_of_list(near: Path, entity: str | None = None, entities: str | None = None) -> tuple[str, str]:
+def words_of_list(
+    near: Path, entity: str | None = None, entities: str | None = None
+) -> tuple[str, str]:
     """Return the words for one and for several things of a list, as they are given or in its project file.
 
     Args:
@@ -201,7 +205,9 @@ def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
     named = getattr(read_project(near), role)
     if named is not None:
         if (path.parent / named).resolve() != file.resolve():
-            raise ConfigurationError(f"{path} keeps {role}: {named}; edit it if {file} is to be used from now on")
+            raise ConfigurationError(
+                f"{path} keeps {role}: {named}; edit it if {file} is to be used from now on"
+            )
         return None
     relative = Path(os.path.relpath(file, path.parent)).as_posix()
     entry = yaml.safe_dump({role: relative}, allow_unicode=True)
@@ -212,6 +218,8 @@ def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
     except yaml.YAMLError:
         is_added = False
     if not is_added:
-        raise ConfigurationError(f"{path}: nothing can be added at its end; write {entry.strip()} into it")
+        raise ConfigurationError(
+            f"{path}: nothing can be added at its end; write {entry.strip()} into it"
+        )
     write_text(path, changed)
     return path

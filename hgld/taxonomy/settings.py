@@ -8,7 +8,9 @@ from hgld.errors import ConfigurationError, require_at_least
 
 FURTHER_COLUMNS = ("items", "guideline", "key", "merged")
 #: Columns of the table ``hierarchy`` that are not levels.
-RESERVED = frozenset(("split", "id", "page", "label", "groups", "label_source", "landmark_id", "category", "entity"))
+RESERVED = frozenset(
+    ("split", "id", "page", "label", "groups", "label_source", "landmark_id", "category", "entity")
+)
 #: Names that a level cannot have.
 NO_LEVELS = (*FURTHER_COLUMNS, *sorted(RESERVED))
 

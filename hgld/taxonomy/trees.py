@@ -17,7 +17,14 @@ from typing import Any
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, counted
-from hgld.io.columns import escape_formula, preview, read_rows, text_column_names, unescape_formula, unify_line_breaks
+from hgld.io.columns import (
+    escape_formula,
+    preview,
+    read_rows,
+    text_column_names,
+    unescape_formula,
+    unify_line_breaks,
+)
 from hgld.io.files import atomic_write, require_own_csv, write_csv
 from hgld.names import stored_name
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
@@ -86,7 +93,16 @@ def tree_groups(tree: Tree, levels: Sequence[str] = ()) -> list[Group]:
         path = [names[key] for key in chains[leaf]]
         path = [path[0]] * (n_levels - len(path)) + path
         node = tree[leaf]
-        groups.append(Group(path[0], path[-1], node.guideline, node.items, between=tuple(path[1:-1]), levels=levels))
+        groups.append(
+            Group(
+                path[0],
+                path[-1],
+                node.guideline,
+                node.items,
+                between=tuple(path[1:-1]),
+                levels=levels,
+            )
+        )
     return groups
 
 
@@ -113,7 +129,9 @@ def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, 
             (parent, count), *_ = Counter(tree[key].parent for key in keys).most_common(1)
             if count > 1:
                 place = "at the top" if parent is None else f'below "{tree[parent].name}"'
-                raise InputError(f'"{name}" occurs {count} times {place}; give each a name of its own')
+                raise InputError(
+                    f'"{name}" occurs {count} times {place}; give each a name of its own'
+                )
         for keys in same:
             for key in keys:
                 above = [tree[parent].name for parent in chains[key][1 : n_above + 1]]
@@ -121,7 +139,11 @@ def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, 
                     names[key] = stored_name(f"{tree[key].name} ({', '.join(above)})")
     renamed = sorted(name for key, name in names.items() if name != stored_name(tree[key].name))
     if renamed:
-        log.info("%s with the parent, as others have the same: %s", counted(len(renamed), "name"), preview(renamed))
+        log.info(
+            "%s with the parent, as others have the same: %s",
+            counted(len(renamed), "name"),
+            preview(renamed),
+        )
     return names
 
 
@@ -186,7 +208,9 @@ def _read_tree(source: Path, config: ImportConfig) -> Tree:
     if not source.is_file():
         raise InputError(f"{source}: no such file; expected .csv or a table of classes")
     if (suffix == ".parquet") != (config.root is not None):
-        raise ConfigurationError(f"{source}: `root`, the class to import, goes with a table of classes (.parquet)")
+        raise ConfigurationError(
+            f"{source}: `root`, the class to import, goes with a table of classes (.parquet)"
+        )
     if config.root is not None:
         return _read_classes(source, config.root, config.depth)
     if suffix != ".csv":
@@ -195,7 +219,9 @@ def _read_tree(source: Path, config: ImportConfig) -> Tree:
     if "path" in columns and not {*columns} & {*config.levels}:
         return _read_paths(source)
     if not config.levels:
-        raise InputError(f"{source}: no column path; name the columns of levels, finest first, by `levels`")
+        raise InputError(
+            f"{source}: no column path; name the columns of levels, finest first, by `levels`"
+        )
     return _read_levels(source, config.levels)
 
 
@@ -216,7 +242,9 @@ def _split_path(path: str) -> list[str]:
     >>> _split_path(r"weather > Temperature \> 30")
     ['weather', 'Temperature > 30']
     """
-    return [_ESCAPED_SIGN.sub(r"\1", stored_name(part)) for part in _BETWEEN_NAMES.split(f" {path} ")]
+    return [
+        _ESCAPED_SIGN.sub(r"\1", stored_name(part)) for part in _BETWEEN_NAMES.split(f" {path} ")
+    ]
 
 
 def _join_path(names: Iterable[str]) -> str:
@@ -238,7 +266,9 @@ def _read_levels(source: Path, levels: Sequence[str]) -> Tree:
     return tree
 
 
-def _add_path(tree: dict[tuple[str, ...], Node], names: Sequence[str], row: Mapping[str, str]) -> None:
+def _add_path(
+    tree: dict[tuple[str, ...], Node], names: Sequence[str], row: Mapping[str, str]
+) -> None:
     """Add the nodes of a path, coarsest first, to a tree; the last one has the items and the guideline of its row.
 
     Raises:
@@ -263,7 +293,9 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
     """Read a class and its subclasses, each below the nearest of its superclasses."""
     rows = {row["item"]: row for row in tables.read_table(source, tables.CLASSES).to_pylist()}
     if root not in rows:
-        raise InputError(f"{source}: no class {root} among its {len(rows):,}; scrape it, or name another `root`")
+        raise InputError(
+            f"{source}: no class {root} among its {len(rows):,}; scrape it, or name another `root`"
+        )
     merged = {}
     for item, row in rows.items():
         for old in row["redirected_from"] or ():
@@ -278,12 +310,17 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
     while level and (depth is None or n_levels < depth):
         children: list[str] = []
         for item in level:
-            new = sorted(below[item] - parents.keys(), key=lambda child: (rows[child]["label"].casefold(), child))
+            new = sorted(
+                below[item] - parents.keys(),
+                key=lambda child: (rows[child]["label"].casefold(), child),
+            )
             parents |= dict.fromkeys(new, item)
             children += new
         level = children
         n_levels += 1
-    n_parents = Counter(child for item in parents for child in below[item] if child in parents and child != root)
+    n_parents = Counter(
+        child for item in parents for child in below[item] if child in parents and child != root
+    )
     if several := sorted(item for item, count in n_parents.items() if count > 1):
         log.info("put below the nearest of several superclasses: %s", preview(several))
     same = Counter((parent, rows[item]["label"].casefold()) for item, parent in parents.items())

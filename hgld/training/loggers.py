@@ -108,7 +108,10 @@ class WandbLogger:
 
 
 #: The loggers by name.
-LOGGERS: Mapping[str, Callable[[LoggedRun], RunLogger]] = {"tensorboard": TensorBoardLogger, "wandb": WandbLogger}
+LOGGERS: Mapping[str, Callable[[LoggedRun], RunLogger]] = {
+    "tensorboard": TensorBoardLogger,
+    "wandb": WandbLogger,
+}
 
 
 class RunLoggers:
@@ -121,12 +124,18 @@ class RunLoggers:
                 self._loggers[name] = LOGGERS[name](run)
             except Exception as error:  # whatever a server, a login or the network raise
                 self.close(finished=False)
-                raise ConfigurationError(f"{name} cannot log: {_first_line(error)}; {_REMEDIES[name]}") from error
+                raise ConfigurationError(
+                    f"{name} cannot log: {_first_line(error)}; {_REMEDIES[name]}"
+                ) from error
 
     @property
     def ids(self) -> dict[str, str]:
         """Ids under which a resumed run continues the runs of its loggers."""
-        return {name: logger.run_id for name, logger in self._loggers.items() if logger.run_id is not None}
+        return {
+            name: logger.run_id
+            for name, logger in self._loggers.items()
+            if logger.run_id is not None
+        }
 
     def log(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Log numbers by name; mappings of numbers are allowed."""

@@ -45,7 +45,9 @@ class TrainingLength:
     warm_up_epochs: int = 0
 
 
-def learning_rate(settings: GroupSettings, length: TrainingLength, *, epoch: int, step: int) -> float:
+def learning_rate(
+    settings: GroupSettings, length: TrainingLength, *, epoch: int, step: int
+) -> float:
     """Return the learning rate of a step.
 
     >>> settings = GroupSettings(lr=1.0, end_lr=0.5)
@@ -55,7 +57,9 @@ def learning_rate(settings: GroupSettings, length: TrainingLength, *, epoch: int
     n_done = max(0, epoch - length.warm_up_epochs)
     if settings.schedule == "cosine":
         done = n_done / length.n_epochs if settings.interval == "epoch" else step / length.n_steps
-        return settings.end_lr + (settings.lr - settings.end_lr) * (1 + math.cos(math.pi * done)) / 2
+        return (
+            settings.end_lr + (settings.lr - settings.end_lr) * (1 + math.cos(math.pi * done)) / 2
+        )
     n_factors = 0
     if settings.schedule == "multi_step":
         n_factors = sum(milestone <= n_done for milestone in settings.milestones)
@@ -79,7 +83,10 @@ class Optimisers:
     ) -> None:
         parameters = {name: list(group) for name, group in groups.items()}
         self._settings = {name: settings[name] for name, group in parameters.items() if group}
-        self._optimisers = {name: _build_optimiser(parameters[name], group) for name, group in self._settings.items()}
+        self._optimisers = {
+            name: _build_optimiser(parameters[name], group)
+            for name, group in self._settings.items()
+        }
         self._length = length
 
     def set_learning_rates(self, epoch: int, step: int) -> dict[str, float]:
@@ -108,7 +115,11 @@ class Optimisers:
         Returns:
             Whether the parameters were updated. If not, the scaler has reduced its scale.
         """
-        ready = {name: optimiser for name, optimiser in self._optimisers.items() if _with_gradients([optimiser])}
+        ready = {
+            name: optimiser
+            for name, optimiser in self._optimisers.items()
+            if _with_gradients([optimiser])
+        }
         for optimiser in ready.values():
             scaler.unscale_(optimiser)
         # A scaler alone would skip only those of our optimisers whose own gradients are not finite.
@@ -169,7 +180,11 @@ def freeze_parameters(model: EmbeddingModel, settings: TrainingSettings, epoch: 
     """
     model.freeze_backbone(epoch < settings.warm_up_epochs)
     for name, parameter in model.named_parameters():
-        excluded = settings.trained is not None and _is_in(name, ["backbone"]) and not _is_in(name, settings.trained)
+        excluded = (
+            settings.trained is not None
+            and _is_in(name, ["backbone"])
+            and not _is_in(name, settings.trained)
+        )
         if excluded or _is_in(name, settings.frozen):
             parameter.requires_grad_(False)
     model.train(model.training)

@@ -169,12 +169,18 @@ def _training_text(training: Mapping[str, Any] | None) -> str:
     rows = [
         ["loss", f"`{settings['loss']['name']}`"],
         ["batch size", str(settings["batch_size"])],
-        ["epochs, steps", f"{training['epoch']}, {training['step']:,} ({_selection_text(training)})"],
+        [
+            "epochs, steps",
+            f"{training['epoch']}, {training['step']:,} ({_selection_text(training)})",
+        ],
         ["seed", str(settings["seed"])],
         *split_rows,
         *([f"version of {name}", version] for name, version in training["versions"].items()),
     ]
-    digests = [[f"`{settings['data'][name]}`", f"`{digest}`"] for name, digest in training["digests"].items()]
+    digests = [
+        [f"`{settings['data'][name]}`", f"`{digest}`"]
+        for name, digest in training["digests"].items()
+    ]
     return (
         f"{markdown_table(['', ''], rows)}\n\n`training.json` holds all settings. The data, by their SHA-256:\n\n"
         f"{markdown_table(['file', 'SHA-256'], digests)}"
@@ -195,10 +201,14 @@ def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
     rows = []
     for evaluation in evaluations:
         means = [(name, evaluation.means.get(name, math.nan)) for name in metrics]
-        cells = [f"{shown_value(name, mean):.2f}" if math.isfinite(mean) else "" for name, mean in means]
+        cells = [
+            f"{shown_value(name, mean):.2f}" if math.isfinite(mean) else "" for name, mean in means
+        ]
         n_queries = "" if evaluation.n_queries is None else f"{evaluation.n_queries:,}"
         rows.append([evaluation.dataset, evaluation.protocol, *cells, n_queries])
-    return markdown_table(["mean in %", "protocol", *metrics, "queries"], rows, n_numeric=len(metrics) + 1)
+    return markdown_table(
+        ["mean in %", "protocol", *metrics, "queries"], rows, n_numeric=len(metrics) + 1
+    )
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -248,19 +258,27 @@ def push_model(
     if repository is None and out is None:
         raise ConfigurationError("expected `repository`, `out` or both; found neither")
     if is_published(model):
-        raise ConfigurationError(f"{model}: is published already; copy its files as they are, with hf upload")
+        raise ConfigurationError(
+            f"{model}: is published already; copy its files as they are, with hf upload"
+        )
     if is_function(model):
-        raise ConfigurationError(f"{model}: runs outside hgld, which cannot publish it; publish its file as it is")
+        raise ConfigurationError(
+            f"{model}: runs outside hgld, which cannot publish it; publish its file as it is"
+        )
     if repository is not None:
         require_replaceable_repository(
             repository,
             "a model of hgld",
-            lambda names: CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG])),
+            lambda names: (
+                CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG]))
+            ),
             private=config.private,
             force=config.force,
         )
     place = f"{HUB_PREFIX}{repository}" if repository else "path/to/this/folder"
-    facts = _card_facts(find_checkpoint(model), repository or (out or Path()).absolute().name, place, config)
+    facts = _card_facts(
+        find_checkpoint(model), repository or (out or Path()).absolute().name, place, config
+    )
     embedder, url, n_bytes = load_model(model, pretrained), None, 0
     if out is not None:
         out = out.absolute()
@@ -272,13 +290,17 @@ def push_model(
         with tempfile.TemporaryDirectory(prefix="hgld-push-") as name:
             n_bytes = _write_folder(Path(name), embedder, facts)
             message = f"Upload {embedder.settings.backbone} with hgld {__version__}"
-            url = upload_folder(Path(name), repository, private=config.private, message=message, replaces=[TRAINING])
+            url = upload_folder(
+                Path(name), repository, private=config.private, message=message, replaces=[TRAINING]
+            )
     return PushSummary(repr(embedder), n_bytes, len(facts.evaluations), url)
 
 
 def _card_facts(checkpoint: Path | None, name: str, source: str, config: PushConfig) -> CardFacts:
     """Collect what the card says: of the training, if there was one, and of all evaluations."""
-    evaluations = [evaluation for path in config.evaluations for evaluation in read_evaluations(path)]
+    evaluations = [
+        evaluation for path in config.evaluations for evaluation in read_evaluations(path)
+    ]
     training = None
     if checkpoint is not None:
         training, evaluation = training_record(checkpoint)
@@ -307,7 +329,9 @@ def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation |
     evaluation = ModelEvaluation(
         dataset=f"{Path(data['manifest']).stem} ({data['test'] or data['queries']})",
         protocol="leave-one-out" if data["test"] else f"gallery {data['gallery']}",
-        means={name: value for name, value in rows[-1].items() if name not in ("kind", "step", "epoch")},
+        means={
+            name: value for name, value in rows[-1].items() if name not in ("kind", "step", "epoch")
+        },
         digest=state["digests"]["manifest"],
     )
     return record, evaluation
@@ -322,14 +346,17 @@ def read_evaluations(path: Path) -> list[ModelEvaluation]:
                 dataset=path.stem,
                 protocol=str(result["name"]),
                 means={
-                    str(name): math.nan if mean is None else float(mean) for name, mean in result["means"].items()
+                    str(name): math.nan if mean is None else float(mean)
+                    for name, mean in result["means"].items()
                 },
                 n_queries=result["counts"].get("queries"),
             )
             for result in results
         ]
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}; expected the output of hgld evaluate --json") from error
+        raise InputError(
+            f"{path}: {error.strerror}; expected the output of hgld evaluate --json"
+        ) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not the output of hgld evaluate --json: {error!r}") from error
 
@@ -363,7 +390,9 @@ def _require_replaceable_folder(out: Path, draft: Path, config: PushConfig) -> N
     if holds is None and _identity(out) != _identity(draft):
         holds = "another model, or one that was trained with other settings"
     if holds is not None:
-        raise ConfigurationError(f"{out}: contains {holds}; name another folder, or replace all of it with `force`")
+        raise ConfigurationError(
+            f"{out}: contains {holds}; name another folder, or replace all of it with `force`"
+        )
 
 
 def _identity(folder: Path) -> list[Any]:

@@ -96,27 +96,41 @@ def train(
     require_loggers(settings.loggers)
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out) if processes.rank == 0 else nullcontext():
-        folder, images, torch_device = RunFolder(out), TrainingImages(settings), usable_device(device)
+        folder, images, torch_device = (
+            RunFolder(out),
+            TrainingImages(settings),
+            usable_device(device),
+        )
         images.require_readable()
         # The first process prepares the folder, and tells the others whether there is a run to resume.
         is_resumed = folder.prepare(resume=resume, force=force) if processes.rank == 0 else False
         resuming = processes.gather(is_resumed)[0]
-        trainer = _build_trainer(images, folder, torch_device, processes, progress, initialise=not resuming)
+        trainer = _build_trainer(
+            images, folder, torch_device, processes, progress, initialise=not resuming
+        )
         return_memory()
         n_history_lines = 0
         if resuming:
             state = read_checkpoint(folder.last, trainer.device)
-            require_same_run(folder.last, {key: state[key] for key in trainer.fingerprint()}, trainer.fingerprint())
+            require_same_run(
+                folder.last,
+                {key: state[key] for key in trainer.fingerprint()},
+                trainer.fingerprint(),
+            )
             trainer.load_state_dict(state)
             n_history_lines = state["history"]  # at the time of the checkpoint
         if processes.rank == 0:
             record = {
                 "digests": images.digests,
                 "processes": processes.count,
-                "device": torch.cuda.get_device_name(torch_device) if torch_device.type == "cuda" else device,
+                "device": torch.cuda.get_device_name(torch_device)
+                if torch_device.type == "cuda"
+                else device,
                 "machine": describe_machine(),
             }
-            folder.open_run(to_yaml(settings), record, n_history_lines=n_history_lines, loggers=settings.loggers)
+            folder.open_run(
+                to_yaml(settings), record, n_history_lines=n_history_lines, loggers=settings.loggers
+            )
         finished = False
         try:
             trainer.train()
@@ -146,7 +160,9 @@ def is_finished(settings: TrainingSettings, out: Path) -> bool:
     return bool(record["finished"])
 
 
-def training_loss(settings: TrainingSettings, space: LabelSpace, n_images: int, memory_start: int) -> Loss:
+def training_loss(
+    settings: TrainingSettings, space: LabelSpace, n_images: int, memory_start: int
+) -> Loss:
     """Build the loss of a training, with a cross-batch memory where the settings have one.
 
     Args:
@@ -183,16 +199,26 @@ def _build_trainer(
 ) -> Trainer:
     settings = images.settings
     seed_generators(settings.seed)  # the same model and proxies in all processes
-    model = _initial_model(images, device, processes) if initialise else model_for_checkpoint(settings).to(device)
-    memory_start = 0 if settings.memory is None else images.first_step(settings.memory.start_epoch - 1)
-    loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start).to(device)
+    model = (
+        _initial_model(images, device, processes)
+        if initialise
+        else model_for_checkpoint(settings).to(device)
+    )
+    memory_start = (
+        0 if settings.memory is None else images.first_step(settings.memory.start_epoch - 1)
+    )
+    loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start).to(
+        device
+    )
     _require_distance(loss, settings.model)
     trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
     seed_generators(settings.seed + processes.rank)  # different dropout in each process
     return trainer
 
 
-def _initial_model(images: TrainingImages, device: torch.device, processes: Processes) -> EmbeddingModel:
+def _initial_model(
+    images: TrainingImages, device: torch.device, processes: Processes
+) -> EmbeddingModel:
     """Build the model with its initial weights and projection."""
     settings = images.settings
     model = _build(settings, settings.model).to(device)

@@ -95,7 +95,9 @@ class RunFolder:
             Whether there is a checkpoint to resume from.
         """
         if resume and force:
-            raise ConfigurationError("`resume` continues the run in the folder, `force` deletes it; choose one")
+            raise ConfigurationError(
+                "`resume` continues the run in the folder, `force` deletes it; choose one"
+            )
         existing = self._existing()
         if existing and not (resume or force):
             raise ConfigurationError(
@@ -122,7 +124,11 @@ class RunFolder:
             n_history_lines: Number of lines to keep of the history of a resumed run; lines that it wrote after its
                 last checkpoint are dropped.
         """
-        lines = self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines] if n_history_lines else []
+        lines = (
+            self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines]
+            if n_history_lines
+            else []
+        )
         recorded = self.recorded_run()
         logged = LoggedRun(
             self.path,
@@ -136,7 +142,11 @@ class RunFolder:
             if not n_history_lines:
                 self._delete()
             raise
-        versions = {"hgld": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+        versions = {
+            "hgld": __version__,
+            "torch": str(torch.__version__),
+            "python": platform.python_version(),
+        }
         with atomic_write(self._settings) as draft:
             draft.write_text(settings, encoding="utf-8")
         ids = {**logged.earlier_ids, **self._loggers.ids}
@@ -163,7 +173,11 @@ class RunFolder:
 
     def log_skipped(self, images: Mapping[str, str]) -> None:
         """Append images that could not be read to ``skipped.csv``, each once."""
-        new = {image_id: reason for image_id, reason in images.items() if image_id not in self._skipped_ids}
+        new = {
+            image_id: reason
+            for image_id, reason in images.items()
+            if image_id not in self._skipped_ids
+        }
         if not new:
             return
         is_first = not self._skipped.exists()
@@ -206,10 +220,20 @@ class RunFolder:
 
     def _write_record(self, record: Mapping[str, Any]) -> None:
         with atomic_write(self._run) as draft:
-            draft.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+            draft.write_text(
+                json.dumps(record, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+            )
 
     def _existing(self) -> list[Path]:
-        files = [self.last, self.best, self._settings, self._run, self._history, self._skipped, *self._logger_folders]
+        files = [
+            self.last,
+            self.best,
+            self._settings,
+            self._run,
+            self._history,
+            self._skipped,
+            *self._logger_folders,
+        ]
         return [path for path in files if path.exists()]
 
     def _delete(self) -> None:

@@ -71,7 +71,13 @@ class Trainer:
         processes: Processes | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.settings, self.images, self.model, self.loss, self.folder = settings, images, model, loss, folder
+        self.settings, self.images, self.model, self.loss, self.folder = (
+            settings,
+            images,
+            model,
+            loss,
+            folder,
+        )
         self.processes, self.progress = processes or Processes(), progress or NoProgress()
         self.device = model.device
         self.n_steps = images.n_steps
@@ -79,7 +85,9 @@ class Trainer:
         require_trainable(model, groups, settings)
         length = TrainingLength(self.n_steps, images.n_epochs, settings.warm_up_epochs)
         self.optimisers = Optimisers(groups, dict(settings.optimiser), length)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=settings.mixed_precision == "fp16")
+        self.scaler = torch.amp.GradScaler(
+            self.device.type, enabled=settings.mixed_precision == "fp16"
+        )
         self.epoch = self.batch = self.step = 0
         self.skipped_batches = 0
         self.best: float | None = None
@@ -103,9 +111,13 @@ class Trainer:
                 self.save()  # again, now with the evaluation in the history
             batch_size = self.settings.batch_size
             self.progress.start(self.n_steps * batch_size, self.step * batch_size)
-            while self.step < self.n_steps or self.batch > 0:  # a checkpoint may be of the last step of an epoch
+            while (
+                self.step < self.n_steps or self.batch > 0
+            ):  # a checkpoint may be of the last step of an epoch
                 self.train_epoch(stop)
-                evaluating = (self.epoch + 1) % self.settings.evaluation.every == 0 or self.step == self.n_steps
+                evaluating = (
+                    self.epoch + 1
+                ) % self.settings.evaluation.every == 0 or self.step == self.n_steps
                 if evaluating:
                     self.save()  # an evaluation that is interrupted does not cost the epoch
                 self.epoch, self.batch = self.epoch + 1, 0
@@ -120,12 +132,20 @@ class Trainer:
         self.loss.train()
         freeze_parameters(self.model, self.settings, self.epoch)
         model: nn.Module = self.model
-        if self.processes.count > 1 and any(parameter.requires_grad for parameter in self.model.parameters()):
+        if self.processes.count > 1 and any(
+            parameter.requires_grad for parameter in self.model.parameters()
+        ):
             # averages gradients over processes
-            model = DistributedDataParallel(model, [self.device] if self.device.type == "cuda" else None)
+            model = DistributedDataParallel(
+                model, [self.device] if self.device.type == "cuda" else None
+            )
         started, waited_s = time.perf_counter(), self._reader.waited_s
         remaining = self._reader.training(
-            self.images.sampler, self.epoch, start=self.batch, processes=self.processes, seed=self.settings.seed
+            self.images.sampler,
+            self.epoch,
+            start=self.batch,
+            processes=self.processes,
+            seed=self.settings.seed,
         )
         for batch in islice(remaining, self.n_steps - self.step):  # which may end within the epoch
             rates = self.optimisers.set_learning_rates(self.epoch, self.step)
@@ -143,13 +163,17 @@ class Trainer:
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:
         """Take one step; return the loss, or None if too few images of the batch could be read."""
-        gathered = self.processes.gather((_classes(batch.labels), len(batch.skipped), batch.rows.tolist()))
+        gathered = self.processes.gather(
+            (_classes(batch.labels), len(batch.skipped), batch.rows.tolist())
+        )
         classes = [each for classes, _, _ in gathered for each in classes]
         if any(n_skipped for _, n_skipped, _ in gathered) and len(set(classes)) == len(classes):
             return None  # no class has two images left
         options: dict[str, torch.Tensor] = {}
         if isinstance(self.loss, CrossBatchMemory) and self.loss.unique:
-            options["indices"] = torch.tensor([row for _, _, rows in gathered for row in rows], device=self.device)
+            options["indices"] = torch.tensor(
+                [row for _, _, rows in gathered for row in rows], device=self.device
+            )
 
         def loss_function(embeddings: torch.Tensor) -> torch.Tensor:
             embeddings, labels = gather_embeddings(embeddings, batch.labels)
@@ -159,8 +183,12 @@ class Trainer:
             except EmbeddingsError as error:
                 raise self._divergence(error.finding) from error
             if not loss.isfinite():
-                parts = ", ".join(f"{name} {float(part):.4g}" for name, part in self.loss.parts.items())
-                raise self._divergence(f"the loss is {float(loss.detach())}{f' ({parts})' if parts else ''}")
+                parts = ", ".join(
+                    f"{name} {float(part):.4g}" for name, part in self.loss.parts.items()
+                )
+                raise self._divergence(
+                    f"the loss is {float(loss.detach())}{f' ({parts})' if parts else ''}"
+                )
             return loss
 
         self.optimisers.zero_grad()
@@ -171,7 +199,9 @@ class Trainer:
                 batch.images_on(self.device, dtype or torch.float32),
                 loss_function,
                 chunk_size=self.settings.chunk_size,
-                autocast=partial(torch.autocast, self.device.type, dtype, enabled=dtype is not None),
+                autocast=partial(
+                    torch.autocast, self.device.type, dtype, enabled=dtype is not None
+                ),
                 scale=self.scaler.scale,
             )
         except torch.cuda.OutOfMemoryError as error:
@@ -185,7 +215,10 @@ class Trainer:
         if not self.optimisers.step(self.scaler, self.settings.clip_norm):
             if not self.scaler.is_enabled() or self.scaler.get_scale() < 1:
                 raise self._divergence("the gradient is not finite")
-            log.info("step %d: no update, as the gradient exceeds 16 bits; its scale is halved", self.step)
+            log.info(
+                "step %d: no update, as the gradient exceeds 16 bits; its scale is halved",
+                self.step,
+            )
         return float(loss)
 
     def evaluate(self) -> None:
@@ -209,7 +242,10 @@ class Trainer:
             self.save(best=True)
 
     def evaluate_on(
-        self, kind: Literal["val", "test"], dataset: ExampleDataset, is_query: npt.NDArray[np.bool_] | None = None
+        self,
+        kind: Literal["val", "test"],
+        dataset: ExampleDataset,
+        is_query: npt.NDArray[np.bool_] | None = None,
     ) -> Mapping[str, float]:
         """Evaluate the model, log the means, and return them: of all metrics, or of the selecting one on ``val``."""
         settings = self.settings.evaluation
@@ -227,20 +263,32 @@ class Trainer:
             dataset,
             is_query,
             metrics=(settings.best,) if kind == "val" else settings.metrics,
-            ranking=RankingConfig(device=str(self.model.device), distance=self.model.settings.distance),
+            ranking=RankingConfig(
+                device=str(self.model.device), distance=self.model.settings.distance
+            ),
             processes=self.processes,
         ).means
         if settings.best not in means:
-            raise ConfigurationError(f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}')
+            raise ConfigurationError(
+                f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}'
+            )
         if self.processes.rank == 0:
-            text = ", ".join(f"{name} {shown_value(name, mean):.2f}" for name, mean in means.items())
+            text = ", ".join(
+                f"{name} {shown_value(name, mean):.2f}" for name, mean in means.items()
+            )
             log.info("after %d epochs, %d steps, %s: %s", self.epoch, self.step, kind, text)
             self.folder.log(kind, self.step, {"epoch": self.epoch, **means})
             self._log_skipped(dataset, embedded.skipped)
         return means
 
     def log_step(
-        self, batch: Batch, loss: float | None, rates: Mapping[str, float], seconds: float, *, waiting_share: float
+        self,
+        batch: Batch,
+        loss: float | None,
+        rates: Mapping[str, float],
+        seconds: float,
+        *,
+        waiting_share: float,
     ) -> None:
         """Log a step: the loss (None if the batch was skipped), learning rates, throughput and unreadable images."""
         self.skipped_batches += loss is None
@@ -255,7 +303,10 @@ class Trainer:
             "waiting_share": waiting_share,
         }
         if loss is not None:
-            values |= {"loss": loss, "parts": {name: float(part) for name, part in self.loss.parts.items()}}
+            values |= {
+                "loss": loss,
+                "parts": {name: float(part) for name, part in self.loss.parts.items()},
+            }
         if self.skipped_batches:
             values["skipped_batches"] = self.skipped_batches
         self.folder.log("step", self.step, values)
@@ -316,11 +367,15 @@ class Trainer:
         """Draw the same random numbers in all processes, as each computes the loss of the whole batch."""
         gpus = [torch.cuda.current_device()] if self.device.type == "cuda" else []
         with torch.random.fork_rng(gpus):
-            torch.manual_seed(int(epoch_generator(self.settings.seed, self.epoch, self.batch, 1).integers(2**63)))
+            torch.manual_seed(
+                int(epoch_generator(self.settings.seed, self.epoch, self.batch, 1).integers(2**63))
+            )
             yield
 
     def _log_skipped(self, dataset: ExampleDataset, skipped: Iterable[SkippedImage]) -> None:
-        self.folder.log_skipped({dataset.manifest.ids[image.row]: image.reason for image in skipped})
+        self.folder.log_skipped(
+            {dataset.manifest.ids[image.row]: image.reason for image in skipped}
+        )
 
 
 def _classes(labels: torch.Tensor) -> list[int]:

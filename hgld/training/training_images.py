@@ -72,12 +72,16 @@ class TrainingImages:
     @property
     def n_steps(self) -> int:
         """Number of steps of the training."""
-        return self.first_step(self.n_epochs) if self.settings.steps is None else self.settings.steps
+        return (
+            self.first_step(self.n_epochs) if self.settings.steps is None else self.settings.steps
+        )
 
     def first_step(self, epoch: int) -> int:
         """Return the number of the first step of an epoch, both counted from 0."""
         while len(self._first_steps) <= epoch:
-            self._first_steps.append(self._first_steps[-1] + self.sampler.n_batches(len(self._first_steps) - 1))
+            self._first_steps.append(
+                self._first_steps[-1] + self.sampler.n_batches(len(self._first_steps) - 1)
+            )
         return self._first_steps[epoch]
 
     def require_readable(self) -> None:
@@ -93,7 +97,9 @@ class TrainingImages:
 
 def data_digests(data: DataSettings) -> dict[str, str]:
     """Return the SHA-256 of the files that a training reads besides images, by their names in the settings."""
-    paths = {name: path for name in ("manifest", "features") if (path := getattr(data, name)) is not None}
+    paths = {
+        name: path for name in ("manifest", "features") if (path := getattr(data, name)) is not None
+    }
     for name, path in paths.items():
         if not path.is_file():
             raise InputError(f"{path}: no such file, which data.{name} names")
@@ -135,7 +141,11 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
 
 
 def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
-    kind = HierarchicalSampler if isinstance(settings.sampler, HierarchicalSettings) else ClassBalancedSampler
+    kind = (
+        HierarchicalSampler
+        if isinstance(settings.sampler, HierarchicalSettings)
+        else ClassBalancedSampler
+    )
     options = settings.sampler.model_dump(exclude={"name"})
 
     def make_sampler(labels: LabelMatrix) -> BatchSampler:
@@ -146,5 +156,7 @@ def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
         if manifest.label_sets is None
         else LabelSetSampler(manifest.label_sets, make_sampler, seed=settings.seed)
     )
-    log_small_classes(manifest.labelling, settings.sampler.per_class, settings.sampler.small_classes)
+    log_small_classes(
+        manifest.labelling, settings.sampler.per_class, settings.sampler.small_classes
+    )
     return sampler

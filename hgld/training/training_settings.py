@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from hgld.datasets.samplers import Packing, SmallClasses
 from hgld.datasets.splits import OPEN_SET_SHARE
@@ -84,7 +91,9 @@ class DataSettings(Settings):
     @classmethod
     def _require_manifest(cls, values: Any) -> Any:
         if isinstance(values, Mapping) and values.get("manifest") is None:
-            raise ValueError("no images are named; give their table with `manifest`, see `hgld manifest --help`")
+            raise ValueError(
+                "no images are named; give their table with `manifest`, see `hgld manifest --help`"
+            )
         return values
 
     @model_validator(mode="after")
@@ -93,7 +102,9 @@ class DataSettings(Settings):
         if given not in ([True, False, False], [False, True, True]):
             raise ValueError("give either test (leave-one-out), or queries and gallery")
         if self.val is not None and self.val in self.other_splits:
-            raise ValueError(f'val is "{self.val}", which is used otherwise; name a split of its own')
+            raise ValueError(
+                f'val is "{self.val}", which is used otherwise; name a split of its own'
+            )
         if self.random_split is not None and (self.train, self.test) != ("train", "test"):
             raise ValueError(
                 f"random_split makes the splits train and test; train is {self.train}, and test is "
@@ -126,9 +137,13 @@ class ClassBalancedSettings(Settings):
     @model_validator(mode="after")
     def _require_packing(self) -> ClassBalancedSettings:
         if self.packing != "independent" and self.n_batches is not None:
-            raise ValueError(f"n_batches is a setting of the packing independent, not of {self.packing}")
+            raise ValueError(
+                f"n_batches is a setting of the packing independent, not of {self.packing}"
+            )
         if self.packing == "independent" and self.max_per_class is not None:
-            raise ValueError("max_per_class is a setting of the packings most and greedy, not of independent")
+            raise ValueError(
+                "max_per_class is a setting of the packings most and greedy, not of independent"
+            )
         return self
 
 
@@ -150,7 +165,9 @@ class HierarchicalSettings(Settings):
     small_classes: SmallClasses = "repeat"
 
 
-SamplerSettings = Annotated[ClassBalancedSettings | HierarchicalSettings, Field(discriminator="name")]
+SamplerSettings = Annotated[
+    ClassBalancedSettings | HierarchicalSettings, Field(discriminator="name")
+]
 
 
 class MemorySettings(Settings):
@@ -229,11 +246,15 @@ class GroupSettings(Settings):
         for name, schedule in (("step_epochs", "step"), ("milestones", "multi_step")):
             given = bool(getattr(self, name))
             if given and self.schedule != schedule:
-                raise ValueError(f"{name} is a setting of the schedule {schedule}, not of {self.schedule}")
+                raise ValueError(
+                    f"{name} is a setting of the schedule {schedule}, not of {self.schedule}"
+                )
             if not given and self.schedule == schedule:
                 raise ValueError(f"the schedule {schedule} requires {name}")
         if sorted(set(self.milestones)) != list(self.milestones):
-            raise ValueError(f"milestones are {list(self.milestones)}; expected each once, in ascending order")
+            raise ValueError(
+                f"milestones are {list(self.milestones)}; expected each once, in ascending order"
+            )
         return self
 
 

@@ -21,15 +21,24 @@ from hgld.models.image_embedder import EmbeddingShard, embed_batches
 
 
 def embed_dataset(
-    model: EmbeddingModel, dataset: ExampleDataset, *, batch_size: int, workers: int, processes: Processes
+    model: EmbeddingModel,
+    dataset: ExampleDataset,
+    *,
+    batch_size: int,
+    workers: int,
+    processes: Processes,
 ) -> EmbeddingShard:
     """Embed images, in float32 whatever the precision of the training.
 
     The processes share the images, and all of them return all embeddings.
     """
     share = np.array_split(np.arange(len(dataset)), processes.count)[processes.rank]
-    own = embed_batches(model.eval(), evaluation_batches(dataset, share, batch_size=batch_size, workers=workers))
-    vectors, rows, skipped = zip(*processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped)), strict=True)
+    own = embed_batches(
+        model.eval(), evaluation_batches(dataset, share, batch_size=batch_size, workers=workers)
+    )
+    vectors, rows, skipped = zip(
+        *processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped)), strict=True
+    )
     vectors, rows = (torch.from_numpy(np.concatenate(parts)) for parts in (vectors, rows))
     return EmbeddingShard(vectors, rows, [each for part in skipped for each in part])
 

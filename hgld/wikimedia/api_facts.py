@@ -106,7 +106,9 @@ class _Snak(Document):
     @model_validator(mode="after")
     def _check_value(self) -> _Snak:
         if (self.snaktype == "value") != (self.datavalue is not None):
-            raise ValueError(f'the snaktype is "{self.snaktype}", but datavalue is {self.datavalue}')
+            raise ValueError(
+                f'the snaktype is "{self.snaktype}", but datavalue is {self.datavalue}'
+            )
         return self
 
 
@@ -153,7 +155,9 @@ class ItemEntity(Document):
         try:
             return read_document(RootModel[list[Statement]], statements).root
         except ValueError:
-            with suppress(ValueError):  # a datatype of damaged statements says nothing about the property
+            with suppress(
+                ValueError
+            ):  # a datatype of damaged statements says nothing about the property
                 for statement in read_document(RootModel[list[_TypedStatement]], statements).root:
                     require_items(property_id, statement.mainsnak.datatype)
             raise
@@ -260,7 +264,9 @@ class Page(Document):
         """Return the page with a further part of it."""
         lists = {"templates", "categories", "links", "revisions", "imageinfo"}
         update = {
-            name: getattr(self, name) + getattr(part, name) if name in lists else getattr(part, name)
+            name: getattr(self, name) + getattr(part, name)
+            if name in lists
+            else getattr(part, name)
             for name in part.model_fields_set
         }
         return self.model_copy(update=update)
@@ -354,7 +360,9 @@ class QueryResult:
         self._malformed |= malformed.keys()
         query = document.query
         self._normalized.update((row.source, row.target) for row in query.normalized)
-        self._redirects.update((row.source, None if row.interwiki else row.target) for row in query.redirects)
+        self._redirects.update(
+            (row.source, None if row.interwiki else row.target) for row in query.redirects
+        )
         for page in pages:
             known = self._pages.get(page.title)
             self._pages[page.title] = known.merged(page) if known else page
@@ -363,7 +371,9 @@ class QueryResult:
         """Return a page, or None if the response does not contain it, or not all of it."""
         return None if title in self._malformed else self._pages.get(title)
 
-    def follow(self, requested: str) -> tuple[str, Literal["redirect_loop", "redirect_unresolved"] | None, bool]:
+    def follow(
+        self, requested: str
+    ) -> tuple[str, Literal["redirect_loop", "redirect_unresolved"] | None, bool]:
         """Follow normalisation and hard redirects from a requested title.
 
         Returns:
@@ -382,7 +392,9 @@ class QueryResult:
         return title, None, bool(visited)
 
 
-def query_titles(client: WikimediaClient, titles: Sequence[str], parameters: Mapping[str, str]) -> QueryResult:
+def query_titles(
+    client: WikimediaClient, titles: Sequence[str], parameters: Mapping[str, str]
+) -> QueryResult:
     """Call ``action=query`` of Commons for up to fifty titles until all parts of the response are there."""
     result = QueryResult()
     continuation: dict[str, str] = {}
@@ -510,14 +522,21 @@ def _base(language: str) -> str:
 
 
 def _missing(entity: Any) -> MissingEntity | None:
-    return read_document(MissingEntity, entity) if isinstance(entity, dict) and "missing" in entity else None
+    return (
+        read_document(MissingEntity, entity)
+        if isinstance(entity, dict) and "missing" in entity
+        else None
+    )
 
 
 def _item_fact(item: ItemEntity, query: Query) -> ItemFact:
     is_category = WIKIMEDIA_CATEGORY in best_rank_items(item.statements("P31"))
     topics = best_rank_items(item.statements("P301")) if is_category else ()
     return ItemFact(
-        item.id, item.lastrevid, best_rank_items(item.statements(query.property_id)), next(iter(topics), None)
+        item.id,
+        item.lastrevid,
+        best_rank_items(item.statements(query.property_id)),
+        next(iter(topics), None),
     )
 
 
@@ -597,7 +616,9 @@ def file_title_of_url(url: str) -> str:
         raise problem from None
 
 
-def request_file_facts(client: WikimediaClient, titles: Sequence[str], width: int) -> dict[str, FileFact]:
+def request_file_facts(
+    client: WikimediaClient, titles: Sequence[str], width: int
+) -> dict[str, FileFact]:
     """Ask Commons for facts about up to fifty files by title; those that the response lacks are left out.
 
     The width of thumbnails is one of :data:`THUMBNAIL_WIDTHS` in pixels.
@@ -632,7 +653,9 @@ def _file_fact(requested: str, query: QueryResult) -> FileFact | None:
     version = page.imageinfo[0] if page.imageinfo else FileVersion(filemissing=True)
     if version.filemissing or version.filehidden:
         return FileFact("missing", version.descriptionurl)
-    author, licence, licence_url = (_plain_text(version.extmetadata.get(key, {}).get("value")) for key in _METADATA)
+    author, licence, licence_url = (
+        _plain_text(version.extmetadata.get(key, {}).get("value")) for key in _METADATA
+    )
     return FileFact(
         "ok" if version.thumburl else "no_thumbnail",
         version.descriptionurl,

@@ -121,7 +121,11 @@ class ApiSource:
             raise failure
         if failure is not None:
             log.warning(
-                "%d of %d %s facts could not be fetched: %s", len(keys) - len(facts), len(keys), kind, failure
+                "%d of %d %s facts could not be fetched: %s",
+                len(keys) - len(facts),
+                len(keys),
+                kind,
+                failure,
             )
         return {key: facts[key] for key in keys if key in facts}
 
@@ -134,7 +138,11 @@ class ApiSource:
         if not is_sendable(title):
             return Resolution("invalid_title" if title else "no_item")
         outcome = _find_item(title, facts)
-        return outcome if isinstance(outcome, Resolution) else _resolve_item(*outcome, facts, self._query.no_value)
+        return (
+            outcome
+            if isinstance(outcome, Resolution)
+            else _resolve_item(*outcome, facts, self._query.no_value)
+        )
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
         def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
@@ -149,7 +157,9 @@ class ApiSource:
         return self._get_entities(_of_titles(titles), "info|claims|sitelinks", read)
 
     def _fetch_items(self, ids: Sequence[str]) -> dict[str, Any]:
-        return self._get_entities_by_id(ids, {}, "info|claims", lambda _, entity: item_fact(entity, self._query))
+        return self._get_entities_by_id(
+            ids, {}, "info|claims", lambda _, entity: item_fact(entity, self._query)
+        )
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
         parameters = {"languages": "|".join(self._query.languages), "languagefallback": "1"}
@@ -160,7 +170,11 @@ class ApiSource:
         return self._get_entities_by_id(ids, parameters, "info|labels|descriptions|claims", read)
 
     def _get_entities_by_id(
-        self, ids: Sequence[str], parameters: dict[str, str], props: str, read: Callable[[str, Any], Any]
+        self,
+        ids: Sequence[str],
+        parameters: dict[str, str],
+        props: str,
+        read: Callable[[str, Any], Any],
     ) -> dict[str, Any]:
         """Return what ``read`` makes of each entity in the response, by requested id, also of a redirect."""
 
@@ -170,7 +184,10 @@ class ApiSource:
         return self._get_entities({"ids": "|".join(ids)} | parameters, props, read_all)
 
     def _get_entities(
-        self, parameters: dict[str, str], props: str, read: Callable[[dict[str, Any], bool], _Answer]
+        self,
+        parameters: dict[str, str],
+        props: str,
+        read: Callable[[dict[str, Any], bool], _Answer],
     ) -> dict[str, Any]:
         """Call ``wbgetentities``, and return what ``read`` makes of the entities in a response that may be cut."""
 
@@ -181,7 +198,9 @@ class ApiSource:
                 raise ValueError(odd or "the response contains none of the entities")
             return facts
 
-        return self._client.wikidata({"action": "wbgetentities", "props": props} | parameters, read_response)
+        return self._client.wikidata(
+            {"action": "wbgetentities", "props": props} | parameters, read_response
+        )
 
     def _fetch_pages(self, titles: Sequence[str]) -> dict[str, Any]:
         query = query_titles(
@@ -202,10 +221,14 @@ class ApiSource:
 
     def _fetch_redirect_targets(self, titles: Sequence[str]) -> dict[str, Any]:
         parameters = {"prop": "revisions|links", "rvprop": "content", "rvslots": "main"}
-        query = query_titles(self._client, titles, parameters | {"plnamespace": "14", "pllimit": "max"})
+        query = query_titles(
+            self._client, titles, parameters | {"plnamespace": "14", "pllimit": "max"}
+        )
         pages = ((title, query.page(title)) for title in titles)
         return {
-            title: soft_redirect_target(page) for title, page in pages if page and (page.revisions or page.missing)
+            title: soft_redirect_target(page)
+            for title, page in pages
+            if page and (page.revisions or page.missing)
         }
 
 
@@ -215,7 +238,12 @@ def _of_titles(titles: Sequence[str]) -> dict[str, str]:
 
 def read_properties(client: WikimediaClient, ids: Sequence[str]) -> dict[str, PropertyEntity]:
     """Return properties by id, with their English labels; raise a PropertyError if the values are not items."""
-    parameters = {"action": "wbgetentities", "ids": "|".join(ids), "props": "info|datatype|labels", "languages": "en"}
+    parameters = {
+        "action": "wbgetentities",
+        "ids": "|".join(ids),
+        "props": "info|datatype|labels",
+        "languages": "en",
+    }
 
     def read(value: dict[str, Any]) -> dict[str, PropertyEntity]:
         entities = read_document(EntitiesDocument, value).entities
@@ -240,7 +268,11 @@ def _read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _An
 
 
 def _resolve_item(
-    page_title: str, item: ItemFact, redirects: list[RouteStep], facts: FactStore, no_value: ScrapeStatus
+    page_title: str,
+    item: ItemFact,
+    redirects: list[RouteStep],
+    facts: FactStore,
+    no_value: ScrapeStatus,
 ) -> Resolution:
     """Return the result for a landmark whose item is known, or raise MissingFactsError.
 
@@ -254,7 +286,9 @@ def _resolve_item(
             item = topic
             redirects = [*redirects, "topic"]
     classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
-    values = tuple(dict.fromkeys(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes))
+    values = tuple(
+        dict.fromkeys(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
+    )
     status: ScrapeStatus = "ok" if values else no_value
     return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 

@@ -52,7 +52,9 @@ _MAX_HEAD = 10_000
 
 
 #: Error codes of the action API for transient failures.
-_TRANSIENT_ERRORS = re.compile(r"maxlag|ratelimited|readonly|internal_api_error_.*|.*timeout.*|.*unavailable.*")
+_TRANSIENT_ERRORS = re.compile(
+    r"maxlag|ratelimited|readonly|internal_api_error_.*|.*timeout.*|.*unavailable.*"
+)
 
 
 def client_user_agent(config: ClientConfig) -> str:
@@ -92,7 +94,11 @@ class WikimediaClient:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self._http = RetryingSession(
-            {"User-Agent": client_user_agent(config), "Accept-Encoding": "gzip", "Accept-Language": "en"},
+            {
+                "User-Agent": client_user_agent(config),
+                "Accept-Encoding": "gzip",
+                "Accept-Language": "en",
+            },
             max_retries=config.max_retries,
             backoff_s=config.backoff_s,
             rate_per_minute=config.rate_per_minute,
@@ -201,8 +207,12 @@ class WikimediaClient:
         deadline = time.monotonic() + self.config.timeout_s
         timeout = (CONNECT_TIMEOUT_S, self.config.timeout_s)
         try:
-            response = send(session, method, url, timeout=timeout, allow_redirects=False, stream=True, **options)
-        except ValueError as error:  # from the target of a redirect, which requests parses without following it
+            response = send(
+                session, method, url, timeout=timeout, allow_redirects=False, stream=True, **options
+            )
+        except (
+            ValueError
+        ) as error:  # from the target of a redirect, which requests parses without following it
             raise SourceError(f"{method} {url} redirects to an invalid URL ({error})") from error
         body = bytearray()
         with response:
@@ -238,7 +248,9 @@ def _is_web_page(response: Response) -> bool:
 def _text_of_page(response: Response) -> str:
     """Return the first words of an HTML page."""
     text = re.sub(
-        r"(?s)<(script|style).*?</\1>|<[^>]*>", " ", response.content[:_MAX_HEAD].decode("utf-8", "replace")
+        r"(?s)<(script|style).*?</\1>|<[^>]*>",
+        " ",
+        response.content[:_MAX_HEAD].decode("utf-8", "replace"),
     )
     return " ".join(text.split())[:200]
 
@@ -299,7 +311,9 @@ def _read_page(read: Callable[[HtmlResponse], T], response: Response) -> T:
     if html.lstrip().startswith("<") and "</html>" not in html.lower():
         message = f"{response.url} answered {response.status_code} with a truncated page"
         raise TransientError(message, retry_after_s(response))
-    return _retry_unexpected(response, lambda: read(HtmlResponse(response.url, response.status_code, html)))
+    return _retry_unexpected(
+        response, lambda: read(HtmlResponse(response.url, response.status_code, html))
+    )
 
 
 def _read_file(read: Callable[[bytes], T], response: Response) -> T | None:
@@ -317,4 +331,6 @@ def _retry_unexpected(response: Response, parse: Callable[[], T]) -> T:
     try:
         return parse()
     except (ValueError, RecursionError) as error:
-        raise TransientError(f"{response.url} sent something unexpected: {error}", retry_after_s(response)) from error
+        raise TransientError(
+            f"{response.url} sent something unexpected: {error}", retry_after_s(response)
+        ) from error

@@ -74,7 +74,9 @@ class HtmlSource:
     kinds = (PAGE,)
     class_kind = None
 
-    def __init__(self, client: WikimediaClient, header: str = HEADER, query: Query | None = None) -> None:
+    def __init__(
+        self, client: WikimediaClient, header: str = HEADER, query: Query | None = None
+    ) -> None:
         self._client, self._header = client, header.lower()
         self._query = query or Query()
 
@@ -84,7 +86,9 @@ class HtmlSource:
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
         """See :class:`Source`."""
-        return {title: self._client.page(title, partial(_read_page, self._header)) for title in keys}
+        return {
+            title: self._client.page(title, partial(_read_page, self._header)) for title in keys
+        }
 
     def from_json(self, kind: str, fact: Any) -> Any:
         """Restore a fact of the journal; raise ValueError if it has another shape."""
@@ -105,12 +109,16 @@ class HtmlSource:
             redirects.append("soft_redirect")
             redirects += ["hard_redirect"] * page.redirected
             if page.soft_target is not None:
-                return Resolution("redirect_loop" if page.soft_target in visited else "redirect_unresolved")
+                return Resolution(
+                    "redirect_loop" if page.soft_target in visited else "redirect_unresolved"
+                )
         if page.status != "found":
             return Resolution(page.status)
         if page.values is None:
             return Resolution("no_infobox", page.title)
-        values = tuple(dict.fromkeys(InstanceOfValue(item, label, None) for item, label in page.values))
+        values = tuple(
+            dict.fromkeys(InstanceOfValue(item, label, None) for item, label in page.values)
+        )
         status: ScrapeStatus = "ok" if values else self._query.no_value
         return Resolution(status, page.title, page.item, route_of(redirects), None, values)
 
@@ -144,7 +152,11 @@ def parse_page(html: str, header: str = HEADER) -> ParsedPage:
     title = heading.get_text()
     special = config("wgCanonicalSpecialPageName")
     body_classes = soup.body.get_attribute_list("class") if soup.body else []
-    if special == "Badtitle" or "page-Special_Badtitle" in body_classes or title.startswith("Bad title"):
+    if (
+        special == "Badtitle"
+        or "page-Special_Badtitle" in body_classes
+        or title.startswith("Bad title")
+    ):
         return ParsedPage("invalid_title")
     if isinstance(special, str):
         raise ValueError(f"the special page {special}: {_first_words(soup)}")
@@ -162,7 +174,9 @@ def _first_words(soup: BeautifulSoup) -> str:
 
 def _page_config(soup: BeautifulSoup) -> Callable[[str], Any]:
     """Return a function that looks up values of ``mw.config`` in the head; None for absent ones."""
-    scripts = "".join(script.get_text() for script in (soup.head.find_all("script") if soup.head else ()))
+    scripts = "".join(
+        script.get_text() for script in (soup.head.find_all("script") if soup.head else ())
+    )
 
     def value(name: str) -> Any:
         start = re.search(rf'"{name}":\s*', scripts)
@@ -175,7 +189,9 @@ def _page_config(soup: BeautifulSoup) -> Callable[[str], Any]:
     return value
 
 
-def _parse_category(soup: BeautifulSoup, content: Tag, title: str, categories: Any, header: str) -> ParsedPage:
+def _parse_category(
+    soup: BeautifulSoup, content: Tag, title: str, categories: Any, header: str
+) -> ParsedPage:
     """Parse the page of a category that exists; ``categories`` are its own without namespace, None if unknown."""
     redirected = soup.find(class_="mw-redirectedfrom") is not None
     if soup.find(class_="redirectMsg"):
@@ -192,7 +208,9 @@ def _parse_category(soup: BeautifulSoup, content: Tag, title: str, categories: A
     infobox = soup.find("table", id="wdinfobox")
     if not isinstance(infobox, Tag):
         return ParsedPage("found", title, redirected)
-    return ParsedPage("found", title, redirected, None, _infobox_item(infobox), _infobox_values(infobox, header))
+    return ParsedPage(
+        "found", title, redirected, None, _infobox_item(infobox), _infobox_values(infobox, header)
+    )
 
 
 def _linked_categories(element: Tag) -> list[str]:
@@ -204,7 +222,9 @@ def _linked_categories(element: Tag) -> list[str]:
         except ValueError:
             continue
         # A link to a page that does not exist is /w/index.php?title=Category:...&action=edit&redlink=1.
-        title = unquote(url.path.partition("/wiki/")[2]) or parse_qs(url.query).get("title", [""])[0]
+        title = (
+            unquote(url.path.partition("/wiki/")[2]) or parse_qs(url.query).get("title", [""])[0]
+        )
         titles.append(normalise_title(title))
     return [title for title in dict.fromkeys(titles) if title.startswith(CATEGORY_PREFIX)]
 
@@ -222,7 +242,9 @@ def _infobox_values(infobox: Tag, header: str) -> tuple[tuple[str | None, str], 
             cell = row.find_next_sibling("td")
             if not isinstance(cell, Tag):
                 return ()
-            return tuple(value for entry in cell.find_all("li") or [cell] if (value := _value(entry))[1])
+            return tuple(
+                value for entry in cell.find_all("li") or [cell] if (value := _value(entry))[1]
+            )
     return ()
 
 

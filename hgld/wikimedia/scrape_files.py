@@ -64,12 +64,20 @@ def read_categories(path: Path) -> list[LandmarkCategory]:
     rows = _read_once(path, "landmark_id", "category", None, parse)
     with path.open("rb") as stream:
         if stream.read(len(_BOM)) == _BOM:
-            log.warning("%s: line 1 begins with a byte order mark, which GLDv2's files do not have; skipped", path)
+            log.warning(
+                "%s: line 1 begins with a byte order mark, which GLDv2's files do not have; skipped",
+                path,
+            )
     return rows
 
 
 def read_list(
-    path: Path, id: str, *, item: str | None = None, category: str | None = None, split: str | None = None
+    path: Path,
+    id: str,
+    *,
+    item: str | None = None,
+    category: str | None = None,
+    split: str | None = None,
 ) -> list[LandmarkCategory]:
     """Read and validate a CSV or Parquet file with a row per entity, of which these are columns.
 
@@ -89,12 +97,15 @@ def read_list(
         if item:
             address = f"https://www.wikidata.org/wiki/{title}" if title else ""
         else:
-            address = f"https://commons.wikimedia.org/wiki/{title_path(title)}" if title == text else text
+            address = (
+                f"https://commons.wikimedia.org/wiki/{title_path(title)}" if title == text else text
+            )
         return LandmarkCategory(name, address or None, title, part), title
 
     rows = _read_once(path, id, link, split, parse)
     if all(
-        _WHOLE_NUMBER.fullmatch(str(row.landmark_id)) and -(2**63) <= int(row.landmark_id) < 2**63 for row in rows
+        _WHOLE_NUMBER.fullmatch(str(row.landmark_id)) and -(2**63) <= int(row.landmark_id) < 2**63
+        for row in rows
     ):
         return [replace(row, landmark_id=int(row.landmark_id)) for row in rows]
     return rows
@@ -131,7 +142,9 @@ def _read_once(
     for row in rows:
         unique.setdefault((row.split, row.landmark_id), row)
     if len(unique) < len(rows):
-        log.warning("%s: %d rows repeat an earlier row and count once", path, len(rows) - len(unique))
+        log.warning(
+            "%s: %d rows repeat an earlier row and count once", path, len(rows) - len(unique)
+        )
     return list(unique.values())
 
 
@@ -188,7 +201,9 @@ def _read_classes(path: Path) -> tuple[dict[str, ClassFact], dict[str, str]]:
     redirects: dict[str, str] = {}
     for row in read_table(path, CLASSES).to_pylist() if path.exists() else ():
         redirects |= dict.fromkeys(row.pop("redirected_from") or (), row["item"])
-        classes[row["item"]] = ClassFact(**row | {"subclass_of": tuple(map(intern, row["subclass_of"]))})
+        classes[row["item"]] = ClassFact(
+            **row | {"subclass_of": tuple(map(intern, row["subclass_of"]))}
+        )
     return classes, redirects
 
 
@@ -196,7 +211,9 @@ def _resolution(row: dict[str, Any], values: dict[InstanceOfValue, InstanceOfVal
     unique = (InstanceOfValue(**value) for value in row["instance_of"])
     for name in ("status", "route"):
         row[name] = row[name] and intern(row[name])
-    return Resolution(**row | {"instance_of": tuple(values.setdefault(value, value) for value in unique)})
+    return Resolution(
+        **row | {"instance_of": tuple(values.setdefault(value, value) for value in unique)}
+    )
 
 
 def write_classes(
@@ -210,7 +227,10 @@ def write_classes(
     redirected_from: dict[str, list[str]] = {}
     for item in sorted(redirects):
         redirected_from.setdefault(redirects[item], []).append(item)
-    rows = [{**classes[item]._asdict(), "redirected_from": redirected_from.get(item)} for item in sorted(classes)]
+    rows = [
+        {**classes[item]._asdict(), "redirected_from": redirected_from.get(item)}
+        for item in sorted(classes)
+    ]
     table = pa.Table.from_pylist(rows, CLASSES.schema)
     if ranks is not None:
         labels = [row["rank"] and ranks.get(row["rank"], row["rank"]) for row in rows]
@@ -258,7 +278,8 @@ def write_scraped(
     schema = SCRAPED.schema
     if isinstance(landmarks[0].landmark_id, str):
         schema = schema.set(
-            schema.get_field_index("landmark_id"), pa.field("landmark_id", pa.string(), nullable=False)
+            schema.get_field_index("landmark_id"),
+            pa.field("landmark_id", pa.string(), nullable=False),
         )
     write_table(path, SCRAPED, batches(), provenance, neutral=neutral)
     return dict(statuses), dict(routes)

@@ -108,7 +108,11 @@ def scrape_file(
     start = time.monotonic()
     settings, config = config.client or ClientConfig(), with_entity_column(config, categories)
     landmarks = _read(config, categories)
-    origin = {"source": config.source, "commons_url": settings.commons_url, "wikidata_url": settings.wikidata_url}
+    origin = {
+        "source": config.source,
+        "commons_url": settings.commons_url,
+        "wikidata_url": settings.wikidata_url,
+    }
     parameters = {**config.parameters(), **origin}
     if config.id is not None:
         origin |= {name: parameters[name] for name in ("property_id", "parents", "languages")}
@@ -151,7 +155,10 @@ def _read_output(out: Path, parameters: Mapping[str, Any]) -> EarlierScrape:
     except InputError:  # not a table of hgld
         made = Provenance("")
     # The depth of classes may differ.
-    if made.command != "scrape" or {**made.parameters, "class_depth": parameters["class_depth"]} != parameters:
+    if (
+        made.command != "scrape"
+        or {**made.parameters, "class_depth": parameters["class_depth"]} != parameters
+    ):
         raise ConfigurationError(
             f"{out} is not a scrape of this split, source and servers; choose another output, or use `force` to "
             "replace it"
@@ -173,7 +180,11 @@ def _scrape(
     query = _query(config)
     source: ApiSource | HtmlSource
     if config.source == "html":
-        header = properties[query.property_id].labels["en"].value if query.property_id in properties else HEADER
+        header = (
+            properties[query.property_id].labels["en"].value
+            if query.property_id in properties
+            else HEADER
+        )
         source = HtmlSource(client, header, query)
     else:
         source = ApiSource(client, query)
@@ -181,14 +192,24 @@ def _scrape(
     facts = FactStore()
     if source.class_kind is not None:
         facts.add(source.class_kind, existing.classes, 0)
-        facts.add(source.class_kind, {item: existing.classes[goal] for item, goal in existing.redirects.items()}, 0)
-    for kind, at, batch in journal.batches(source.from_json):  # the facts that earlier runs received
+        facts.add(
+            source.class_kind,
+            {item: existing.classes[goal] for item, goal in existing.redirects.items()},
+            0,
+        )
+    for kind, at, batch in journal.batches(
+        source.from_json
+    ):  # the facts that earlier runs received
         facts.add(kind, batch, at)
     check = StatusCheck(titles, config.allow_frequent, config.noun)
-    collector = FactCollector(source, facts, titles, existing.rows, check, progress, client=client, journal=journal)
+    collector = FactCollector(
+        source, facts, titles, existing.rows, check, progress, client=client, journal=journal
+    )
     unknown = [name for name, entity in properties.items() if entity.datatype is None]
     try:
-        statuses, routes, n_classes = _write_tables(landmarks, collector, config, out, provenance, unknown)
+        statuses, routes, n_classes = _write_tables(
+            landmarks, collector, config, out, provenance, unknown
+        )
     except UnlikelyStatusError as error:
         if error.status == "no_value" and config.property_id in unknown:
             raise _unknown_property(config.property_id) from None
@@ -252,7 +273,9 @@ def _write_tables(
     if collector.source.class_kind is not None:
         ranks = collector.rank_labels if query.ranks else None
         write_classes(classes, collector.class_redirects, classes_path(out), provenance, ranks)
-    statuses, routes = write_scraped(landmarks, collector.resolution, out, provenance, neutral=config.id is not None)
+    statuses, routes = write_scraped(
+        landmarks, collector.resolution, out, provenance, neutral=config.id is not None
+    )
     return statuses, routes, len(classes)
 
 
@@ -275,7 +298,9 @@ def _read(config: ScrapeConfig, path: Path) -> list[LandmarkCategory]:
     """Read a list."""
     if config.id is None:
         return read_categories(path)
-    return read_list(path, config.id, item=config.item, category=config.category, split=config.split_column)
+    return read_list(
+        path, config.id, item=config.item, category=config.category, split=config.split_column
+    )
 
 
 def _query(config: ScrapeConfig) -> Query:

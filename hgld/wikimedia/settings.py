@@ -63,7 +63,9 @@ class ClientConfig:
         for name, url in (("commons_url", self.commons_url), ("wikidata_url", self.wikidata_url)):
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
-                raise ConfigurationError(f'`{name}` is "{url}"; expected a URL such as {COMMONS_URL}')
+                raise ConfigurationError(
+                    f'`{name}` is "{url}"; expected a URL such as {COMMONS_URL}'
+                )
             hosts.append(parts.hostname.rstrip("."))
             object.__setattr__(self, name, url.rstrip("/"))
         wikimedia = next((host for host in hosts if _WIKIMEDIA_HOST.fullmatch(host)), None)
@@ -77,7 +79,12 @@ class ClientConfig:
                 f"{wikimedia} asks every client to name its operator: give an e-mail address or a wiki user page as "
                 "`contact` or in the environment variable HGLD_CONTACT; it is sent in the User-Agent only"
             )
-        if self.rate_per_minute < 0 or self.max_retries < 0 or self.timeout_s <= 0 or self.backoff_s < 0:
+        if (
+            self.rate_per_minute < 0
+            or self.max_retries < 0
+            or self.timeout_s <= 0
+            or self.backoff_s < 0
+        ):
             raise ConfigurationError(
                 "`rate_per_minute`, `max_retries` and `backoff_s` cannot be negative, and `timeout_s` must be above 0"
             )
@@ -148,14 +155,18 @@ class ScrapeConfig:
                 )
             for name in ("item", "category", "split_column", "property_id", "parents", "languages"):
                 if getattr(self, name) != ScrapeConfig.__dataclass_fields__[name].default:
-                    raise ConfigurationError(f"`{name}` needs `id`: it is for lists other than GLDv2's")
+                    raise ConfigurationError(
+                        f"`{name}` needs `id`: it is for lists other than GLDv2's"
+                    )
         else:
             self._check_list_settings()
         require_at_least(0, class_depth=self.class_depth)
         unlikely = sorted(UNLIKELY_SHARES)
         for status in sorted(self.allow_frequent):
             if status not in unlikely:
-                raise ConfigurationError(f'`allow_frequent` is "{status}"; expected some of {", ".join(unlikely)}')
+                raise ConfigurationError(
+                    f'`allow_frequent` is "{status}"; expected some of {", ".join(unlikely)}'
+                )
         if self.source not in get_args(SourceName):
             raise ConfigurationError(f'`source` is "{self.source}"; expected api or html')
         if not 1 <= self.workers <= MAX_WORKERS:
@@ -163,15 +174,25 @@ class ScrapeConfig:
 
     def _check_list_settings(self) -> None:
         if self.item and self.category:
-            raise ConfigurationError("name the column of entities on Wikidata in `item`, or on Commons in `category`")
+            raise ConfigurationError(
+                "name the column of entities on Wikidata in `item`, or on Commons in `category`"
+            )
         if (self.split is None) == (self.split_column is None):
-            raise ConfigurationError("name the split of the whole list in `split`, or its column in `split_column`")
+            raise ConfigurationError(
+                "name the split of the whole list in `split`, or its column in `split_column`"
+            )
         for name in ("property_id", "parents"):
             if not re.fullmatch("P[1-9][0-9]*", getattr(self, name)):
-                raise ConfigurationError(f'`{name}` is "{getattr(self, name)}"; expected a property such as P31')
+                raise ConfigurationError(
+                    f'`{name}` is "{getattr(self, name)}"; expected a property such as P31'
+                )
         if not re.fullmatch("[a-z0-9-]+(,[a-z0-9-]+)*", self.languages):
-            raise ConfigurationError(f'`languages` is "{self.languages}"; expected codes such as en,de')
-        if self.source == "html" and (self.item or (self.parents, self.languages) != ("P279", "en")):
+            raise ConfigurationError(
+                f'`languages` is "{self.languages}"; expected codes such as en,de'
+            )
+        if self.source == "html" and (
+            self.item or (self.parents, self.languages) != ("P279", "en")
+        ):
             raise ConfigurationError(
                 "`source` html reads English pages of categories, which show no superclasses; use api for `item`, "
                 "`parents` and `languages`"
@@ -186,6 +207,14 @@ class ScrapeConfig:
         """Return what decides on the result, besides the list and the source."""
         parameters: dict[str, Any] = {"split": self.split, "class_depth": self.class_depth}
         if self.id is not None:
-            names = ("id", "item", "category", "split_column", "property_id", "parents", "languages")
+            names = (
+                "id",
+                "item",
+                "category",
+                "split_column",
+                "property_id",
+                "parents",
+                "languages",
+            )
             parameters |= {name: getattr(self, name) for name in names}
         return parameters

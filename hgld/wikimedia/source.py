@@ -164,10 +164,14 @@ class StatusCheck:
     Landmarks that wait for facts count as likely ones: those without a value are often resolved first.
     """
 
-    def __init__(self, titles: Sequence[str], allowed: Collection[str] = (), noun: str = "landmarks") -> None:
+    def __init__(
+        self, titles: Sequence[str], allowed: Collection[str] = (), noun: str = "landmarks"
+    ) -> None:
         self._titles = titles
         self._noun = noun
-        self._shares = {status: share for status, share in UNLIKELY_SHARES.items() if status not in allowed}
+        self._shares = {
+            status: share for status, share in UNLIKELY_SHARES.items() if status not in allowed
+        }
         self._started: Counter[int] = Counter()
         self._positions: dict[tuple[int, str], list[int]] = {}
 
@@ -197,7 +201,9 @@ class StatusCheck:
         share = len(positions) / n_landmarks
         if len(positions) < _MIN_UNLIKELY or share <= self._shares[status]:
             return
-        examples = ", ".join(f'"{self._titles[position]}"' for position in positions[:_MAX_EXAMPLES])
+        examples = ", ".join(
+            f'"{self._titles[position]}"' for position in positions[:_MAX_EXAMPLES]
+        )
         raise UnlikelyStatusError(
             f"{len(positions)} of {n_landmarks} {self._noun} ended as {status} ({share:.0%}; at most "
             f"{self._shares[status]:.0%} is likely), such as {examples}. {_ADVICE}. If the result is right, "
@@ -206,7 +212,9 @@ class StatusCheck:
         )
 
 
-def forget_landmarks_without_value(titles: Iterable[str], source: Source, facts: FactStore, journal: Journal) -> None:
+def forget_landmarks_without_value(
+    titles: Iterable[str], source: Source, facts: FactStore, journal: Journal
+) -> None:
     """Forget the facts behind landmarks without a value, and classes without a label; they are fetched again.
 
     Not only those with the status that stopped the run: a server that fails does so in several ways.
@@ -220,7 +228,9 @@ def forget_landmarks_without_value(titles: Iterable[str], source: Source, facts:
             continue
         unlabelled = {value.item for value in resolution.instance_of if value.label == value.item}
         for kind, key in facts.read:
-            if resolution.status in UNLIKELY_SHARES or (kind == source.class_kind and key in unlabelled):
+            if resolution.status in UNLIKELY_SHARES or (
+                kind == source.class_kind and key in unlabelled
+            ):
                 keys.setdefault(kind, set()).add(key)
     for kind in sorted(keys):
         journal.forget(kind, sorted(keys[kind]))
@@ -253,7 +263,12 @@ class FactCollector:
         journal: Journal,
     ) -> None:
         self.source, self._client, self._facts, self._journal = source, client, facts, journal
-        self._titles, self._known, self._statuses, self._progress = titles, known, statuses, progress
+        self._titles, self._known, self._statuses, self._progress = (
+            titles,
+            known,
+            statuses,
+            progress,
+        )
         #: By kind: the keys to request in order, those in flight, and those that could not be fetched.
         self._queued: dict[str, dict[str, None]] = {kind: {} for kind in source.kinds}
         self._in_flight: dict[str, set[str]] = {kind: set() for kind in source.kinds}
@@ -303,7 +318,9 @@ class FactCollector:
             return Resolution("error"), 1000 * int(time.time())
         return resolution, 1000 * (self._facts.latest or int(time.time()))
 
-    def _fetch_all(self, executor: ThreadPoolExecutor, workers: int, landmarks: Iterator[int]) -> None:
+    def _fetch_all(
+        self, executor: ThreadPoolExecutor, workers: int, landmarks: Iterator[int]
+    ) -> None:
         """Send batches until none is left; ``landmarks`` are the positions of those not started yet."""
         requests: dict[Future[dict[str, Any]], tuple[str, list[str]]] = {}
         while True:
@@ -371,34 +388,52 @@ class FactCollector:
         except MissingFactsError as missing:
             kind, keys = missing.kind, missing.keys
             if self._failed[kind].isdisjoint(keys):
-                self._queued[kind] |= dict.fromkeys(key for key in keys if key not in self._in_flight[kind])
+                self._queued[kind] |= dict.fromkeys(
+                    key for key in keys if key not in self._in_flight[kind]
+                )
                 return False
         else:
             self._statuses.end(position, status)
         self._progress.advance(requests=self._client.requests, retries=self._client.retries)
         return True
 
-    def _fetch_ancestors(self, executor: ThreadPoolExecutor, workers: int, depth: int) -> dict[str, ClassFact]:
+    def _fetch_ancestors(
+        self, executor: ThreadPoolExecutor, workers: int, depth: int
+    ) -> dict[str, ClassFact]:
         """Fetch the classes of all landmarks and their ancestors, one step of "subclass of" after the other."""
         kind = self.source.class_kind
         if kind is None:
             return {}
         classes: dict[str, ClassFact] = {}
         reached: dict[str, str] = {}
-        newest = [value.item for title in self._titles for value in self.resolution(title)[0].instance_of]
+        newest = [
+            value.item for title in self._titles for value in self.resolution(title)[0].instance_of
+        ]
         for step in range(depth + 1):
             wanted = {item for item in newest if item is not None and item not in reached}
             fetched = self._fetch_classes(executor, workers, kind, wanted)
             reached |= {item: fact.item for item, fact in fetched.items()}
             classes |= {fact.item: fact for fact in fetched.values()}
-            newest = [parent for fact in fetched.values() for parent in fact.subclass_of] if step < depth else []
-        ranks = {fact.rank for fact in classes.values() if fact.rank and ITEM_ID.fullmatch(fact.rank)}
+            newest = (
+                [parent for fact in fetched.values() for parent in fact.subclass_of]
+                if step < depth
+                else []
+            )
+        ranks = {
+            fact.rank for fact in classes.values() if fact.rank and ITEM_ID.fullmatch(fact.rank)
+        }
         named = self._fetch_classes(executor, workers, kind, ranks)
         self.rank_labels = {item: fact.label for item, fact in named.items()}
-        goals = {item: self._facts.get(kind, item).item for item in self._facts.keys(kind)} | reached
-        self.class_redirects = {item: goal for item, goal in goals.items() if item != goal and goal in classes}
+        goals = {
+            item: self._facts.get(kind, item).item for item in self._facts.keys(kind)
+        } | reached
+        self.class_redirects = {
+            item: goal for item, goal in goals.items() if item != goal and goal in classes
+        }
         return {
-            item: fact._replace(subclass_of=tuple(dict.fromkeys(reached.get(up, up) for up in fact.subclass_of)))
+            item: fact._replace(
+                subclass_of=tuple(dict.fromkeys(reached.get(up, up) for up in fact.subclass_of))
+            )
             for item, fact in classes.items()
         }
 
@@ -407,8 +442,12 @@ class FactCollector:
     ) -> dict[str, ClassFact]:
         """Return classes by requested item, in this order; those that could not be fetched are counted."""
         wanted = sorted(items)
-        self._queued[kind] = dict.fromkeys(item for item in wanted if item not in self._facts.keys(kind))
+        self._queued[kind] = dict.fromkeys(
+            item for item in wanted if item not in self._facts.keys(kind)
+        )
         self._fetch_all(executor, workers, iter(()))
-        found = {item: self._facts.get(kind, item) for item in wanted if item in self._facts.keys(kind)}
+        found = {
+            item: self._facts.get(kind, item) for item in wanted if item in self._facts.keys(kind)
+        }
         self.failed_classes += len(wanted) - len(found)
         return found

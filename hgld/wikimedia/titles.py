@@ -56,9 +56,15 @@ def title_of_url(url: str) -> str:
     if parts.scheme not in ("http", "https") or not _HOSTS.fullmatch(host):
         raise ValueError(f'"{url}" is not a URL of Wikimedia Commons; {expected}')
     try:
-        title = _title_in_path(url) if parts.path.startswith("/wiki/") else _title_in_query(url, parts.query)
+        title = (
+            _title_in_path(url)
+            if parts.path.startswith("/wiki/")
+            else _title_in_query(url, parts.query)
+        )
     except UnicodeDecodeError:
-        raise ValueError(f'"{url}" has percent-encoded bytes that are not UTF-8; {expected}') from None
+        raise ValueError(
+            f'"{url}" has percent-encoded bytes that are not UTF-8; {expected}'
+        ) from None
     title = normalise_title(title)
     if not title.startswith(CATEGORY_PREFIX) or title == CATEGORY_PREFIX:
         raise ValueError(f'"{url}" is not the URL of a category; {expected}')

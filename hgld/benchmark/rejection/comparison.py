@@ -21,8 +21,19 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from hgld.benchmark.engine import Report, compute_runs, describe_failures, open_folder, report_provenance
-from hgld.benchmark.rejection.reports import draw_near_far, draw_risks, rejection_markdown, write_mistakes_page
+from hgld.benchmark.engine import (
+    Report,
+    compute_runs,
+    describe_failures,
+    open_folder,
+    report_provenance,
+)
+from hgld.benchmark.rejection.reports import (
+    draw_near_far,
+    draw_risks,
+    rejection_markdown,
+    write_mistakes_page,
+)
 from hgld.benchmark.rejection.settings import RejectionSettings
 from hgld.benchmark.rejection.split_scores import (
     ComparedImages,
@@ -99,7 +110,10 @@ class RejectionComparison:
             InputError: A manifest cannot be read.
             ConfigurationError: The settings do not fit the images.
         """
-        return {split: dict(Counter(self.images.split(split).table["set"])) for split in self.settings.splits}
+        return {
+            split: dict(Counter(self.images.split(split).table["set"]))
+            for split in self.settings.splits
+        }
 
     def missing(self) -> list[str]:
         """Return the files of embeddings and heads that do not exist."""
@@ -130,7 +144,11 @@ class RejectionComparison:
                 pending[run] = partial(split.write_score, run.score)
         self.n_kept = self.n_results - len(pending)
         self.failures = compute_runs(pending, progress)
-        results = {run: split.read(run.score) for run, split in self.runs.items() if run not in self.failures}
+        results = {
+            run: split.read(run.score)
+            for run, split in self.runs.items()
+            if run not in self.failures
+        }
         if not results:
             raise InputError(f"none of the scores could be computed:\n{indented_list(self.failed)}")
         return results
@@ -141,11 +159,15 @@ class RejectionComparison:
         parameters = {**to_dict(self.settings), "failed": self.failed}
         files = {str(run): self.runs[run].path(run.score) for run in results}
         provenance = report_provenance("compare-rejection", parameters, files)
-        report = Report(self.out / "results.made.json", provenance, partial(self._write, results, values))
+        report = Report(
+            self.out / "results.made.json", provenance, partial(self._write, results, values)
+        )
         report.update(force=force)
         return values, report.files
 
-    def _write(self, results: ScoreResults, values: RejectionValues, provenance: Provenance) -> list[Path]:
+    def _write(
+        self, results: ScoreResults, values: RejectionValues, provenance: Provenance
+    ) -> list[Path]:
         settings, out, mistakes = self.settings, self.out, self.settings.mistakes
         drawn = []
         for name in settings.embeddings:
@@ -156,11 +178,15 @@ class RejectionComparison:
             run = ScoreRun(mistakes.embedding, mistakes.score, settings.splits[0])
             if run in results:
                 shown.append(out / "mistakes.html")
-                write_mistakes_page(settings, run, results[run], self.runs[run], out / "mistakes.html")
+                write_mistakes_page(
+                    settings, run, results[run], self.runs[run], out / "mistakes.html"
+                )
         for name, table in (("values", values.values), ("differences", values.differences)):
             rows = pa.Table.from_pandas(table, preserve_index=False)
             write_results(out / f"{name}.parquet", rows, f"rejection_{name}/1", provenance)
-        write_text(out / "results.md", rejection_markdown(settings, values, self.failed, shown) + "\n")
+        write_text(
+            out / "results.md", rejection_markdown(settings, values, self.failed, shown) + "\n"
+        )
         names = ("values.parquet", "differences.parquet", "results.md")
         return [*(out / name for name in names), *shown]
 

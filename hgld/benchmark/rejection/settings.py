@@ -61,7 +61,9 @@ class OpenSetIndex(Settings):
                 "for the index; their sum is to be below 1"
             )
         if self.split is not None and self.test_share is not None:
-            raise ValueError("test_share replaces the splits of the manifest; omit it, or omit split")
+            raise ValueError(
+                "test_share replaces the splits of the manifest; omit it, or omit split"
+            )
         return self
 
 
@@ -181,9 +183,13 @@ class RejectionSettings(Settings):
     @model_validator(mode="after")
     def _check_names(self) -> RejectionSettings:
         if reserved := [name for name in self.unknown if name in _RESERVED]:
-            raise ValueError(f'unknown images are called "{reserved[0]}", which means other images; rename them')
+            raise ValueError(
+                f'unknown images are called "{reserved[0]}", which means other images; rename them'
+            )
         if not self.unknown and isinstance(self.index, FixedIndex):
-            raise ValueError("there are no unknown images; add `unknown`, or divide the landmarks (`open_set`)")
+            raise ValueError(
+                "there are no unknown images; add `unknown`, or divide the landmarks (`open_set`)"
+            )
         for name, embedding in self.embeddings.items():
             if set(embedding.files) != set(self.sources):
                 raise ValueError(
@@ -199,7 +205,9 @@ class RejectionSettings(Settings):
                 ("score", self.mistakes.score, scores),
             ):
                 if value not in names:
-                    raise ValueError(f'mistakes.{kind} is "{value}"; expected one of {", ".join(names)}')
+                    raise ValueError(
+                        f'mistakes.{kind} is "{value}"; expected one of {", ".join(names)}'
+                    )
         return self
 
     @property

@@ -92,7 +92,9 @@ class SplitEmbeddings(NamedTuple):
 
     def take(self, rows: slice | Integers) -> SplitEmbeddings:
         """Return the embeddings and deviations of some of the images."""
-        return SplitEmbeddings(self.vectors[rows], None if self.deviations is None else self.deviations[rows])
+        return SplitEmbeddings(
+            self.vectors[rows], None if self.deviations is None else self.deviations[rows]
+        )
 
 
 class ComparedImages:
@@ -107,7 +109,9 @@ class ComparedImages:
     def manifests(self) -> dict[str, Manifest]:
         """Manifests by source."""
         sources = self._settings.sources.items()
-        return {source: read_manifest(images.manifest, root_of(images)) for source, images in sources}
+        return {
+            source: read_manifest(images.manifest, root_of(images)) for source, images in sources
+        }
 
     def _split(self, seed: int) -> SplitImages:
         """Return the images of a split."""
@@ -117,7 +121,9 @@ class ComparedImages:
         else:
             named = {INDEX: index.index, CALIBRATION: index.calibration, KNOWN: index.known}
             rows_by_set = {
-                name: manifest.rows_of(split, index.manifest) for name, split in named.items() if split is not None
+                name: manifest.rows_of(split, index.manifest)
+                for name, split in named.items()
+                if split is not None
             }
         if empty := [name for name, rows in rows_by_set.items() if not len(rows)]:
             raise ConfigurationError(
@@ -134,12 +140,23 @@ class ComparedImages:
                 own[:, 0] = self.manifests[INDEX].n_classes[0] + manifest.labels[rows, 0]
             sets.append(_image_set(name, images.kind, name, manifest, rows))
             labels.append(own)
-        return SplitImages(pd.concat(sets, ignore_index=True), np.concatenate(labels, dtype=np.int64))
+        return SplitImages(
+            pd.concat(sets, ignore_index=True), np.concatenate(labels, dtype=np.int64)
+        )
 
 
-def _image_set(name: str, kind: str, source: str, manifest: Manifest, rows: Integers) -> pd.DataFrame:
+def _image_set(
+    name: str, kind: str, source: str, manifest: Manifest, rows: Integers
+) -> pd.DataFrame:
     classes = np.array(manifest.class_names[0], object)[manifest.labels[rows, 0]]
-    columns = {"set": name, "kind": kind, "id": manifest.ids[rows], "source": source, "class": classes, "row": rows}
+    columns = {
+        "set": name,
+        "kind": kind,
+        "id": manifest.ids[rows],
+        "source": source,
+        "class": classes,
+        "row": rows,
+    }
     table: pd.DataFrame = pd.DataFrame(columns)
     return table
 
@@ -155,7 +172,9 @@ def _open_set(manifest: Manifest, settings: OpenSetIndex, seed: int) -> dict[str
     query_share = settings.known_share + settings.calibration_share
     is_near, is_query = near_and_query_images(labels, settings.near_share, query_share, seed)
     is_calibration = is_query.copy()
-    is_calibration[is_query] = closed_set_split(labels[is_query], settings.calibration_share / query_share, seed)
+    is_calibration[is_query] = closed_set_split(
+        labels[is_query], settings.calibration_share / query_share, seed
+    )
     return {
         INDEX: used[~is_near & ~is_query],
         CALIBRATION: used[is_calibration],
@@ -175,7 +194,9 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
     if checkpoint is not None:
         head = load_checkpoint_model(checkpoint).network.eval()
         _require_other_landmarks(checkpoint, images.table)
-    files = {source: read_embeddings(path) for source, path in files_of_split(settings, seed).items()}
+    files = {
+        source: read_embeddings(path) for source, path in files_of_split(settings, seed).items()
+    }
     with_deviations = all(has_deviations(file.path) for file in files.values())
     vectors, deviations = [], []
     for name, own in images.table.groupby("set", sort=False):
@@ -203,7 +224,9 @@ def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
     path = for_split(settings.head, split)
     checkpoint = find_checkpoint(path)
     if checkpoint is None or not checkpoint.is_file():
-        raise InputError(f"{path}: no such run or checkpoint; train the head of `embeddings`, see `hgld train`")
+        raise InputError(
+            f"{path}: no such run or checkpoint; train the head of `embeddings`, see `hgld train`"
+        )
     return checkpoint
 
 
@@ -224,7 +247,9 @@ def _require_other_landmarks(checkpoint: Path, images: pd.DataFrame) -> None:
     try:
         data = DataSettings.model_validate(read_checkpoint(checkpoint)["settings"]["data"])
     except (KeyError, ValidationError) as error:
-        raise InputError(f"{checkpoint}: does not say what it was trained on ({error}); train it again") from error
+        raise InputError(
+            f"{checkpoint}: does not say what it was trained on ({error}); train it again"
+        ) from error
     trained = read_training_manifest(data).select_split(data.train)
     used = set(images.loc[images["source"] == INDEX, "class"])
     if shared := sorted(used.intersection(trained.class_names[0])):
@@ -253,9 +278,19 @@ class SplitScores:
     """Scores of the queries of a split on one kind of embeddings."""
 
     def __init__(
-        self, settings: RejectionSettings, images: ComparedImages, out: Path, embedding: str, split: int
+        self,
+        settings: RejectionSettings,
+        images: ComparedImages,
+        out: Path,
+        embedding: str,
+        split: int,
     ) -> None:
-        self._settings, self.all_images, self.embedding, self.split = settings, images, embedding, split
+        self._settings, self.all_images, self.embedding, self.split = (
+            settings,
+            images,
+            embedding,
+            split,
+        )
         self._embedding_settings = settings.embeddings[embedding]
         self._folder = out / "scores" / embedding / f"split{split}"
 
@@ -286,7 +321,9 @@ class SplitScores:
             the nearest image of the index, and the finest ``level`` that the query shares with it, L for the same
             landmark, 0 for none; ``score``, and ``right``, whether the score's own answer is the query's landmark.
         """
-        table: pd.DataFrame = pd.concat([self._read(_QUERIES), self._read(name)[["score", "right"]]], axis=1)
+        table: pd.DataFrame = pd.concat(
+            [self._read(_QUERIES), self._read(name)[["score", "right"]]], axis=1
+        )
         return table
 
     def describe_queries(self) -> pd.DataFrame:
@@ -321,7 +358,9 @@ class SplitScores:
                 f"{missing.sum():,} of {len(scores):,} rejection scores are NaN, the first that of query "
                 f"{np.argmax(missing)}; fit the score on more images, or choose another"
             )
-        right = _right_answers(index.vectors, labels[chosen, 0], queries.vectors, labels[n_index:, 0])
+        right = _right_answers(
+            index.vectors, labels[chosen, 0], queries.vectors, labels[n_index:, 0]
+        )
         columns: pd.DataFrame = pd.DataFrame({"score": scores, "right": right})
         return columns
 
@@ -339,7 +378,9 @@ class SplitScores:
     def _classifier(self) -> LinearClassifier:
         """The classifier of the index, which is fitted once for all scores of classifiers."""
         n_index = self.images.n_index
-        return fit_linear_classifier(self.embedded.vectors[:n_index], self.images.labels[:n_index, 0])
+        return fit_linear_classifier(
+            self.embedded.vectors[:n_index], self.images.labels[:n_index, 0]
+        )
 
     def _detector(self, name: str) -> Detector:
         score = self._settings.score_settings()[name]

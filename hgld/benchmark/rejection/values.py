@@ -83,9 +83,13 @@ class ScoredQueries:
     def metrics(self) -> dict[str, float]:
         """Return the values of :data:`METRICS`."""
         each_once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
-        return {name: float(values[0]) for name, values in self.resampled_metrics(*each_once).items()}
+        return {
+            name: float(values[0]) for name, values in self.resampled_metrics(*each_once).items()
+        }
 
-    def resampled_metrics(self, known_counts: Integers, unknown_counts: Integers) -> dict[str, Floats]:
+    def resampled_metrics(
+        self, known_counts: Integers, unknown_counts: Integers
+    ) -> dict[str, Floats]:
         """Return the values of :data:`METRICS` in each resample, float64, shape (n_resamples,); NaN without images.
 
         Args:
@@ -112,7 +116,9 @@ class LandmarkDraws:
         distinct = classes[["source", "class"]].drop_duplicates().sort_values(["source", "class"])
         sizes = distinct.groupby("source").size()
         self._columns = pd.MultiIndex.from_frame(distinct)
-        self._draws = np.concatenate([rng.multinomial(n, np.full(n, 1 / n), size=n_resamples) for n in sizes], axis=1)
+        self._draws = np.concatenate(
+            [rng.multinomial(n, np.full(n, 1 / n), size=n_resamples) for n in sizes], axis=1
+        )
 
     def counts(self, queries: pd.DataFrame) -> Integers:
         """Return how often each query counts, int64, shape (n_resamples, n)."""
@@ -130,7 +136,9 @@ def compare_scores(settings: RejectionSettings, results: ScoreResults) -> Reject
     for run, table in results.items():
         by_score.setdefault((run.embedding, run.score), {})[run.split] = table
     for (embedding, score), splits in by_score.items():
-        if len(splits) < len(settings.splits):  # its mean over some of the splits could not be compared
+        if len(splits) < len(
+            settings.splits
+        ):  # its mean over some of the splits could not be compared
             continue
         for unknown in unknown_names(splits[settings.splits[0]]):
             by_split = [_values(table, unknown, settings, draws) for table in splits.values()]
@@ -145,8 +153,12 @@ def compare_scores(settings: RejectionSettings, results: ScoreResults) -> Reject
                     resampled[key] = np.mean([drawn[metric] for _, drawn in by_split], axis=0)
                     row |= _interval(resampled[key])
                 rows.append(row)
-    means = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"]).astype({"split": "Int64"})
-    return RejectionValues(means, _differences(settings, means, resampled), _counts(results), _right(results))
+    means = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"]).astype(
+        {"split": "Int64"}
+    )
+    return RejectionValues(
+        means, _differences(settings, means, resampled), _counts(results), _right(results)
+    )
 
 
 def unknown_names(queries: pd.DataFrame) -> list[str]:
@@ -159,14 +171,21 @@ def _values(
     table: pd.DataFrame, unknown: str, settings: RejectionSettings, draws: LandmarkDraws
 ) -> tuple[dict[str, float], dict[str, Floats]]:
     """Return the metrics of a result by name, and their values in all resamples."""
-    is_unknown = table["kind"].isin(["near", "far"]) if unknown == ALL_UNKNOWN else table["set"] == unknown
+    is_unknown = (
+        table["kind"].isin(["near", "far"]) if unknown == ALL_UNKNOWN else table["set"] == unknown
+    )
     known, others = table[table["kind"] == "known"], table[is_unknown]
     scored = ScoredQueries(
-        known["score"].to_numpy(np.float64), known["right"].to_numpy(bool), others["score"].to_numpy(np.float64)
+        known["score"].to_numpy(np.float64),
+        known["right"].to_numpy(bool),
+        others["score"].to_numpy(np.float64),
     )
     counts = draws.counts(known), draws.counts(others)
     starts = range(0, len(counts[0]), _BLOCK)
-    blocks = [scored.resampled_metrics(*(each[start : start + _BLOCK] for each in counts)) for start in starts]
+    blocks = [
+        scored.resampled_metrics(*(each[start : start + _BLOCK] for each in counts))
+        for start in starts
+    ]
     resampled = {metric: np.concatenate([block[metric] for block in blocks]) for metric in METRICS}
     values = scored.metrics()
     calibration = table.loc[table["kind"] == "calibration", "score"].to_numpy(np.float64)
@@ -177,9 +196,13 @@ def _values(
     return values, resampled
 
 
-def _differences(settings: RejectionSettings, table: pd.DataFrame, resampled: Mapping[Key, Floats]) -> pd.DataFrame:
+def _differences(
+    settings: RejectionSettings, table: pd.DataFrame, resampled: Mapping[Key, Floats]
+) -> pd.DataFrame:
     """Return the differences from the baseline embeddings with each score, and from the first score of each."""
-    baseline = next((name for name, embedding in settings.embeddings.items() if embedding.baseline), None)
+    baseline = next(
+        (name for name, embedding in settings.embeddings.items() if embedding.baseline), None
+    )
     first = next(iter(settings.score_settings()))
     means = table[table["split"].isna()].set_index(list(_KEY))["value"]
     rows = []

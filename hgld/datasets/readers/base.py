@@ -53,7 +53,9 @@ class Reader(Protocol):
         """Read the images of a dataset; readers of published layouts do not check whether the image files exist."""
 
 
-def read_text_lists(files: Mapping[str, Path], columns: Sequence[str], header_lines: int = 0) -> dict[str, list[str]]:
+def read_text_lists(
+    files: Mapping[str, Path], columns: Sequence[str], header_lines: int = 0
+) -> dict[str, list[str]]:
     """Read the columns of text files with an image per line, whose values are separated by blanks.
 
     Args:
@@ -72,30 +74,42 @@ def read_text_lists(files: Mapping[str, Path], columns: Sequence[str], header_li
     return rows
 
 
-def read_text_list(path: Path, columns: Sequence[str], header_lines: int = 0) -> dict[str, list[str]]:
+def read_text_list(
+    path: Path, columns: Sequence[str], header_lines: int = 0
+) -> dict[str, list[str]]:
     """Read the columns of a text file, see :func:`read_text_lists`."""
     expected = " ".join(columns)
     if not path.is_file():
-        raise InputError(f"{path}: no such file; expected lines with {expected}; is this the folder of the dataset?")
+        raise InputError(
+            f"{path}: no such file; expected lines with {expected}; is this the folder of the dataset?"
+        )
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 (byte {error.start:,}); expected a text file") from error
+        raise InputError(
+            f"{path}: not UTF-8 (byte {error.start:,}); expected a text file"
+        ) from error
     rows, problems = [], []
     for number, line in enumerate(lines[header_lines:], header_lines + 1):
         values = line.split()
         if len(values) == len(columns):
             rows.append(values)
         elif values:
-            problems.append(f"line {number}: {len(values)} values, expected {len(columns)} ({expected})")
+            problems.append(
+                f"line {number}: {len(values)} values, expected {len(columns)} ({expected})"
+            )
     if problems:
         raise InputError(f"{path}: {bad_rows(problems)}")
     if not rows:
         raise InputError(f"{path}: no rows; expected lines with {expected}")
-    return {name: list(values) for name, values in zip(columns, zip(*rows, strict=True), strict=True)}
+    return {
+        name: list(values) for name, values in zip(columns, zip(*rows, strict=True), strict=True)
+    }
 
 
-def match_texts(source: Path, texts: Sequence[str], pattern: str, example: str) -> list[re.Match[str]]:
+def match_texts(
+    source: Path, texts: Sequence[str], pattern: str, example: str
+) -> list[re.Match[str]]:
     """Match each text of a column, such as paths whose folders are labels.
 
     Args:

@@ -38,7 +38,11 @@ _BIRDS: Mapping[str, Mapping[str, str]] = {
     "Anseriformes": {"Anatidae": "46 87 89-90"},
     "Apodiformes": {"Trochilidae": "67-70"},
     "Caprimulgiformes": {"Caprimulgidae": "22 92 105"},
-    "Charadriiformes": {"Alcidae": "5-8 58 106", "Laridae": "59-66 84 141-147", "Stercorariidae": "71-72"},
+    "Charadriiformes": {
+        "Alcidae": "5-8 58 106",
+        "Laridae": "59-66 84 141-147",
+        "Stercorariidae": "71-72",
+    },
     "Coraciiformes": {"Alcedinidae": "79-82", "Halcyonidae": "83"},
     "Cuculiformes": {"Cuculidae": "4 31-33 110"},
     "Gaviiformes": {"Gaviidae": "86"},
@@ -104,12 +108,20 @@ def _by_class(groups: Mapping[str, str]) -> dict[int, str]:
     >>> _by_class({"cab": "1 4-6"})
     {1: 'cab', 4: 'cab', 5: 'cab', 6: 'cab'}
     """
-    ranges = [(group, item.partition("-")) for group, text in groups.items() for item in text.split()]
-    return {n: group for group, (first, _, last) in ranges for n in range(int(first), int(last or first) + 1)}
+    ranges = [
+        (group, item.partition("-")) for group, text in groups.items() for item in text.split()
+    ]
+    return {
+        n: group
+        for group, (first, _, last) in ranges
+        for n in range(int(first), int(last or first) + 1)
+    }
 
 
 #: Family of each bird, by class number.
-FAMILY = {number: family for families in _BIRDS.values() for number, family in _by_class(families).items()}
+FAMILY = {
+    number: family for families in _BIRDS.values() for number, family in _by_class(families).items()
+}
 #: Type of each car, by class number.
 CAR_TYPE = _by_class(_CARS)
 
@@ -140,7 +152,10 @@ class VehicleId(VehicleIdSettings):
 
     def files(self, root: Path) -> Mapping[str, Path]:
         folder = root / "train_test_split"
-        return {"train": folder / "train_list.txt", "test": folder / f"test_list_{self.test_list}.txt"}
+        return {
+            "train": folder / "train_list.txt",
+            "test": folder / f"test_list_{self.test_list}.txt",
+        }
 
     def read(self, root: Path) -> ReaderResult:
         rows = read_text_lists(self.files(root), ("image", "vehicle"))
@@ -164,15 +179,21 @@ class InShop:
     def read(self, root: Path) -> ReaderResult:
         path = self.files(root)["partition"]
         rows = read_text_list(path, ("image_name", "item_id", "evaluation_status"), header_lines=2)
-        match_texts(path, rows["evaluation_status"], "train|query|gallery", "train, query or gallery")
+        match_texts(
+            path, rows["evaluation_status"], "train|query|gallery", "train, query or gallery"
+        )
         pattern = "[^/]+/(?P<gender>[^/]+)/(?P<category>[^/]+)/.+"
-        images = match_texts(path, rows["image_name"], pattern, "img/WOMEN/Dresses/id_00000002/02_1_front.jpg")
+        images = match_texts(
+            path, rows["image_name"], pattern, "img/WOMEN/Dresses/id_00000002/02_1_front.jpg"
+        )
         items = rows["item_id"]
         groups = [(image["category"], image["gender"]) for image in images]
         first: dict[str, tuple[str, str]] = {}
         for item, group in zip(items, groups, strict=True):
             first.setdefault(item, group)
-        if ambiguous := {item for item, group in zip(items, groups, strict=True) if first[item] != group}:
+        if ambiguous := {
+            item for item, group in zip(items, groups, strict=True) if first[item] != group
+        }:
             log.warning(
                 "%s: %d items are in several categories and belong to the first, such as %s",
                 path,
@@ -207,29 +228,44 @@ class INaturalist(INaturalistSettings):
         species = [image["species"] for image in images]
         if self.levels == "full":
             ranks = _read_ranks(root / "train2018.json", species)
-            above = {name: [ranks[number][column] for number in species] for column, name in enumerate(_RANKS)}
+            above = {
+                name: [ranks[number][column] for number in species]
+                for column, name in enumerate(_RANKS)
+            }
             levels = disambiguate({"species": species, **above})
         else:
-            levels = {"species": species, "super_category": [image["super_category"] for image in images]}
+            levels = {
+                "species": species,
+                "super_category": [image["super_category"] for image in images],
+            }
         return ReaderResult(build_manifest(root, rows, levels))
 
     def _lists(self, root: Path) -> dict[str, Path]:
-        return {split: root / f"Inat_dataset_splits/Inaturalist_{split}_set1.txt" for split in ("train", "test")}
+        return {
+            split: root / f"Inat_dataset_splits/Inaturalist_{split}_set1.txt"
+            for split in ("train", "test")
+        }
 
 
 def _read_ranks(path: Path, species: Sequence[str]) -> dict[str, list[str]]:
     """Read the names above each species, from the genus up, by the number of the species."""
     if not path.is_file():
-        raise InputError(f'{path}: no such file; it is part of the dataset, and only `levels` "base" does without it')
+        raise InputError(
+            f'{path}: no such file; it is part of the dataset, and only `levels` "base" does without it'
+        )
     try:
         categories = json.loads(path.read_bytes())["categories"]
-        ranks = {str(category["id"]): [str(category[rank]) for rank in _RANKS] for category in categories}
+        ranks = {
+            str(category["id"]): [str(category[rank]) for rank in _RANKS] for category in categories
+        }
     except (ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"{path}: expected categories with id, {', '.join(_RANKS)} ({type(error).__name__}: {error})"
         ) from error
     if unknown := sorted(set(species) - set(ranks)):
-        raise InputError(f"{path}: {len(unknown):,} species are not among its categories:\n{indented_list(unknown)}")
+        raise InputError(
+            f"{path}: {len(unknown):,} species are not among its categories:\n{indented_list(unknown)}"
+        )
     return ranks
 
 
@@ -250,7 +286,9 @@ class Cub:
         rows = read_text_list(files["images"], ("image_id", "image_name"))
         labels = read_text_list(files["image_class_labels"], ("image_id", "class_id"))
         class_of = dict(zip(labels["image_id"], labels["class_id"], strict=True))
-        names = match_texts(files["images"], rows["image_name"], r"([0-9]{3})\.[^/]+/[^/]+", "001.Tern/1.jpg")
+        names = match_texts(
+            files["images"], rows["image_name"], r"([0-9]{3})\.[^/]+/[^/]+", "001.Tern/1.jpg"
+        )
         numbers = [int(name[1]) for name in names]
         images = zip(rows["image_id"], rows["image_name"], numbers, strict=True)
         problems = [
@@ -270,7 +308,9 @@ class Cub:
             "order": [ORDER[family] for family in families],
         }
         paths = [f"images/{path}" for path in rows["image_name"]]
-        return ReaderResult(build_manifest(root, {"path": paths, "split": _halves(numbers, len(FAMILY))}, levels))
+        return ReaderResult(
+            build_manifest(root, {"path": paths, "split": _halves(numbers, len(FAMILY))}, levels)
+        )
 
 
 @dataclass(frozen=True)
@@ -295,14 +335,19 @@ class Cars196:
             names = [str(name) for name in contents["class_names"]]
             paths = [str(image["relative_im_path"]) for image in contents["annotations"]]
             classes = [int(image["class"]) for image in contents["annotations"]]
-            levels = {"model": [names[n - 1] for n in classes], "type": [CAR_TYPE[n] for n in classes]}
+            levels = {
+                "model": [names[n - 1] for n in classes],
+                "type": [CAR_TYPE[n] for n in classes],
+            }
         # scipy raises NotImplementedError for files of MATLAB 7.3.
         except (ValueError, LookupError, TypeError, NotImplementedError) as error:
             raise InputError(
                 f"{path}: expected annotations with relative_im_path and class, and class_names of {len(CAR_TYPE)} "
                 f"models ({type(error).__name__}: {error})"
             ) from error
-        return ReaderResult(build_manifest(root, {"path": paths, "split": _halves(classes, len(CAR_TYPE))}, levels))
+        return ReaderResult(
+            build_manifest(root, {"path": paths, "split": _halves(classes, len(CAR_TYPE))}, levels)
+        )
 
 
 def _halves(classes: Sequence[int], n_classes: int) -> list[str]:
@@ -322,7 +367,9 @@ class Dyml(DymlSettings):
 
     def files(self, root: Path) -> Mapping[str, Path]:
         if self.part in LEVELS:
-            return {split: root / f"bmk_{self.part}" / f"{split}.csv" for split in ("query", "gallery")}
+            return {
+                split: root / f"bmk_{self.part}" / f"{split}.csv" for split in ("query", "gallery")
+            }
         return {"labels": root / ("train" if self.part == "train" else PRODUCT) / "label.csv"}
 
     def read(self, root: Path) -> ReaderResult:
@@ -333,7 +380,9 @@ class Dyml(DymlSettings):
                 "path": [f"{path.parent.name}/imgs/{image}" for image in images],
                 "split": [self.part] * len(images),
             }
-            return ReaderResult(build_manifest(root, columns, dict(zip(LEVELS, labels.T.astype(str), strict=True))))
+            return ReaderResult(
+                build_manifest(root, columns, dict(zip(LEVELS, labels.T.astype(str), strict=True)))
+            )
         if not (root / f"bmk_{self.part}").is_dir():
             raise InputError(
                 f'{root}: no folder bmk_{self.part}; for the test set of DyML-Product, set `part` to "test"'
@@ -343,7 +392,9 @@ class Dyml(DymlSettings):
             "path": [*test_set.query_ids, *test_set.gallery_ids],
             "split": ["query"] * len(test_set.query_ids) + ["gallery"] * len(test_set.gallery_ids),
         }
-        levels = {str(self.part): [*map(str, test_set.query_labels), *map(str, test_set.gallery_labels)]}
+        levels = {
+            str(self.part): [*map(str, test_set.query_labels), *map(str, test_set.gallery_labels)]
+        }
         return ReaderResult(build_manifest(root, columns, levels))
 
 
@@ -392,7 +443,9 @@ def label_files(folder: Path) -> list[Path]:
     """Return the files with the labels of a test set."""
     if (folder / PRODUCT).is_dir():
         return [folder / PRODUCT / "label.csv"]
-    return [folder / f"bmk_{level}" / f"{part}.csv" for level in LEVELS for part in ("query", "gallery")]
+    return [
+        folder / f"bmk_{level}" / f"{part}.csv" for level in LEVELS for part in ("query", "gallery")
+    ]
 
 
 def _read_product(folder: Path) -> dict[str, DymlLevel]:
@@ -448,11 +501,15 @@ def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integ
         if not image:
             raise ValueError("the fname is empty")
         if image in lines:
-            raise ValueError(f"{image} is already in line {lines[image]}; expected one row per image")
+            raise ValueError(
+                f"{image} is already in line {lines[image]}; expected one row per image"
+            )
         lines[image] = line
         return [parse_whole_number(column, row[column].strip()) for column in columns]
 
-    labels = read_rows(path, ["fname", *columns], parse, parse_header=partial(_split_first_line, columns))
+    labels = read_rows(
+        path, ["fname", *columns], parse, parse_header=partial(_split_first_line, columns)
+    )
     return list(lines), np.array(labels, np.int64)
 
 

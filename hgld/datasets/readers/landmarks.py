@@ -66,7 +66,9 @@ class Gldv2(Gldv2Settings):
         if self.images is not None:
             files["images"] = self.images
         if self.hierarchy is not None and self.hierarchy.is_dir():
-            tables = sorted(path for path in self.hierarchy.rglob("*") if path.suffix in (".csv", ".parquet"))
+            tables = sorted(
+                path for path in self.hierarchy.rglob("*") if path.suffix in (".csv", ".parquet")
+            )
             files |= {f"hierarchy/{path.relative_to(self.hierarchy)}": path for path in tables}
         elif self.hierarchy is not None:
             files["hierarchy"] = self.hierarchy
@@ -88,8 +90,14 @@ class Gldv2(Gldv2Settings):
                 f"that of another split or dataset? Excluded: {dict(excluded)}"
             )
         landmark_ids = landmark_ids[rows]
-        codes = pa.array(landmark_ids).dictionary_encode()  # a text for each landmark, not for each image
-        levels = {LANDMARK_LEVEL: pa.DictionaryArray.from_arrays(codes.indices, codes.dictionary.cast(pa.string()))}
+        codes = pa.array(
+            landmark_ids
+        ).dictionary_encode()  # a text for each landmark, not for each image
+        levels = {
+            LANDMARK_LEVEL: pa.DictionaryArray.from_arrays(
+                codes.indices, codes.dictionary.cast(pa.string())
+            )
+        }
         if hierarchy is not None:
             levels |= _levels_above(hierarchy, landmark_ids, self.split)
         split = self.split or (hierarchy.splits[0] if hierarchy is not None else "train")
@@ -97,7 +105,9 @@ class Gldv2(Gldv2Settings):
         columns = {name: column.filter(is_kept) for name, column in places.items()}
         del ids, places
         columns["split"] = pa.repeat(split, len(rows))
-        manifest = build_manifest(self.labels, columns, levels, lambda row: f"image {rows[row] + 1}")
+        manifest = build_manifest(
+            self.labels, columns, levels, lambda row: f"image {rows[row] + 1}"
+        )
         landmarks = first_labels(manifest)[:, 0]
         n_images = np.bincount(landmarks)[landmarks]
         enough = n_images >= self.min_images
@@ -117,16 +127,22 @@ class Gldv2(Gldv2Settings):
         """Return the columns id, path, offset and size of images, and whether each is indexed."""
         if self.images is None:
             folders = [pc.utf8_slice_codeunits(ids, n, n + 1) for n in range(3)]
-            paths = pc.binary_join_element_wise(*folders, pc.binary_join_element_wise(ids, "jpg", "."), "/")
+            paths = pc.binary_join_element_wise(
+                *folders, pc.binary_join_element_wise(ids, "jpg", "."), "/"
+            )
             return {"id": ids, "path": paths}, np.ones(len(ids), np.bool_)
         index = read_table(self.images, IMAGES)
         rows = pc.index_in(ids, value_set=index["id"])
         names = {"path": "shard", "offset": "offset", "size": "size"}
-        columns = {name: index[source].combine_chunks().take(rows) for name, source in names.items()}
+        columns = {
+            name: index[source].combine_chunks().take(rows) for name, source in names.items()
+        }
         return {"id": ids, **columns}, rows.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _levels_above(hierarchy: Hierarchy, landmark_ids: NDArray[np.int64], split: str | None) -> dict[str, pa.Array]:
+def _levels_above(
+    hierarchy: Hierarchy, landmark_ids: NDArray[np.int64], split: str | None
+) -> dict[str, pa.Array]:
     """Return the columns of the levels above landmarks: texts, or lists of texts for landmarks in several groups."""
     labels: Labelling
     if hierarchy.hierarchical_labels is None:
@@ -166,7 +182,9 @@ class Gldv1(Gldv1Settings):
             if landmark != _WITHDRAWN:
                 parse_whole_number("landmark_id", landmark)
             if landmark_of.setdefault(image, landmark) != landmark:
-                raise ValueError(f"the image {image} has the landmarks {landmark_of[image]} and {landmark}")
+                raise ValueError(
+                    f"the image {image} has the landmarks {landmark_of[image]} and {landmark}"
+                )
 
         read_rows(path, ("id", "landmark_id"), parse)
         found = find_images(root)
@@ -181,7 +199,9 @@ class Gldv1(Gldv1Settings):
             )
         places = found.places([row_of[image] for image in kept])
         levels = {LANDMARK_LEVEL: [landmark_of[image] for image in kept]}
-        manifest = build_manifest(path, {"id": kept, "split": ["train"] * len(kept), **places}, levels)
+        manifest = build_manifest(
+            path, {"id": kept, "split": ["train"] * len(kept), **places}, levels
+        )
         excluded = {
             "that are not there": len(landmark_of) - len(row_of),
             "without a landmark": len(row_of) - len(labelled),
@@ -195,8 +215,12 @@ def _rows_by_id(root: Path, found: FoundImages, listed: Mapping[str, str]) -> di
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(found.names):
         rows.setdefault(PurePosixPath(name).stem, []).append(row)
-    if several := [found.names[row] for image in listed if len(rows.get(image, [])) > 1 for row in rows[image]]:
-        raise InputError(f"{root}: images of the list are there several times:\n{indented_list(several, limit=6)}")
+    if several := [
+        found.names[row] for image in listed if len(rows.get(image, [])) > 1 for row in rows[image]
+    ]:
+        raise InputError(
+            f"{root}: images of the list are there several times:\n{indented_list(several, limit=6)}"
+        )
     return {image: rows[image][0] for image in listed if image in rows}
 
 
@@ -214,7 +238,9 @@ class Revisited(RevisitedSettings):
             return {"ground_truth": self.ground_truth}
         found = sorted(root.glob("gnd_*.pkl"))
         if len(found) > 1:
-            raise InputError(f"{root}: has {', '.join(path.name for path in found)}; name one as `ground_truth`")
+            raise InputError(
+                f"{root}: has {', '.join(path.name for path in found)}; name one as `ground_truth`"
+            )
         return {"ground_truth": found[0] if found else root / "gnd_roxford5k.pkl"}
 
     def read(self, root: Path) -> ReaderResult:
@@ -249,7 +275,9 @@ class Sfm120k:
             for split in ("train", "val"):
                 names, numbers = (_as_list(contents[split][key]) for key in ("cids", "cluster"))
                 if len(names) != len(numbers):
-                    raise ValueError(f"{len(names):,} cids, but {len(numbers):,} values of cluster, in {split}")
+                    raise ValueError(
+                        f"{len(names):,} cids, but {len(numbers):,} values of cluster, in {split}"
+                    )
                 paths += [f"ims/{name[-2:]}/{name[-4:-2]}/{name[-6:-4]}/{name}" for name in names]
                 clusters += [str(int(number)) for number in numbers]
                 splits += [split] * len(names)
@@ -257,7 +285,9 @@ class Sfm120k:
             raise InputError(
                 f"{path}: expected train and val, each with cids and cluster ({type(error).__name__}: {error})"
             ) from error
-        return ReaderResult(build_manifest(root, {"path": paths, "split": splits}, {"cluster": clusters}))
+        return ReaderResult(
+            build_manifest(root, {"path": paths, "split": splits}, {"cluster": clusters})
+        )
 
 
 def _as_list(values: Any) -> list[Any]:
@@ -292,7 +322,9 @@ class RevisitedGroundTruth:
 
     def _union(self, kinds_by_setting: dict[str, tuple[str, ...]], setting: str) -> RaggedIndices:
         if setting not in kinds_by_setting:
-            raise ConfigurationError(f'there is no setting "{setting}"; expected one of {", ".join(SETTINGS)}')
+            raise ConfigurationError(
+                f'there is no setting "{setting}"; expected one of {", ".join(SETTINGS)}'
+            )
         by_kind = {"easy": self.easy, "hard": self.hard, "junk": self.junk}
         return reduce(or_, (by_kind[kind] for kind in kinds_by_setting[setting]))
 
@@ -310,8 +342,14 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
     content = read_pickle(path)
     with prefix_input_errors(path):
         try:
-            gallery, queries, entries = tuple(content["imlist"]), tuple(content["qimlist"]), content["gnd"]
-            boxes = np.array([entry["bbx"] for entry in entries], np.float64).reshape(len(queries), 4)
+            gallery, queries, entries = (
+                tuple(content["imlist"]),
+                tuple(content["qimlist"]),
+                content["gnd"],
+            )
+            boxes = np.array([entry["bbx"] for entry in entries], np.float64).reshape(
+                len(queries), 4
+            )
             positions = {kind: [np.sort(entry[kind]) for entry in entries] for kind in _KINDS}
         except (LookupError, TypeError, ValueError) as error:
             raise InputError(
@@ -321,7 +359,9 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
         empty = np.flatnonzero(~((boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])))
         if len(empty):
             box = boxes[empty[0]].tolist()
-            raise InputError(f"query {queries[empty[0]]}: bbx is {box}; expected left, top, right, bottom")
+            raise InputError(
+                f"query {queries[empty[0]]}: bbx is {box}; expected left, top, right, bottom"
+            )
         easy, hard, junk = (RaggedIndices.from_lists(positions[kind]) for kind in _KINDS)
         for kind, images in zip(_KINDS, (easy, hard, junk), strict=True):
             images.check(len(queries), len(gallery), kind)
@@ -329,5 +369,7 @@ def read_ground_truth(path: Path) -> RevisitedGroundTruth:
         n_listed = easy.counts() + hard.counts() + junk.counts()
         repeated = np.flatnonzero(listed.counts() < n_listed)
         if len(repeated):
-            raise InputError(f"positions of the query {queries[repeated[0]]} are repeated in {', '.join(_KINDS)}")
+            raise InputError(
+                f"positions of the query {queries[repeated[0]]} are repeated in {', '.join(_KINDS)}"
+            )
     return RevisitedGroundTruth(gallery, queries, boxes, easy, hard, junk)

@@ -10,7 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from hgld.datasets.image_folders import FoundImages, find_images, format_broken_links, image_id, match_paths
+from hgld.datasets.image_folders import (
+    FoundImages,
+    find_images,
+    format_broken_links,
+    image_id,
+    match_paths,
+)
 from hgld.datasets.label_columns import label_columns, split_codes, split_labels
 from hgld.datasets.readers.base import LabelColumn, ReaderResult, build_manifest, disambiguate
 from hgld.datasets.readers.settings import LabelTableSettings, NestedFoldersSettings
@@ -36,10 +42,15 @@ class LabelTable(LabelTableSettings):
 
     def __post_init__(self) -> None:
         _parse_levels(self.levels)
-        separators = {"label_separator": self.label_separator, "code_separator": self.code_separator}
+        separators = {
+            "label_separator": self.label_separator,
+            "code_separator": self.code_separator,
+        }
         for name, separator in separators.items():
             if separator is not None and not separator.strip():
-                raise ConfigurationError(f'`{name}` is "{separator}"; expected a character such as ;')
+                raise ConfigurationError(
+                    f'`{name}` is "{separator}"; expected a character such as ;'
+                )
         if self.code is not None and self.label_separator == self.code_separator:
             raise ConfigurationError(
                 f'`label_separator` and `code_separator` are both "{self.code_separator}"; expected different ones'
@@ -57,7 +68,9 @@ class LabelTable(LabelTableSettings):
         """Read the table, and find the images."""
         sources = [self.code] if self.code is not None else _parse_levels(self.levels)
         facts = [self.path, *filter(None, (self.id, self.split))]
-        table = read_text_columns(self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources)
+        table = read_text_columns(
+            self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources
+        )
         found = find_images(root)
         matches = match_paths(table[self.path].to_pylist(), found.names)
         self._check_matches(root, table[self.path].to_pylist(), found, matches)
@@ -72,17 +85,26 @@ class LabelTable(LabelTableSettings):
             "that are not there": len(matches) - len(kept),
             "that the table does not list": len(found) - len(kept),
         }
-        labels: Mapping[str, LabelColumn] = {name: column.take(kept) for name, column in levels.items()}
+        labels: Mapping[str, LabelColumn] = {
+            name: column.take(kept) for name, column in levels.items()
+        }
         return _finish(self, self.table, columns, labels, bool(self.split), excluded, found)
 
     def _levels(self, levels: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
         """Return the column of each level: texts, or lists of texts where images may have several labels."""
         if self.label_separator is not None:
-            levels = {name: split_labels(column, self.label_separator) for name, column in levels.items()}
+            levels = {
+                name: split_labels(column, self.label_separator) for name, column in levels.items()
+            }
         if self.code is None:
             return levels
         names = _parse_levels(self.levels)
-        return split_codes(levels[self.code], self.code_separator, names, lambda row: f"{self.table}: row {row + 1}")
+        return split_codes(
+            levels[self.code],
+            self.code_separator,
+            names,
+            lambda row: f"{self.table}: row {row + 1}",
+        )
 
     def _check_matches(
         self, root: Path, paths: Sequence[str], found: FoundImages, matches: Sequence[int | None]
@@ -121,7 +143,9 @@ class NestedFolders(NestedFoldersSettings):
                 f'`levels` is "{self.levels}"; expected {self.depth} names, one for each `depth`'
             )
         if self.hierarchy is not None and self.depth != 1:
-            raise ConfigurationError(f"`depth` is {self.depth}; expected 1, as the other levels are in `hierarchy`")
+            raise ConfigurationError(
+                f"`depth` is {self.depth}; expected 1, as the other levels are in `hierarchy`"
+            )
         check_split_settings(self.split_folders, self.test_share, self.open_set)
 
     def files(self, root: Path) -> Mapping[str, Path]:
@@ -148,12 +172,20 @@ class NestedFolders(NestedFoldersSettings):
             return _parse_levels(self.levels)
         return [f"level_{level}" for level in range(self.depth, 0, -1)]
 
-    def _check_depth(self, root: Path, names: Sequence[str], folders: Sequence[Sequence[str]]) -> None:
+    def _check_depth(
+        self, root: Path, names: Sequence[str], folders: Sequence[Sequence[str]]
+    ) -> None:
         """Raise if images are in fewer folders than there are levels, and splits above them."""
         needed = self.depth + self.split_folders
-        if shallow := [name for name, parts in zip(names, folders, strict=True) if len(parts) < needed]:
+        if shallow := [
+            name for name, parts in zip(names, folders, strict=True) if len(parts) < needed
+        ]:
             fitting = min(map(len, folders)) - self.split_folders
-            advice = f"`depth` {fitting} fits all images" if fitting > 0 else "move them into folders of their class"
+            advice = (
+                f"`depth` {fitting} fits all images"
+                if fitting > 0
+                else "move them into folders of their class"
+            )
             raise InputError(
                 f"{root}: {len(shallow):,} of {len(names):,} images are in fewer than {needed} nested folders; "
                 f"{advice}, and hgld manifest table takes any\n{indented_list(shallow, limit=5)}"
@@ -171,7 +203,9 @@ def _finish(
 ) -> ReaderResult:
     """Add the levels of the hierarchy, if there is one, and split the images at random, if that is asked for."""
     if reader.hierarchy is not None:
-        columns, labels, n_excluded = _join_hierarchy(reader.hierarchy, columns, labels, own_splits=own_splits)
+        columns, labels, n_excluded = _join_hierarchy(
+            reader.hierarchy, columns, labels, own_splits=own_splits
+        )
         excluded = {**excluded, "missing from the hierarchy": n_excluded}
     manifest = split_at_random(
         build_manifest(source, columns, labels), reader.test_share, reader.open_set, reader.seed
@@ -180,7 +214,11 @@ def _finish(
 
 
 def _join_hierarchy(
-    path: Path, columns: Mapping[str, LabelColumn], levels: Mapping[str, LabelColumn], *, own_splits: bool
+    path: Path,
+    columns: Mapping[str, LabelColumn],
+    levels: Mapping[str, LabelColumn],
+    *,
+    own_splits: bool,
 ) -> tuple[dict[str, LabelColumn], dict[str, LabelColumn], int]:
     """Return columns and levels of the images that a hierarchy has, with its levels and splits; count the others."""
     hierarchy = load_hierarchy(path)
@@ -195,9 +233,13 @@ def _join_hierarchy(
         )
     n_splits = Counter(known)
     if twice := [name for name in pc.unique(found[finest]).to_pylist() if n_splits[name] > 1]:
-        raise InputError(f"{path}: has {len(twice):,} ids of the images in several splits, such as {min(twice)}")
+        raise InputError(
+            f"{path}: has {len(twice):,} ids of the images in several splits, such as {min(twice)}"
+        )
     of_image = rows.drop_null().to_numpy()
-    above = label_columns(hierarchy.labels[of_image, 1:], hierarchy.level_names[1:], hierarchy.nodes)
+    above = label_columns(
+        hierarchy.labels[of_image, 1:], hierarchy.level_names[1:], hierarchy.nodes
+    )
     kept: dict[str, LabelColumn] = {name: found[name] for name in columns}
     if not own_splits:
         kept["split"] = hierarchy.splits[of_image].tolist()
@@ -212,8 +254,12 @@ def _parse_levels(text: str) -> list[str]:
     """Return the names in ``product,group,kind``."""
     levels = [name.strip() for name in text.split(",")]
     if not all(levels) or len(set(levels)) < len(levels):
-        raise ConfigurationError(f'`levels` is "{text}"; expected different names, finest first: product,group,kind')
-    if taken := [name for name in levels if name in (*MANIFEST.schema.names, *MANIFEST.optional.names)]:
+        raise ConfigurationError(
+            f'`levels` is "{text}"; expected different names, finest first: product,group,kind'
+        )
+    if taken := [
+        name for name in levels if name in (*MANIFEST.schema.names, *MANIFEST.optional.names)
+    ]:
         raise ConfigurationError(
             f'`levels` has "{taken[0]}", which names another column of manifests; rename it in the table'
         )

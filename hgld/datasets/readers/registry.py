@@ -109,5 +109,7 @@ READERS: Mapping[str, ReaderEntry] = {
         "ROxford5k or RParis6k: gnd_roxford5k.pkl or gnd_rparis6k.pkl; queries with their boxes, and gallery.",
         settings=RevisitedSettings,
     ),
-    "sfm120k": ReaderEntry("landmarks:Sfm120k", "SfM-120k: retrieval-SfM-120k.pkl; clusters alone."),
+    "sfm120k": ReaderEntry(
+        "landmarks:Sfm120k", "SfM-120k: retrieval-SfM-120k.pkl; clusters alone."
+    ),
 }

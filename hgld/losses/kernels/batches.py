@@ -81,7 +81,9 @@ class _WidenedProduct(torch.autograd.Function):
         ctx.save_for_backward(references)
         scores = queries.new_empty(len(queries), len(references))
         width = _WIDTH[references.device.type]
-        for part, out in zip(torch.split(references, width), torch.split(scores, width, dim=1), strict=True):
+        for part, out in zip(
+            torch.split(references, width), torch.split(scores, width, dim=1), strict=True
+        ):
             out.copy_(queries @ part.to(queries.dtype).T)
         return scores
 
@@ -105,7 +107,9 @@ def combined_references(weights: Tensor, references: Tensor) -> Tensor:
         return weights @ references
     sums = weights.new_zeros(len(weights), references.shape[1])
     width = _WIDTH[references.device.type]
-    for part, some in zip(torch.split(references, width), torch.split(weights, width, dim=1), strict=True):
+    for part, some in zip(
+        torch.split(references, width), torch.split(weights, width, dim=1), strict=True
+    ):
         sums.addmm_(some, part.to(weights.dtype))
     return sums
 
@@ -147,7 +151,9 @@ def checked_batch(
     (tensor([[0.6001, 0.7998]]), tensor([[7]]))
     """
     if (reference_embeddings is None) != (reference_labels is None):
-        raise InputError("`reference_embeddings` and `reference_labels` go together; give both or neither")
+        raise InputError(
+            "`reference_embeddings` and `reference_labels` go together; give both or neither"
+        )
     queries = _checked_embeddings(embeddings, "embeddings")
     query_labels = checked_labels(labels, "labels", queries.device)
     if (
@@ -201,7 +207,11 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> Tensor:
         or labels.is_complex()
         or labels.dtype == torch.bool
     ):
-        found = f"of {labels.dtype}" if isinstance(labels, Tensor | np.ndarray) else f"a {type(labels).__name__}"
+        found = (
+            f"of {labels.dtype}"
+            if isinstance(labels, Tensor | np.ndarray)
+            else f"a {type(labels).__name__}"
+        )
         raise InputError(
             f"`{name}` are {found}; expected integers, as a tensor or numpy array: number the classes, for example "
             "with numpy.unique(classes, return_inverse=True)"
@@ -228,7 +238,10 @@ def _checked_images(labels: Tensor, name: str) -> Tensor:
     is_label, is_padding = (labels >= 0).all(dim=2), (labels == -1).all(dim=2)
     for finding, rows in (
         ("have no label", ~is_label.any(dim=1)),
-        ("have labels that are -1 at some levels, or below -1", ~(is_label | is_padding).all(dim=1)),
+        (
+            "have labels that are -1 at some levels, or below -1",
+            ~(is_label | is_padding).all(dim=1),
+        ),
     ):
         if rows.any():
             raise InputError(
@@ -240,14 +253,20 @@ def _checked_images(labels: Tensor, name: str) -> Tensor:
 
 def _checked_embeddings(embeddings: Tensor, name: str) -> Tensor:
     if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
-        found = f"of {embeddings.dtype}" if isinstance(embeddings, Tensor) else f"a {type(embeddings).__name__}"
+        found = (
+            f"of {embeddings.dtype}"
+            if isinstance(embeddings, Tensor)
+            else f"a {type(embeddings).__name__}"
+        )
         raise InputError(f"`{name}` are {found}; expected a tensor of floats")
     return at_least_float32(embeddings)
 
 
 def _check_lengths(embeddings: Tensor, name: str, any_length: bool) -> None:
     lengths = torch.linalg.vector_norm(embeddings.detach(), dim=1)
-    is_unit = lengths.isfinite() if any_length else (lengths - 1).abs() <= LENGTH_TOLERANCE  # False for NaN
+    is_unit = (
+        lengths.isfinite() if any_length else (lengths - 1).abs() <= LENGTH_TOLERANCE
+    )  # False for NaN
     if is_unit.all():
         return
     n = len(embeddings)

@@ -23,7 +23,9 @@ class Items(NamedTuple):
 class ClassLoss(Loss):
     """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         queries, others = Items(embeddings, labels[..., 0]), None
         if references and references[0] is not None and references[1] is not None:
             others = Items(references[0], references[1][..., 0])
@@ -64,7 +66,9 @@ class PairLoss(ClassLoss):
         negatives = ~same
         if references is None and not self.include_query:
             same.fill_diagonal_(False)
-        return self.forward_pairs(self.scores(queries.embeddings, items.embeddings), same, negatives)
+        return self.forward_pairs(
+            self.scores(queries.embeddings, items.embeddings), same, negatives
+        )
 
     def scores(self, embeddings: Tensor, references: Tensor) -> Tensor:
         """Return the scores of all pairs, shape (B, N): cosines, unless a loss compares otherwise."""
@@ -124,7 +128,9 @@ class MetricLearningLoss(ClassLoss):
         include_query: Count the query as one of its own positives when there are no references.
     """
 
-    def __init__(self, loss: nn.Module, miner: nn.Module | None = None, *, include_query: bool = False) -> None:
+    def __init__(
+        self, loss: nn.Module, miner: nn.Module | None = None, *, include_query: bool = False
+    ) -> None:
         super().__init__()
         self._loss = loss
         self._miner = miner
@@ -132,7 +138,9 @@ class MetricLearningLoss(ClassLoss):
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
         if references is not None:
-            references = references._replace(embeddings=references.embeddings.to(queries.embeddings.dtype))
+            references = references._replace(
+                embeddings=references.embeddings.to(queries.embeddings.dtype)
+            )
         elif self.include_query:
             # the library excludes queries only if the references' classes are the same object
             references = queries._replace(classes=queries.classes.clone())

@@ -78,7 +78,9 @@ MAX_CELLS = 2**20
 _BLOCK = {"cpu": 2**17, "cuda": 2**25}
 
 
-def interpolated_sums(ranking: Ranking, weights: Tensor, step: Sigmoid | SupRankStep, grid: Grid) -> Tensor:
+def interpolated_sums(
+    ranking: Ranking, weights: Tensor, step: Sigmoid | SupRankStep, grid: Grid
+) -> Tensor:
     """Return the sums of :func:`~hgld.losses.kernels.pair_sums.pair_sums`, up to the error bounds above.
 
     Between the passes each score takes some 40 bytes.
@@ -120,7 +122,9 @@ class Grid:
 
     def spectrum(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the spectrum of a function of score differences, for :meth:`convolve`."""
-        differences = torch.fft.fftfreq(self._length, 1 / self._length, dtype=torch.float64, device=self._device)
+        differences = torch.fft.fftfreq(
+            self._length, 1 / self._length, dtype=torch.float64, device=self._device
+        )
         spectrum: Tensor = torch.fft.rfft(function(differences * self.width))
         return spectrum
 
@@ -128,7 +132,9 @@ class Grid:
         """Return at each point x the sum over points y of f(x - y) times their values; f(y - x) if conjugate."""
         points_spectrum = torch.fft.rfft(points, n=self._length)
         products = (points_spectrum * spectrum for spectrum in spectra)
-        return [torch.fft.irfft(product, n=self._length)[..., : self.n_points] for product in products]
+        return [
+            torch.fft.irfft(product, n=self._length)[..., : self.n_points] for product in products
+        ]
 
 
 class _Kernel(NamedTuple):
@@ -168,7 +174,12 @@ class _Interpolation(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, ranking: Ranking, weights: Tensor, step: Sigmoid | SupRankStep, grid: Grid
+        ctx: Any,
+        scores: Tensor,
+        ranking: Ranking,
+        weights: Tensor,
+        step: Sigmoid | SupRankStep,
+        grid: Grid,
     ) -> Tensor:
         n_queries, n_items = scores.shape
         size = max(1, _BLOCK[scores.device.type] // (n_items + grid.n_points))
@@ -184,7 +195,12 @@ class _Interpolation(torch.autograd.Function):
                 result[block] = sums
             blocks.append((block, items))
         if ctx.needs_input_grad[0]:
-            ctx.blocks, ctx.kernel, ctx.spectrum, ctx.slopes = blocks, kernels[1], spectra[1], results[1]
+            ctx.blocks, ctx.kernel, ctx.spectrum, ctx.slopes = (
+                blocks,
+                kernels[1],
+                spectra[1],
+                results[1],
+            )
         return results[0]
 
     @staticmethod
@@ -228,7 +244,9 @@ class _Items:
     ``weights`` are those of the R queries of the block, float64, shape (R, L + 1, L + 1); at ``cut`` begins the line.
     """
 
-    def __init__(self, ranking: Ranking, block: slice, weights: Tensor, cut: float, grid: Grid) -> None:
+    def __init__(
+        self, ranking: Ranking, block: slice, weights: Tensor, cut: float, grid: Grid
+    ) -> None:
         self._order, self._grid, self._cut = ranking.order[block], grid, cut / grid.width
         self._position = (ranking.ascending[block].to(torch.float64) - grid.lowest).div_(grid.width)
         self._classes = ranking.sorted_levels[block] + 1
@@ -259,7 +277,9 @@ class _Items:
             sums = _from_points(target_cells, weights, function)
             sums.sub_(own, alpha=kernel.own)
             if self._above is not None:
-                sums.add_(n_above, alpha=kernel.height).add_(distance, alpha=kernel.slope * self._grid.width)
+                sums.add_(n_above, alpha=kernel.height).add_(
+                    distance, alpha=kernel.slope * self._grid.width
+                )
             results.append(self._unsorted(sums.mul_(is_target)))
         return results
 
@@ -278,7 +298,9 @@ class _Items:
             self._grid_shape(first_class=2),
         )
         (functions,) = self._grid.convolve(points, [spectrum])
-        gradient = _from_points(cells, weights, torch.einsum("arb,arp->brp", self._weights, functions))
+        gradient = _from_points(
+            cells, weights, torch.einsum("arb,arp->brp", self._weights, functions)
+        )
         if self._above is not None:
             place, slope = self._places(level), kernel.slope * self._grid.width
             below = self._sums_up_to(place, slope * upstream).mul_(self._position)

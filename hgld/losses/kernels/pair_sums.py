@@ -78,7 +78,9 @@ class _PairSums(torch.autograd.Function):
         grad_scores = torch.zeros_like(scores)
         for queries, items, pair_weights in _blocks(ctx.ranking.levels, ctx.weights):
             differences = scores[queries] - scores[queries, items].unsqueeze(1)
-            slopes = ctx.step.slope(differences) * pair_weights * upstream[queries, items].unsqueeze(1)
+            slopes = (
+                ctx.step.slope(differences) * pair_weights * upstream[queries, items].unsqueeze(1)
+            )
             grad_scores.index_add_(0, queries, slopes)
             grad_scores[queries, items] -= slopes.sum(1)
         return grad_scores, None, None, None
@@ -102,7 +104,11 @@ def _blocks(levels: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, T
 
 def has_loop(scores: Tensor, step: Step) -> bool:
     """Return whether a step can be summed by the loops: not for subclasses, nor for scores that are not finite."""
-    if not isinstance(step, (Sigmoid, SupRankStep)) or type(step) not in (Sigmoid, SupRankStep) or not scores.numel():
+    if (
+        not isinstance(step, (Sigmoid, SupRankStep))
+        or type(step) not in (Sigmoid, SupRankStep)
+        or not scores.numel()
+    ):
         return False
     lowest, highest = torch.aminmax(scores)
     return bool((highest - lowest) / step.tau <= MAX_RANGE)
@@ -150,7 +156,11 @@ def _sum_pairs(
     """Add the sums to ``result``, or tau times the gradient if ``upstream`` has rows; ``quotients`` is scratch."""
     n_levels, n_items = weights.shape[1] - 1, scores.shape[1]
     is_gradient = upstream.shape[0] > 0
-    items, factors, slopes = np.empty_like(scores[0]), np.empty_like(scores[0]), np.empty_like(scores[0])
+    items, factors, slopes = (
+        np.empty_like(scores[0]),
+        np.empty_like(scores[0]),
+        np.empty_like(scores[0]),
+    )
     x, reciprocal, totals = np.empty(n_items), np.empty(n_items), np.empty(n_items)
     for query in range(len(scores)):
         items_by_level, query_starts = order[query], starts[query]
@@ -189,10 +199,19 @@ def _sum_pairs(
                     if is_gradient:
                         grad_k = upstream[query, items_by_level[k]]
                         totals[k] -= grad_k * _slopes_of_item(
-                            items[k], factor, items_j, quotients_j, factors_j, constants, grad_k, slopes_j
+                            items[k],
+                            factor,
+                            items_j,
+                            quotients_j,
+                            factors_j,
+                            constants,
+                            grad_k,
+                            slopes_j,
                         )
                     else:
-                        totals[k] += _sum_of_item(items[k], factor, items_j, quotients_j, factors_j, constants)
+                        totals[k] += _sum_of_item(
+                            items[k], factor, items_j, quotients_j, factors_j, constants
+                        )
             own = 0.0 if is_gradient else query_weights[level, level] * (0.5 + constants[2])
             for k in range(begin_k, end_k):
                 result[query, items_by_level[k]] += totals[k] - own
@@ -203,7 +222,12 @@ def _sum_pairs(
 
 @compiled(fastmath=REORDER_SUMS)
 def _sum_of_item(
-    item: float, factor: float, items: AnyFloats, quotients: AnyFloats, factors: AnyFloats, constants: AnyFloats
+    item: float,
+    factor: float,
+    items: AnyFloats,
+    quotients: AnyFloats,
+    factors: AnyFloats,
+    constants: AnyFloats,
 ) -> float:
     """Return the weighted sum of sigma(min(t, delta) / tau) + start [t >= 0] + [t > delta] (rho (t - delta) + jump).
 

@@ -71,7 +71,9 @@ def step_sums(ranking: Ranking, *terms: tuple[Tensor, Step]) -> Tensor:
             jump_weights.append(weights * jump)
         if rest is not None:
             sums = sums + _smooth_sums(ranking, weights, rest)
-    return sums + heaviside_sums(ranking, torch.stack(jump_weights).sum(0)) if jump_weights else sums
+    return (
+        sums + heaviside_sums(ranking, torch.stack(jump_weights).sum(0)) if jump_weights else sums
+    )
 
 
 def _smooth_sums(ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
@@ -81,7 +83,11 @@ def _smooth_sums(ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
         pairs = ((ranking.counts @ has_weight.T) * ranking.counts).sum(1).mean().item()
         pairs *= 1 if is_compiled(weights.device) else COMPILED_PAIRS
         pairs -= PAIRS_PER_ITEM * ranking.scores.shape[1] * max(1, ranking.n_levels / MANY_LEVELS)
-        if pairs > 0 and (grid := grid_over(ranking.scores, step)) and pairs > PAIRS_PER_POINT * grid.n_points:
+        if (
+            pairs > 0
+            and (grid := grid_over(ranking.scores, step))
+            and pairs > PAIRS_PER_POINT * grid.n_points
+        ):
             return interpolated_sums(ranking, weights, step, grid)
     return pair_sums(ranking, weights, step)
 
@@ -104,7 +110,9 @@ def rank(ranking: Ranking, *, plus: Step, minus: Step) -> Tensor:
     return 1 + step_sums(ranking, (ones.triu(), plus), (ones.tril(-1), minus))
 
 
-def h_rank_plus(ranking: Ranking, relevance: Tensor, *, plus: Step, finer: Step | None = None) -> Tensor:
+def h_rank_plus(
+    ranking: Ranking, relevance: Tensor, *, plus: Step, finer: Step | None = None
+) -> Tensor:
     """Return H-rank^+(k) of every positive, 0 for other items.
 
     Args:
@@ -155,14 +163,18 @@ class RankLoss(Loss):
 
     takes_label_sets = True
 
-    def __init__(self, *, step: Step = SUPRANK_STEP, plus: Step = HEAVISIDE, include_query: bool = True) -> None:
+    def __init__(
+        self, *, step: Step = SUPRANK_STEP, plus: Step = HEAVISIDE, include_query: bool = True
+    ) -> None:
         super().__init__()
         self.step = step
         self.plus = plus
         self.include_query = include_query
 
     @abstractmethod
-    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
+    def query_losses(
+        self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None
+    ) -> Tensor:
         """Return the loss of each query.
 
         Args:
@@ -241,15 +253,23 @@ class RankLoss(Loss):
             return super().forward(embeddings, labels, reference_embeddings, reference_labels)
         if relevance is None or labels is not None or reference_labels is not None:
             found = "neither" if relevance is None else "both"
-            raise InputError(f"expected either labels or the `relevance` of pairs, found {found}; give one of them")
+            raise InputError(
+                f"expected either labels or the `relevance` of pairs, found {found}; give one of them"
+            )
         no_labels = torch.zeros(len(embeddings), dtype=torch.int64)
-        no_others = None if reference_embeddings is None else no_labels.new_zeros(len(reference_embeddings))
-        queries, _, references, _ = checked_batch(embeddings, no_labels, reference_embeddings, no_others)
+        no_others = (
+            None if reference_embeddings is None else no_labels.new_zeros(len(reference_embeddings))
+        )
+        queries, _, references, _ = checked_batch(
+            embeddings, no_labels, reference_embeddings, no_others
+        )
         pairs = self.pairs_of_relevance(_checked_pair_relevance(relevance, queries, references))
         with torch.autocast(embeddings.device.type, enabled=False):
             return self._mean(queries, references, pairs)
 
-    def forward_batch(self, embeddings: Tensor, labels: Tensor, *references: Tensor | None) -> Tensor:
+    def forward_batch(
+        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+    ) -> Tensor:
         others, their_labels = references or (None, None)
         pairs = self.pairs_of_labels(labels, labels if their_labels is None else their_labels)
         check_level_count(pairs.n_levels)
@@ -298,7 +318,9 @@ class SingleLevelLoss(RankLoss):
         """Return level 1 for items of any relevance above 0, and level 0 for others."""
         return Pairs(lambda block: (relevance[block] > 0).long(), 1)
 
-    def query_losses(self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None) -> Tensor:
+    def query_losses(
+        self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None
+    ) -> Tensor:
         # All positives have the same relevance.
         levels = self._binary(levels, n_levels)
         if self.mixup is not None:
@@ -322,7 +344,9 @@ class SingleLevelLoss(RankLoss):
     def _binary(self, levels: Tensor, n_levels: int) -> Tensor:
         level = self.lowest_positive_level(n_levels)
         if not 1 <= level <= n_levels:
-            raise ConfigurationError(f"`level` is {level}; the labels have levels 1 (the coarsest) to {n_levels}")
+            raise ConfigurationError(
+                f"`level` is {level}; the labels have levels 1 (the coarsest) to {n_levels}"
+            )
         return (levels >= level).long() - (levels < 0).long()
 
 
@@ -331,7 +355,12 @@ class _MeanOverQueries(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, embeddings: Tensor, references: Tensor, pairs: Pairs, loss: RankLoss, query_level: int | None
+        ctx: Any,
+        embeddings: Tensor,
+        references: Tensor,
+        pairs: Pairs,
+        loss: RankLoss,
+        query_level: int | None,
     ) -> Tensor:
         needs_gradient = any(ctx.needs_input_grad)
 
@@ -342,7 +371,9 @@ class _MeanOverQueries(torch.autograd.Function):
                 if query_level is not None:
                     levels.diagonal(block.start).fill_(query_level)
                 valid = loss.has_positive(levels, pairs.n_levels)
-                scores = inner_products(embeddings[block], references).requires_grad_(needs_gradient)
+                scores = inner_products(embeddings[block], references).requires_grad_(
+                    needs_gradient
+                )
             with torch.set_grad_enabled(needs_gradient):
                 relevance = () if pairs.relevance is None else (pairs.relevance[block],)
                 total = loss.query_losses(scores, levels, pairs.n_levels, *relevance)[valid].sum()
@@ -354,11 +385,17 @@ class _MeanOverQueries(torch.autograd.Function):
 
         grad_embeddings, grad_references = (
             torch.zeros_like(tensor) if needed else None
-            for tensor, needed in zip((embeddings, references), ctx.needs_input_grad[:2], strict=True)
+            for tensor, needed in zip(
+                (embeddings, references), ctx.needs_input_grad[:2], strict=True
+            )
         )
         total, n_valid = embeddings.new_zeros((), dtype=torch.float64), 0
         n_threads = 1 if loss.is_random else thread_count(embeddings.device)
-        width = len(references) if pairs.relevance is None else max(len(references), pairs.relevance.shape[1] ** 2)
+        width = (
+            len(references)
+            if pairs.relevance is None
+            else max(len(references), pairs.relevance.shape[1] ** 2)
+        )
         size = max(1, min(BLOCK_SCORES // width, len(embeddings)) // n_threads)
         blocks = [slice(begin, begin + size) for begin in range(0, len(embeddings), size)]
         for first in range(0, len(blocks), n_threads):
@@ -378,17 +415,23 @@ class _MeanOverQueries(torch.autograd.Function):
                 "loss need two or more images of a class, and references need labels that match those of queries"
             )
         gradients = (grad_embeddings, grad_references)
-        ctx.save_for_backward(*(None if gradient is None else gradient.div_(n_valid) for gradient in gradients))
+        ctx.save_for_backward(
+            *(None if gradient is None else gradient.div_(n_valid) for gradient in gradients)
+        )
         return (total / n_valid).to(embeddings.dtype)
 
     @staticmethod
     @first_derivative_only
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (None if gradient is None else gradient * upstream for gradient in ctx.saved_tensors)
+        scaled = (
+            None if gradient is None else gradient * upstream for gradient in ctx.saved_tensors
+        )
         return *scaled, None, None, None
 
 
-def _checked_pair_relevance(relevance: Tensor, queries: Tensor, references: Tensor | None) -> Tensor:
+def _checked_pair_relevance(
+    relevance: Tensor, queries: Tensor, references: Tensor | None
+) -> Tensor:
     """Return the relevance of pairs as float64 on the device of the queries."""
     relevance = torch.as_tensor(relevance).detach().to(queries.device, torch.float64)
     shape = len(queries), len(queries if references is None else references)

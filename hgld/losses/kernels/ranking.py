@@ -67,7 +67,9 @@ class Ranking:
         levels = self.levels.to(torch.int16)  # which NumPy sorts by counting
         order = torch.from_numpy(np.argsort(levels.numpy(), axis=1, kind="stable"))
         bounds = torch.arange(self.n_levels + 2, dtype=torch.int16)
-        return order, torch.searchsorted(levels.gather(1, order), bounds.expand(len(levels), -1).contiguous())
+        return order, torch.searchsorted(
+            levels.gather(1, order), bounds.expand(len(levels), -1).contiguous()
+        )
 
 
 @torch.no_grad()
@@ -76,7 +78,13 @@ def heaviside_sums(ranking: Ranking, weights: Tensor) -> Tensor:
     if not is_compiled(weights.device):
         return _counts_by_level(ranking, weights)
     sums = torch.zeros_like(ranking.ascending, memory_format=torch.contiguous_format)
-    arrays = (ranking.ascending, ranking.order, ranking.sorted_levels.to(torch.int16), weights, sums)
+    arrays = (
+        ranking.ascending,
+        ranking.order,
+        ranking.sorted_levels.to(torch.int16),
+        weights,
+        sums,
+    )
     _counts_from_the_top(*(array.contiguous().numpy() for array in arrays))
     return sums
 
@@ -88,8 +96,12 @@ def _counts_from_the_top(
     """Write the sums of each query, from the highest score to the lowest, in float64; ties are counted together."""
     n_query, n_items = ascending.shape
     n_levels = weights.shape[1] - 1
-    totals = np.empty(n_levels + 1, np.float64)  # for each level of k, the weights of the items so far
-    by_item = np.zeros((n_levels + 2, n_levels + 1), np.float64)  # weights by the levels of j plus 1, and of k
+    totals = np.empty(
+        n_levels + 1, np.float64
+    )  # for each level of k, the weights of the items so far
+    by_item = np.zeros(
+        (n_levels + 2, n_levels + 1), np.float64
+    )  # weights by the levels of j plus 1, and of k
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
         for other in range(n_levels + 1):
@@ -123,5 +135,7 @@ def _counts_by_level(ranking: Ranking, weights: Tensor) -> Tensor:
         at_level = (levels == level).int()
         cumulative = at_level.cumsum(1, dtype=torch.int32)
         counts = cumulative[:, -1:] - at_level - (cumulative - at_level).gather(1, first_of_tie)
-        sums += counts * weights[:, :, level].expand(len(ascending), -1).gather(1, levels.clamp(min=0))
+        sums += counts * weights[:, :, level].expand(len(ascending), -1).gather(
+            1, levels.clamp(min=0)
+        )
     return torch.zeros_like(sums).scatter_(1, ranking.order, sums * (levels > 0))

@@ -157,7 +157,9 @@ class SupRankStep:
         near = self._near(t)
         slope = near.addcmul_(near, near, value=-1).div_(self.tau)
         at_delta = self.sigmoid_at_delta * (1 - self.sigmoid_at_delta) / self.tau
-        return slope.add_(torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta)
+        return slope.add_(
+            torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta
+        )
 
     def split(self) -> tuple[float, Step | None]:
         """See :meth:`Step.split`."""

@@ -19,7 +19,13 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+)
 from starlette.routing import Route
 
 from hgld.errors import ConflictError, HgldError, InputError
@@ -145,13 +151,17 @@ def _decide(session: ReviewSession, form: FormFields) -> int | None:
 
     def decide(label_ids: Collection[str]) -> int | None:
         versions = {label_id: seen[label_id].version for label_id in label_ids}
-        return session.decide(versions, action, {label_id: seen[label_id].candidates for label_id in label_ids})
+        return session.decide(
+            versions, action, {label_id: seen[label_id].candidates for label_id in label_ids}
+        )
 
     try:
         return decide(seen)
     except StaleError as error:
         # A form whose answer was lost is sent again; what it did the first time is no conflict.
-        is_done = not error.with_other_candidates and all(session.is_done(key, action) for key in error.label_ids)
+        is_done = not error.with_other_candidates and all(
+            session.is_done(key, action) for key in error.label_ids
+        )
         if "again" not in form or not is_done:
             raise
         others = [label_id for label_id in seen if label_id not in error.label_ids]
@@ -173,13 +183,17 @@ def _merge(session: ReviewSession, form: FormFields) -> int | None:
 
 def _rename_cluster(session: ReviewSession, form: FormFields) -> int | None:
     _require_clustering(session, form)
-    return session.rename_cluster(int_field(form, "cluster"), form.get("name", ""), int_field(form, "version"))
+    return session.rename_cluster(
+        int_field(form, "cluster"), form.get("name", ""), int_field(form, "version")
+    )
 
 
 def _require_clustering(session: ReviewSession, form: FormFields) -> None:
     """Refuse numbers of clusters from a page that showed another clustering, before hgld was started again."""
     if form.get("clustering", session.clustering) != session.clustering:
-        raise ConflictError("the clusters have changed since the page showed them; choose the cluster again")
+        raise ConflictError(
+            "the clusters have changed since the page showed them; choose the cluster again"
+        )
 
 
 def _undo(session: ReviewSession, form: FormFields) -> int | None:
@@ -228,7 +242,11 @@ HANDLERS: dict[str, Handler] = {
 
 
 def review_app(
-    session: ReviewSession, references: References, keys: PageKeys, *, host_names: Collection[str] = ()
+    session: ReviewSession,
+    references: References,
+    keys: PageKeys,
+    *,
+    host_names: Collection[str] = (),
 ) -> Starlette:
     """Return the web application of a session."""
     pages = _Endpoints(session, references)
@@ -238,10 +256,16 @@ def review_app(
         Route("/decisions.csv", pages.download),
         Route("/landmarks", pages.landmarks),
         Route("/guideline", pages.guideline),
-        *(Route(path, pages.handle(handler), methods=["POST"]) for path, handler in HANDLERS.items()),
+        *(
+            Route(path, pages.handle(handler), methods=["POST"])
+            for path, handler in HANDLERS.items()
+        ),
     ]
     if references.photographs is not None:
-        routes += [Route("/photographs", pages.photographs), Route("/photographs/{image_id}/{size}", pages.image)]
+        routes += [
+            Route("/photographs", pages.photographs),
+            Route("/photographs/{image_id}/{size}", pages.image),
+        ]
     return page_app("review", routes, keys, host_names)
 
 
@@ -270,7 +294,10 @@ class _Endpoints:
         fields = request.query_params
         position = find_position(self._lists, fields)
         since = _number(fields, "since", -1)
-        shown = (position.view.query, position.label) == (fields.get("at_view"), fields.get("shown"))
+        shown = (position.view.query, position.label) == (
+            fields.get("at_view"),
+            fields.get("shown"),
+        )
         if shown and since == self._session.state.last_event:
             return Response(status_code=204)
         return JSONResponse(self._renderer.changes(position, since))
@@ -311,13 +338,20 @@ class _Endpoints:
         return step
 
     def _refuse(
-        self, error: HgldError | InvalidActionError, request: Request, form: FormFields, *, from_script: bool
+        self,
+        error: HgldError | InvalidActionError,
+        request: Request,
+        form: FormFields,
+        *,
+        from_script: bool,
     ) -> Response:
         conflict = Markup()
         if isinstance(error, StaleError):
             try:
                 conflict = self._conflict(error, request.scope["path"], form)
-            except InvalidActionError as impossible:  # such as the choice of a group that was undone
+            except (
+                InvalidActionError
+            ) as impossible:  # such as the choice of a group that was undone
                 error = impossible
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         if from_script:
@@ -341,7 +375,12 @@ class _Endpoints:
             rows.append((label.label, theirs, mine))
         fields = [
             # Labels are named anew, also that of a button such as "take:1@3:Q1".
-            (name, value.partition("@")[0] if name == "choose" and value.startswith("take:") else value)
+            (
+                name,
+                value.partition("@")[0]
+                if name == "choose" and value.startswith("take:")
+                else value,
+            )
             for name, value in form.multi_items()
             if name not in _VERSION_FIELDS
         ]
@@ -350,12 +389,16 @@ class _Endpoints:
         reason = None
         if error.with_other_candidates:
             reason = "opinions" if session.adjudicating else "suggestions"
-        return self._renderer.part("conflict", rows, path, fields, list(as_now.values()), unchanged, reason)
+        return self._renderer.part(
+            "conflict", rows, path, fields, list(as_now.values()), unchanged, reason
+        )
 
     def _seen_now(self, label_id: str, groups: Mapping[str, Group]) -> str:
         """Return what a form sends of a label as it is now."""
         candidates = self._session.candidates(self._session.labels[label_id], groups)
-        return SeenLabel(self._session.version(label_id), candidates_digest(candidates)).field(label_id)
+        return SeenLabel(self._session.version(label_id), candidates_digest(candidates)).field(
+            label_id
+        )
 
     def _step_changes(self, step: int | None, form: FormFields) -> Response:
         """Answer the script with what has changed, and with what the step did and where."""
@@ -367,7 +410,9 @@ class _Endpoints:
         if goes_there:
             position = position_of_step(self._lists, step, position)
         left = position.view.query != form.get("at_view")
-        answer = self._renderer.changes(position, _number(form, "since", -1), everything=goes_there and left)
+        answer = self._renderer.changes(
+            position, _number(form, "since", -1), everything=goes_there and left
+        )
         answer |= {
             "step": step,
             "message": sentence(describe_step(self._session, step)),
@@ -418,7 +463,9 @@ class _Endpoints:
         path = self._references.guideline
         if path is None:
             return Response(status_code=404)
-        return self._page("guideline.html", guideline=guideline_html(path.read_text(encoding="utf-8")))
+        return self._page(
+            "guideline.html", guideline=guideline_html(path.read_text(encoding="utf-8"))
+        )
 
     async def photographs(self, request: Request) -> Response:
         """Answer with the photographs of a label: as a page, or as list items for the script."""
@@ -432,7 +479,10 @@ class _Endpoints:
         view = photographs_view(self._references.photographs, self._session, label_id, start, count)
         if request.headers.get("accept") == "application/json":
             return JSONResponse(
-                {"html": self._renderer.part("items", view["photographs"]), "next": view["next_start"]}
+                {
+                    "html": self._renderer.part("items", view["photographs"]),
+                    "next": view["next_start"],
+                }
             )
         return self._page("all_photographs.html", view=view)
 
@@ -445,12 +495,16 @@ class _Endpoints:
         async with self._turn:
             if await request.is_disconnected():
                 return Response(status_code=503)
-            return await asyncio.to_thread(self._image, self._references.photographs, image_id, size)
+            return await asyncio.to_thread(
+                self._image, self._references.photographs, image_id, size
+            )
 
     def _image(self, photographs: LabelPhotographs, image_id: str, size: str) -> Response:
         width, height, crop, quality = _SIZES[size]
         try:
-            jpeg = make_thumbnail(photographs.read(image_id), width, height, crop=crop, quality=quality)
+            jpeg = make_thumbnail(
+                photographs.read(image_id), width, height, crop=crop, quality=quality
+            )
         except KeyError:
             return Response(status_code=404)
         except UnreadableImageError as error:
@@ -458,7 +512,9 @@ class _Endpoints:
         except (InputError, OSError, MemoryError) as error:
             problem, message = "its file cannot be read", f"a photograph cannot be read: {error}"
         else:
-            return Response(jpeg, media_type="image/jpeg", headers={"cache-control": _CACHE_CONTROL})
+            return Response(
+                jpeg, media_type="image/jpeg", headers={"cache-control": _CACHE_CONTROL}
+            )
         if message not in self._logged:
             self._logged.add(message)
             log.warning("%s", message)

@@ -64,7 +64,9 @@ class PageRenderer:
         session = self._session = lists.session
         self._lists, self._references = lists, references
         #: Name of the store for the script, which keeps what is not yet saved apart for every store.
-        self.store_id = hashlib.sha256(str(session.store.path.absolute()).encode(errors="replace")).hexdigest()[:16]
+        self.store_id = hashlib.sha256(
+            str(session.store.path.absolute()).encode(errors="replace")
+        ).hexdigest()[:16]
         # An environment of its own: several sessions of one process may be about different things.
         self._environment = page_templates("review").overlay()
         self._environment.globals = self._environment.globals | {
@@ -74,7 +76,9 @@ class PageRenderer:
         self._macros: dict[str, Any] = {
             name: macro
             for template in ("parts", "lists", "photographs")
-            for name, macro in vars(self._environment.get_template(f"{template}.html").module).items()
+            for name, macro in vars(
+                self._environment.get_template(f"{template}.html").module
+            ).items()
             if isinstance(macro, Macro)
         }
 
@@ -106,7 +110,9 @@ class PageRenderer:
             comment=(session.decision_field(position.label).value or {}).get("comment", ""),
         )
 
-    def changes(self, position: Position, since: int, *, everything: bool = False) -> dict[str, Any]:
+    def changes(
+        self, position: Position, since: int, *, everything: bool = False
+    ) -> dict[str, Any]:
         """Return what has changed after the event ``since``, or everything if that is negative or the list another.
 
         Returns:
@@ -130,7 +136,11 @@ class PageRenderer:
             parts |= self._summary_parts(position)
         if "group" in kinds:
             parts["groups"] = self._groups("")
-        changed = {event.key for event in events if event.kind == "decision" and event.key in session.labels}
+        changed = {
+            event.key
+            for event in events
+            if event.kind == "decision" and event.key in session.labels
+        }
         if position.view.cluster is not None:
             changed = {key for key in changed if session.cluster(key) == position.view.cluster}
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
@@ -160,16 +170,22 @@ class PageRenderer:
             label = label_view(self._session, self._session.labels[key], groups)
             parts = {"card": self.part("card", label, self._references.facts.facts(key))}
         if photographs is not None:
-            parts["photographs"] = self.part("beside_card", photographs_view(photographs, self._session, key))
+            parts["photographs"] = self.part(
+                "beside_card", photographs_view(photographs, self._session, key)
+            )
         return parts
 
     def _summary_parts(self, position: Position) -> dict[str, Markup]:
         """Return the parts that change with every event."""
         session = self._session
         return {
-            "status": self.part("status", session.counts.counts[None], open_work(session), session.adjudicating),
+            "status": self.part(
+                "status", session.counts.counts[None], open_work(session), session.adjudicating
+            ),
             "clusters": self._places(position),
-            "history": self.part("history", history(session, _MAX_HISTORY), len(session.state.steps), position),
+            "history": self.part(
+                "history", history(session, _MAX_HISTORY), len(session.state.steps), position
+            ),
         }
 
     def _groups(self, search: str) -> Markup:
@@ -199,8 +215,13 @@ class PageRenderer:
         ]
         html = self.part("list", parts, position)
         if len(label_ids) < len(everything):
-            neighbours = [everything[n] if 0 <= n < len(everything) else "" for n in (start - 1, start + _MAX_LISTED)]
-            part = self.part("part_of_list", start, len(label_ids), len(everything), position.view, *neighbours)
+            neighbours = [
+                everything[n] if 0 <= n < len(everything) else ""
+                for n in (start - 1, start + _MAX_LISTED)
+            ]
+            part = self.part(
+                "part_of_list", start, len(label_ids), len(everything), position.view, *neighbours
+            )
             html = part + html + part
         return html
 
@@ -211,11 +232,16 @@ class PageRenderer:
             # Sub-clusters of two clusters that were merged may have the same number.
             rows = (session.labels[label_id] for label_id in label_ids)
             by_subcluster = groupby(rows, key=lambda row: (row.cluster, row.subcluster))
-            return [(f"Sub-cluster {number}", [row.label_id for row in part]) for (_, number), part in by_subcluster]
+            return [
+                (f"Sub-cluster {number}", [row.label_id for row in part])
+                for (_, number), part in by_subcluster
+            ]
         if view.order != "table":
             return [("", list(label_ids))] if label_ids else []
         by_cluster = groupby(label_ids, key=session.cluster)
-        return [(f"{number} · {session.cluster_name(number)}", [*part]) for number, part in by_cluster]
+        return [
+            (f"{number} · {session.cluster_name(number)}", [*part]) for number, part in by_cluster
+        ]
 
     def _row(self, label_id: str, position: Position, groups: Mapping[str, Group]) -> Markup:
         """Return the row of a label."""
@@ -257,7 +283,11 @@ class PageRenderer:
             if name not in ("undecided", "decided") and (counts[name] or shown == view):
                 links.append((FILTERS[name].title, view, counts[name]))
         to_settle = self.part("to_settle", session.groups_to_settle(), session.groups())
-        return self.part("views", links, shown) + to_settle + self.part("clusters", cluster_views(session), position)
+        return (
+            self.part("views", links, shown)
+            + to_settle
+            + self.part("clusters", cluster_views(session), position)
+        )
 
 
 def view_title(view: View, groups: Mapping[str, Group]) -> str:

@@ -66,13 +66,21 @@ def log_table_changes(session: ReviewSession) -> None:
             offered.add(new_id)
         elif label_id not in present:
             gone.append(f"{text} ({label_id})")
-    new = [f"{session.labels[key].label} ({key})" for key in present if key not in previous and key not in offered]
+    new = [
+        f"{session.labels[key].label} ({key})"
+        for key in present
+        if key not in previous and key not in offered
+    ]
     lists = {
         "new labels": new,
         "labels that are gone, whose decisions are kept": gone,
         "labels with another id, for which the decisions on the old ids are offered": renumbered,
     }
-    parts = [f"{title} ({len(items):,}):\n{indented_list(items)}" for title, items in lists.items() if items]
+    parts = [
+        f"{title} ({len(items):,}):\n{indented_list(items)}"
+        for title, items in lists.items()
+        if items
+    ]
     if parts:
         text = "\n".join(parts)
         log.warning("%s: labels have changed since the last start:\n%s", session.store.path, text)
@@ -143,7 +151,9 @@ def serve_review(
     groups = read_taxonomy(inputs.taxonomy)
     tables = inputs.read_tables()
     added = changed_groups(decisions) if decisions else []
-    initial = read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
+    initial = (
+        read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
+    )
     references = _references(inputs, tables, images, image_landmarks)
 
     def open_session(event_store: EventStore) -> ReviewSession:
@@ -199,7 +209,9 @@ def adjudicate_on_page(
     merged = _with_kept_groups(merged, opinions, out)
     state = read_store(store)[1] if store.is_file() else ReviewState()
     adjudication, final_taxonomy = _adjudicated(opinions, merged, state)
-    to_adjudicate = with_opinions(labels, opinions, _ids_to_adjudicate(adjudication, final_taxonomy))
+    to_adjudicate = with_opinions(
+        labels, opinions, _ids_to_adjudicate(adjudication, final_taxonomy)
+    )
     if not to_adjudicate:
         names = " and ".join(annotator.annotator for annotator in opinions)
         raise InputError(f"{names} agree on every label; there is nothing to adjudicate")
@@ -227,7 +239,9 @@ def adjudicate_on_page(
     )
 
 
-def _with_kept_groups(merged: MergedTaxonomy, opinions: Sequence[Opinions], out: Path) -> MergedTaxonomy:
+def _with_kept_groups(
+    merged: MergedTaxonomy, opinions: Sequence[Opinions], out: Path
+) -> MergedTaxonomy:
     """Add the groups that only decisions to be kept in the output refer to."""
     kept = kept_decisions(_earlier_decisions(out), opinions)
     missing = {row.group for row in kept if row.group is not None} - merged.keys

@@ -63,7 +63,11 @@ def label_view(
     or ``unlikely`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the query of an
     address; in the list of the label's cluster it is empty, and ``cluster`` is None.
     """
-    label_id, version, candidates = label.label_id, session.version(label.label_id), session.candidates(label, groups)
+    label_id, version, candidates = (
+        label.label_id,
+        session.version(label.label_id),
+        session.candidates(label, groups),
+    )
     query = view.query if view is not None and view.cluster is None else ""
     cluster = session.cluster(label_id) if query else None
     n_shown = sum(not each.annotator for each in candidates)
@@ -111,7 +115,10 @@ def _candidate_views(
     # One column per annotator in every row, also where an annotator did not decide the label.
     by_annotator = {view.annotator: view for view in views}
     annotators = [opinion.annotator for opinion in label.opinions]
-    return [by_annotator.get(annotator, DecisionView(None, annotator=annotator)) for annotator in annotators]
+    return [
+        by_annotator.get(annotator, DecisionView(None, annotator=annotator))
+        for annotator in annotators
+    ]
 
 
 def _percent(score: float | None) -> str:
@@ -146,7 +153,11 @@ def cluster_views(session: ReviewSession) -> list[dict[str, Any]]:
 
 
 def photographs_view(
-    photographs: LabelPhotographs, session: ReviewSession, label_id: str, start: int = 0, count: int = N_PHOTOGRAPHS
+    photographs: LabelPhotographs,
+    session: ReviewSession,
+    label_id: str,
+    start: int = 0,
+    count: int = N_PHOTOGRAPHS,
 ) -> dict[str, Any]:
     """Return photographs of a label from number ``start`` on, and its numbers of photographs and landmarks."""
     total, landmarks = photographs.count(label_id)
@@ -224,7 +235,10 @@ def _label_names(session: ReviewSession, events: Sequence[Event]) -> str:
 
 def _decisions(session: ReviewSession, events: Sequence[Event]) -> str:
     groups = session.groups()
-    texts = {_describe_decision(decision_view(session.with_present_group(event.new), groups)) for event in events}
+    texts = {
+        _describe_decision(decision_view(session.with_present_group(event.new), groups))
+        for event in events
+    }
     return texts.pop() if len(texts) == 1 else f"{len(texts)} different decisions"
 
 

@@ -100,7 +100,11 @@ class SheetRow:
         >>> SheetRow(17, {}, {"group": "Labels!K"}).address("group"), SheetRow(17, {}).address("group")
         ('Labels!K17', 'row 17, group')
         """
-        return f"{self.columns[column]}{self.number}" if self.columns else f"row {self.number}, {column}"
+        return (
+            f"{self.columns[column]}{self.number}"
+            if self.columns
+            else f"row {self.number}, {column}"
+        )
 
     def problem(self, column: str, text: str) -> RowProblem:
         """Return a problem with the value of a column."""
@@ -110,7 +114,9 @@ class SheetRow:
         """Add the problem that an entry or the label_id is a formula, e.g. ``=K16``."""
         if column in ("label_id", *ENTRY_COLUMNS):
             shown = formula if len(formula) <= 60 else f"{formula[:60]}…"
-            self.problems.append(f"{self.address(column)}: a formula, not a text: {shown}; replace it with its value")
+            self.problems.append(
+                f"{self.address(column)}: a formula, not a text: {shown}; replace it with its value"
+            )
 
 
 def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence[str]) -> list[str]:
@@ -123,7 +129,9 @@ def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence
         InputError: A column is missing, or there are two of the same name.
     """
     known = set(columns)
-    header = [name if name in known else "" for name in (stored_name(name).casefold() for name in names)]
+    header = [
+        name if name in known else "" for name in (stored_name(name).casefold() for name in names)
+    ]
     if missing := [name for name in columns if name not in header]:
         raise InputError(f"{path}: not a review sheet: {place} has no column {', '.join(missing)}")
     if repeated := [name for name in columns if header.count(name) > 1]:
@@ -136,11 +144,15 @@ def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
     entries, problems = collect_entries(rows)
     if problems:
         lines = indented_list([text for _, text in problems])
-        raise InputError(f"{path}: {counted(len(problems), 'problem')} to fix before it can be read:\n{lines}")
+        raise InputError(
+            f"{path}: {counted(len(problems), 'problem')} to fix before it can be read:\n{lines}"
+        )
     return {label_id: entry for label_id, (_, entry) in entries.items()}
 
 
-def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow, Entry]], list[RowProblem]]:
+def collect_entries(
+    rows: Iterable[SheetRow],
+) -> tuple[dict[str, tuple[SheetRow, Entry]], list[RowProblem]]:
     """Return the rows with an entry and the entry, by label_id, and problems with entries.
 
     A row is bad if it has problems, such as merged cells, too many cells or a formula where a text should be, or an
@@ -178,13 +190,16 @@ def collect_entries(rows: Iterable[SheetRow]) -> tuple[dict[str, tuple[SheetRow,
 
 def normalise_entry(text: str) -> str:
     r"""Return an entry as a cell can hold it, without surrounding white space, and with ``\n`` for every line end."""
-    return fit_for_cell(text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n").strip())
+    return fit_for_cell(
+        text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n").strip()
+    )
 
 
 def entries_digest(entries: Entries) -> str:
     """Return the SHA-256 (hex) of entries, whatever the order of the rows and the texts of the labels."""
     values = sorted(
-        (entry.label_id, *(getattr(entry, column) for column in ENTRY_COLUMNS)) for entry in entries.values()
+        (entry.label_id, *(getattr(entry, column) for column in ENTRY_COLUMNS))
+        for entry in entries.values()
     )
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
@@ -198,10 +213,14 @@ def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
         for column in ENTRY_COLUMNS:
             ours, theirs = getattr(other, column), getattr(entry, column)
             if ours and theirs and ours != theirs:
-                problems.append(f'{label_id} ("{other.label}"): {column} is "{ours}" and "{theirs}"')
+                problems.append(
+                    f'{label_id} ("{other.label}"): {column} is "{ours}" and "{theirs}"'
+                )
             merged[label_id] = replace(merged[label_id], **{column: ours or theirs})
     if problems:
-        raise InputError(f"{counted(len(problems), 'contradiction')} between entries:\n{indented_list(problems)}")
+        raise InputError(
+            f"{counted(len(problems), 'contradiction')} between entries:\n{indented_list(problems)}"
+        )
     return merged
 
 
@@ -229,7 +248,12 @@ def sheet_cells(row: ReviewLabel, entries: Entries) -> list[tuple[str | int, str
     entry = entries.get(row.label_id) or Entry(row.label_id, row.label)
     about = (row.label_id, row.label, row.landmarks, row.parents, row.cluster, row.subcluster)
     links = [example_link(title) for title in row.examples]
-    entered = ("",) * (N_EXAMPLES - len(links)) + (row.suggested_group, entry.group, entry.decision, entry.comment)
+    entered = ("",) * (N_EXAMPLES - len(links)) + (
+        row.suggested_group,
+        entry.group,
+        entry.decision,
+        entry.comment,
+    )
     return [*((value, None) for value in about), *links, *((value, None) for value in entered)]
 
 
@@ -250,7 +274,9 @@ def write_csv_sheet(
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
         writer.writerow(named_columns(nouns))
         for row in rows:
-            writer.writerow([escape_formula(url or str(value)) for value, url in sheet_cells(row, entries)])
+            writer.writerow(
+                [escape_formula(url or str(value)) for value, url in sheet_cells(row, entries)]
+            )
 
 
 def is_text(path: Path) -> bool:
@@ -296,7 +322,9 @@ def read_csv_sheet(path: Path) -> list[SheetRow]:
             rows.append(row)
     except csv.Error as error:
         line = lines_before + reader.line_num
-        raise InputError(f"{path}: line {line}: not readable as CSV, perhaps cut off ({error})") from error
+        raise InputError(
+            f"{path}: line {line}: not readable as CSV, perhaps cut off ({error})"
+        ) from error
     return rows
 
 
@@ -306,7 +334,9 @@ def _decode(path: Path) -> str:
         try:
             return data.decode("utf-16")
         except UnicodeDecodeError as error:
-            raise InputError(f"{path}: UTF-16 that is damaged, perhaps cut off; save the sheet again") from error
+            raise InputError(
+                f"{path}: UTF-16 that is damaged, perhaps cut off; save the sheet again"
+            ) from error
     if b"\0" in data:
         raise InputError(f"{path}: not CSV; if it is a workbook, call it .xlsx")
     try:

@@ -88,10 +88,14 @@ def export_sheets(
         InputError: A table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator contradict
             each other.
     """
-    from hgld.review.sheets.workbook import write_workbook  # openpyxl is not needed for the help of the command
+    from hgld.review.sheets.workbook import (
+        write_workbook,
+    )  # openpyxl is not needed for the help of the command
 
     if config.merge and force:
-        raise ConfigurationError("`merge` keeps entries and `force` discards them; give only one of them")
+        raise ConfigurationError(
+            "`merge` keeps entries and `force` discards them; give only one of them"
+        )
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = read_taxonomy(inputs.taxonomy)
     name_by_key = {group.key: group.name for group in groups}
@@ -104,19 +108,26 @@ def export_sheets(
     for path in workbooks.values():
         _require_closed(path)
     digests = inputs.digests()
-    provenance = {name: Provenance("export", {"annotator": name}, digests) for name in config.annotators}
+    provenance = {
+        name: Provenance("export", {"annotator": name}, digests) for name in config.annotators
+    }
     folder = out.resolve()
     with exclusive_lock(folder):
         finish_replacing(folder)
         # The workbook first: it alone can hold entries that are set aside.
-        replaced = {name: file_digests(folder, [f"{name}.xlsx", f"{name}.csv"]) for name in workbooks}
+        replaced = {
+            name: file_digests(folder, [f"{name}.xlsx", f"{name}.csv"]) for name in workbooks
+        }
         labels = {row.label_id for row in rows}
         existing = {
-            name: _ExistingSheets() if force else _read_existing(path, labels) for name, path in workbooks.items()
+            name: _ExistingSheets() if force else _read_existing(path, labels)
+            for name, path in workbooks.items()
         }
         outdated = []
         for name, sheets in existing.items():
-            same_work = sheets.provenance is not None and sheets.provenance.same_work(provenance[name])
+            same_work = sheets.provenance is not None and sheets.provenance.same_work(
+                provenance[name]
+            )
             if not same_work or (config.merge and not sheets.agree):
                 outdated.append(name)
         if not config.merge:
@@ -128,8 +139,12 @@ def export_sheets(
         with replace_together(folder, files) as staging:
             for name in outdated:
                 entries = existing[name].entries
-                kept = {label_id: entry for label_id, entry in entries.items() if label_id in labels}
-                set_aside = {label_id: entry for label_id, entry in entries.items() if label_id not in labels}
+                kept = {
+                    label_id: entry for label_id, entry in entries.items() if label_id in labels
+                }
+                set_aside = {
+                    label_id: entry for label_id, entry in entries.items() if label_id not in labels
+                }
                 _warn_about_groups(workbooks[name], kept, groups)
                 write_csv_sheet(staging / f"{name}.csv", rows, kept, nouns=nouns)
                 write_workbook(
@@ -184,7 +199,9 @@ def _read_existing(workbook: Path, labels: Collection[str]) -> _ExistingSheets:
         ) from None
     if in_csv is None or csv_rows is None:
         return _ExistingSheets(entries)
-    have_all_rows = all(set(labels) <= {row.label_id for row in rows} for rows in (csv_rows, saved.rows))
+    have_all_rows = all(
+        set(labels) <= {row.label_id for row in rows} for rows in (csv_rows, saved.rows)
+    )
     agree = have_all_rows and entries_digest(in_csv) == entries_digest(in_workbook)
     return _ExistingSheets(entries, saved.provenance, agree)
 
@@ -200,7 +217,9 @@ def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) 
 
 def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
     started = [
-        f"{path}: {counted(len(entries), 'label')}" for path, entries in entries_by_workbook.items() if entries
+        f"{path}: {counted(len(entries), 'label')}"
+        for path, entries in entries_by_workbook.items()
+        if entries
     ]
     if started:
         raise ConfigurationError(
@@ -218,4 +237,6 @@ def _warn_about_groups(workbook: Path, entries: Entries, groups: Sequence[Group]
         if entry.group and entry.group not in names
     ]
     if unknown:
-        log.warning("%s: groups that are not in the taxonomy:\n%s", workbook, indented_list(unknown))
+        log.warning(
+            "%s: groups that are not in the taxonomy:\n%s", workbook, indented_list(unknown)
+        )

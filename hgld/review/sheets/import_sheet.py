@@ -89,7 +89,9 @@ def check_sheet(
     decisions = [
         Decision(
             label_id,
-            fit_for_cell(labels[label_id]),  # the text in the file of decisions is the one in the sheet
+            fit_for_cell(
+                labels[label_id]
+            ),  # the text in the file of decisions is the one in the sheet
             entry.decision or "group",
             groups[entry.group] if entry.group else None,
             annotator,
@@ -104,9 +106,9 @@ def check_sheet(
         decisions,
         problems,
         missing=[label_id for label_id in labels if label_id not in in_sheet],
-        skipped={row.label_id for row in rows if row.number in invalid and row.label_id in labels}.difference(
-            row.label_id for row in decisions
-        ),
+        skipped={
+            row.label_id for row in rows if row.number in invalid and row.label_id in labels
+        }.difference(row.label_id for row in decisions),
     )
 
 
@@ -214,7 +216,9 @@ def import_sheet(
     )
     texts = dict.fromkeys(text for _, text in checked.problems)
     if checked.missing:
-        names = indented_list([f'  {label_id} ("{labels[label_id]}")' for label_id in checked.missing])
+        names = indented_list(
+            [f'  {label_id} ("{labels[label_id]}")' for label_id in checked.missing]
+        )
         texts[f"{counted(len(checked.missing), 'label')} without a row:\n{names}"] = None
     problems = tuple(texts)
     if problems and not config.valid_rows_only:
@@ -229,9 +233,18 @@ def import_sheet(
     kept = [row for label_id, row in earlier.items() if label_id in not_read]
     decisions += kept
     current = {row.label_id: row for row in decisions}
-    withdrawn = [f'{label_id} ("{row.label}")' for label_id, row in earlier.items() if label_id not in current]
+    withdrawn = [
+        f'{label_id} ("{row.label}")'
+        for label_id, row in earlier.items()
+        if label_id not in current
+    ]
     if withdrawn:
-        log.warning("%s: these labels are no longer decided in %s:\n%s", out, sheet, indented_list(withdrawn))
+        log.warning(
+            "%s: these labels are no longer decided in %s:\n%s",
+            out,
+            sheet,
+            indented_list(withdrawn),
+        )
     if current != earlier or force:
         write_decisions(out, decisions)
     elif not problems:
@@ -250,7 +263,9 @@ def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
 
 def _read_sheet(sheet: Path) -> tuple[list[SheetRow], str | None]:
     """Return the rows of a sheet, and the annotator for whom it was exported if the file says so."""
-    from hgld.review.sheets.workbook import read_workbook  # openpyxl is not needed for the help of the command
+    from hgld.review.sheets.workbook import (
+        read_workbook,
+    )  # openpyxl is not needed for the help of the command
 
     if is_text(sheet):
         return read_csv_sheet(sheet), None
@@ -262,7 +277,9 @@ def clusters_beside(sheet: Path) -> Path:
     """Return clusters.parquet beside the folder of a sheet, or raise a ConfigurationError if it is not there."""
     path = sheet.resolve().parent.parent / "clusters.parquet"
     if not path.is_file():
-        raise ConfigurationError(f"{path}: no such file; give the table from which the sheet was made as `clusters`")
+        raise ConfigurationError(
+            f"{path}: no such file; give the table from which the sheet was made as `clusters`"
+        )
     return path
 
 

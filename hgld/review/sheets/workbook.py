@@ -186,12 +186,18 @@ def _sheet_rows(path: Path, sheet: Worksheet, columns: Sequence[str]) -> list[Sh
     header = check_header(path, place, [_text(cell.value) for cell in sheet[1]], columns)
     while header and not header[-1]:
         header.pop()
-    letters = {name: f"{sheet.title}!{get_column_letter(number)}" for number, name in enumerate(header, 1) if name}
+    letters = {
+        name: f"{sheet.title}!{get_column_letter(number)}"
+        for number, name in enumerate(header, 1)
+        if name
+    }
     merged: defaultdict[int, list[str]] = defaultdict(list)
     for area in sheet.merged_cells.ranges:
         for number in range(area.min_row, min(area.max_row, sheet.max_row) + 1):
             if area.min_col <= len(header):
-                problem = f"{sheet.title}!{area.coord}: merged cells; separate them and fill in each"
+                problem = (
+                    f"{sheet.title}!{area.coord}: merged cells; separate them and fill in each"
+                )
                 merged[number].append(problem)
     rows = []
     for number, cells in enumerate(sheet.iter_rows(min_row=2), 2):
@@ -214,4 +220,6 @@ def _text(value: object) -> str:
         return str(int(value))
     if isinstance(value, ArrayFormula):
         return value.text or "="
-    return str(value).removesuffix(" 00:00:00") if isinstance(value, (date, datetime)) else str(value)
+    return (
+        str(value).removesuffix(" 00:00:00") if isinstance(value, (date, datetime)) else str(value)
+    )

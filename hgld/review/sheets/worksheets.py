@@ -18,7 +18,14 @@ from openpyxl.worksheet.properties import PageSetupProperties
 from openpyxl.worksheet.worksheet import Worksheet
 
 from hgld.review.labels import ReviewLabel, fit_for_cell
-from hgld.review.sheets.entries import COLUMNS, ENTRY_COLUMNS, LANDMARKS, Entries, named_columns, sheet_cells
+from hgld.review.sheets.entries import (
+    COLUMNS,
+    ENTRY_COLUMNS,
+    LANDMARKS,
+    Entries,
+    named_columns,
+    sheet_cells,
+)
 from hgld.taxonomy.decisions import DECISIONS
 from hgld.taxonomy.groups import Group
 
@@ -53,7 +60,9 @@ def add_styles(book: Workbook) -> None:
     """Register the named styles of label rows, entry cells and groups."""
     for band, tints in enumerate(_BANDS):
         for tint, colour in enumerate(tints):
-            book.add_named_style(_style(band_style(band, tint), fill=PatternFill("solid", fgColor=colour)))
+            book.add_named_style(
+                _style(band_style(band, tint), fill=PatternFill("solid", fgColor=colour))
+            )
     book.add_named_style(_style(ENTRY_STYLE, protection=Protection(locked=False)))
     for name, font in ((GROUP_STYLE, _PLAIN), (GROUP_NAME_STYLE, BOLD)):
         book.add_named_style(NamedStyle(name, font=font, border=BORDER, alignment=WRAPPED))
@@ -118,7 +127,9 @@ def finish_sheet(sheet: Worksheet) -> None:
 
 
 def _style(name: str, **details: Any) -> NamedStyle:
-    return NamedStyle(name, font=_PLAIN, border=BORDER, alignment=Alignment(vertical="center"), **details)
+    return NamedStyle(
+        name, font=_PLAIN, border=BORDER, alignment=Alignment(vertical="center"), **details
+    )
 
 
 READ_ME, LABELS, GROUPS, SET_ASIDE = "Read me", "Labels", "Groups", "Set aside"
@@ -132,9 +143,15 @@ SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
 
 #: Left and right column of the sheet "Read me".
 _INSTRUCTIONS = (
-    ("1", f"Open the sheet “{LABELS}” and go from top to bottom. Similar labels are next to each other."),
+    (
+        "1",
+        f"Open the sheet “{LABELS}” and go from top to bottom. Similar labels are next to each other.",
+    ),
     ("2", "Choose a group from the list in the column “group”. That alone is a complete decision."),
-    ("3", "If the label fits no group or does not say what can be seen (“building”), decide “drop”."),
+    (
+        "3",
+        "If the label fits no group or does not say what can be seen (“building”), decide “drop”.",
+    ),
     (
         "4",
         "If you cannot tell, choose “unsure” and say why in “comment”. A group beside it counts as a guess. "
@@ -143,13 +160,22 @@ _INSTRUCTIONS = (
     ("5", "Save now and then, as .xlsx. You can stop at any time and continue later."),
     ("Good to know", ""),
     ("Groups", f"The sheet “{GROUPS}” explains what belongs to each group and what does not."),
-    ("Suggestion", "The column “suggested group” may be empty or wrong. It is a hint, not a decision."),
+    (
+        "Suggestion",
+        "The column “suggested group” may be empty or wrong. It is a hint, not a decision.",
+    ),
     (
         "Colours",
         "Green: decided. Red: incomplete, or a dropped label with a group. The bands show clusters and sub-clusters.",
     ),
-    ("Locked", "Only group, decision and comment can be changed. Filters and column widths are free."),
-    ("On your own", "Do not compare with the other annotator before both are done: your agreement is measured."),
+    (
+        "Locked",
+        "Only group, decision and comment can be changed. Filters and column widths are free.",
+    ),
+    (
+        "On your own",
+        "Do not compare with the other annotator before both are done: your agreement is measured.",
+    ),
 )
 
 
@@ -172,7 +198,9 @@ def _task(nouns: tuple[str, str], examples: Sequence[str]) -> str:
     )
 
 
-def fill_read_me(sheet: Worksheet, annotator: str, nouns: tuple[str, str], examples: Sequence[str]) -> None:
+def fill_read_me(
+    sheet: Worksheet, annotator: str, nouns: tuple[str, str], examples: Sequence[str]
+) -> None:
     """Fill the sheet with the instructions; see :func:`_task`."""
     sheet.title = READ_ME
     sheet["A1"], sheet["A1"].font = f"Labels to review: {annotator}", TITLE
@@ -189,7 +217,11 @@ def fill_read_me(sheet: Worksheet, annotator: str, nouns: tuple[str, str], examp
 
 
 def fill_labels(
-    sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries, n_groups: int, nouns: tuple[str, str]
+    sheet: Worksheet,
+    rows: Sequence[ReviewLabel],
+    entries: Entries,
+    n_groups: int,
+    nouns: tuple[str, str],
 ) -> None:
     """Fill the sheet with a row per label, whose entries can be changed."""
     last_row = len(rows) + 1
@@ -207,7 +239,9 @@ def fill_labels(
 
 def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries) -> None:
     for number, (row, style) in enumerate(_with_styles(rows), 2):
-        for column, (name, (value, url)) in enumerate(zip(COLUMNS, sheet_cells(row, entries), strict=True), 1):
+        for column, (name, (value, url)) in enumerate(
+            zip(COLUMNS, sheet_cells(row, entries), strict=True), 1
+        ):
             cell = sheet.cell(number, column)
             assert isinstance(cell, Cell)  # not covered by merged cells
             cell.style = ENTRY_STYLE if name in ENTRY_COLUMNS else style
@@ -223,18 +257,28 @@ def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entr
 
 def _with_styles(rows: Iterable[ReviewLabel]) -> Iterator[tuple[ReviewLabel, str]]:
     for band, (_, in_cluster) in enumerate(groupby(rows, key=lambda row: row.cluster)):
-        for tint, (_, in_subcluster) in enumerate(groupby(in_cluster, key=lambda row: row.subcluster)):
+        for tint, (_, in_subcluster) in enumerate(
+            groupby(in_cluster, key=lambda row: row.subcluster)
+        ):
             yield from ((row, band_style(band, tint)) for row in in_subcluster)
 
 
 def _add_drop_down_lists(sheet: Worksheet, last_row: int, n_groups: int) -> None:
     lists = {
         # A list within the formula is limited to 255 characters, hence the hidden sheet.
-        "group": (f"{LISTS}!$A$1:$A${n_groups}", f"Choose a group from the list; “{GROUPS}” explains them."),
-        "decision": (f'"{",".join(DECISIONS)}"', f"Choose {', '.join(DECISIONS[:-1])} or {DECISIONS[-1]}."),
+        "group": (
+            f"{LISTS}!$A$1:$A${n_groups}",
+            f"Choose a group from the list; “{GROUPS}” explains them.",
+        ),
+        "decision": (
+            f'"{",".join(DECISIONS)}"',
+            f"Choose {', '.join(DECISIONS[:-1])} or {DECISIONS[-1]}.",
+        ),
     }
     for name, (formula, advice) in lists.items():
-        validation = DataValidation("list", formula1=formula, allow_blank=True, showErrorMessage=True)
+        validation = DataValidation(
+            "list", formula1=formula, allow_blank=True, showErrorMessage=True
+        )
         validation.errorTitle, validation.error = "Not in the list", advice
         validation.add(f"{_LETTER[name]}2:{_LETTER[name]}{last_row}")
         sheet.add_data_validation(validation)
@@ -246,7 +290,9 @@ def _add_entry_colours(sheet: Worksheet, last_row: int) -> None:
     invalid = f'OR(AND(${decision}2="drop",${group}2<>""),AND(${decision}2="group",${group}2=""))'
     decided = f'OR(${group}2<>"",${decision}2="drop",${decision}2="unsure")'
     for formula, fill in ((invalid, INVALID_FILL), (decided, DECIDED_FILL)):
-        rule = Rule("expression", formula=[formula], dxf=DifferentialStyle(fill=fill), stopIfTrue=True)
+        rule = Rule(
+            "expression", formula=[formula], dxf=DifferentialStyle(fill=fill), stopIfTrue=True
+        )
         sheet.conditional_formatting.add(f"{group}2:{comment}{last_row}", rule)
 
 
