@@ -1,7 +1,9 @@
 """The public names of hgld and its rooms: which there are, and that each can be imported and is documented."""
 
 import pkgutil
+import re
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -42,3 +44,10 @@ def test_no_module_hides_a_public_name(room: str) -> None:
     for name in modules.intersection(package.__all__):
         import_module(f"{room}.{name}")
         assert not isinstance(getattr(package, name), ModuleType), name
+
+
+def test_page_of_promised_names_lists_the_internal_packages() -> None:
+    page = Path(__file__).parents[1] / "docs/reference/promised_names.md"
+    _, not_promised = page.read_text(encoding="utf-8").split("**Not promised**")
+    packages = re.findall(r"`(hgld\.[a-z_]+)`", not_promised)
+    assert {*packages} == INTERNAL_ROOMS
