@@ -310,7 +310,9 @@ def _similarity_evidence(
         names[:, :-1] = scale(name_cosines(labels, examples.groups, embed))
     return [
         Evidence(np.maximum(scale(cosines), 0), explain),
-        Evidence(names, lambda row, group: "near the names of the group and above it"),
+        Evidence(
+            names, lambda row, group: "similar to the names of the group and the levels above it"
+        ),
     ]
 
 

@@ -33,7 +33,7 @@ ORDER_TITLES: dict[Order, str] = {
     "table": "as in the clusters",
     "landmarks": "most frequent first",
     "uncertain": "least certain first",
-    "settling": "what settles most first",
+    "settling": "most frequent and least certain first",
 }
 #: Scores in percent that the first suggestion can be asked to be below.
 _SCORES = (30, 50, 70, 90, 95)

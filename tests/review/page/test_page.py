@@ -276,7 +276,7 @@ def test_adjudication_counts_what_closes_and_lists_groups_to_settle(browser: Chr
         wait_for(lambda: tab.current, "Q6")  # the next cluster: what is unsure is not asked again
         wait_for(lambda: "Cluster 1 is decided, but 1 label is unsure; this is cl" in tab.texts("#message")[0], True)
         tab.press("2")
-        status = "2 of 3 settled"
+        status = "2 of 3 labels decided"
         wait_for(lambda: status in tab.texts("#status")[0], True)
         assert tab.texts("#status .open") == ["1 unsure label, 1 group to settle"]
         tab.press("n")
@@ -295,5 +295,5 @@ def test_adjudication_counts_what_closes_and_lists_groups_to_settle(browser: Chr
         tab.press("[")
         wait_for(lambda: tab.current, "Q1")
         tab.press(Keys.BACKSPACE)  # both opinions are the same now
-        wait_for(lambda: "3 of 3 settled" in tab.texts("#status")[0], True)
+        wait_for(lambda: "3 of 3 labels decided" in tab.texts("#status")[0], True)
         assert tab.texts("#status .open") == []

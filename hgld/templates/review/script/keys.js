@@ -54,7 +54,7 @@ const ACTIONS = {
   },
   "accept-screen": {
     section: "Decide", keys: ["shift+enter"], run: acceptScreen,
-    about: "accept all suggestions on the screen that are sure (90 % or more)",
+    about: "accept the first suggestion of every label on the screen where it has 90 % or more",
   },
   ...Object.fromEntries([1, 2, 3, 4, 5, 6, 7, 8, 9].map(n => [
     `take-${n}`,
@@ -62,7 +62,7 @@ const ACTIONS = {
   ])),
   "find-group": {
     section: "Decide", keys: ["g", "/"], run: () => focusField(search),
-    about: "type to find a group; Enter chooses it, Shift Enter marks it as a guess (unsure)",
+    about: "type to find a group; Enter chooses it, Shift Enter marks the label as unsure, perhaps in that group",
   },
   drop: { section: "Decide", keys: ["d"], about: "drop", run: () => choose("drop") },
   unsure: { section: "Decide", keys: ["u"], about: "unsure", run: () => choose("unsure") },
