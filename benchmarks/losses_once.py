@@ -15,7 +15,7 @@ from itertools import pairwise
 import torch
 from measuring import print_cost
 
-from hgld.evaluation.metrics import hierarchical_relevance
+from hgld.evaluation.relevance import hierarchical_relevance
 from hgld.losses import SmoothAP, SupHAP
 
 DIMENSION = 512

@@ -1,11 +1,11 @@
 from .evaluate import EvaluationConfig as EvaluationConfig
-from .evaluate import RetrievalMetric as RetrievalMetric
 from .evaluate import evaluate_retrieval as evaluate_retrieval
 from .evaluate import evaluate_tasks as evaluate_tasks
 from .evaluation_files import Evaluation as Evaluation
 from .evaluation_files import evaluate_files as evaluate_files
 from .ranking import RankingConfig as RankingConfig
 from .results import RetrievalResult as RetrievalResult
+from .retrieval_metric import RetrievalMetric as RetrievalMetric
 from .retrieval_task import RetrievalTask as RetrievalTask
 from .settings import EvaluationFiles as EvaluationFiles
 from .settings import RerankSettings as RerankSettings

@@ -31,8 +31,9 @@ from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.evaluation.evaluate import EvaluationConfig, block_columns
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
-from hgld.evaluation.metrics import LevelWeights, Metric
+from hgld.evaluation.metrics import Metric
 from hgld.evaluation.ranking_statistics import ranking_statistics
+from hgld.evaluation.relevance import LevelWeights
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import ListJudgements, RetrievalTask, label_judgements
 from hgld.evaluation.settings import EvaluationFiles

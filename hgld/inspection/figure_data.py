@@ -15,8 +15,8 @@ from hgld.compute.machine import parallel_map
 from hgld.compute.scoring import Scorer, float32_matmul
 from hgld.errors import ConfigurationError
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.metrics import Relevance, by_level, hierarchical_relevance
 from hgld.evaluation.ranking import RankingConfig, rank
+from hgld.evaluation.relevance import Relevance, by_level, hierarchical_relevance
 from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError, require, require_at_least, require_choice
-from hgld.evaluation.metrics import (
+from hgld.evaluation.relevance import (
     Relevance,
     checked_relevance,
     exponential_gain,

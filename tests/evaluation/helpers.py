@@ -8,9 +8,10 @@ import torch
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.evaluation import ranking
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
-from hgld.evaluation.metrics import LevelWeights, Metric, NeededRanks, Relevance
+from hgld.evaluation.metrics import Metric, NeededRanks
 from hgld.evaluation.ranking import Ranked, RankingConfig
 from hgld.evaluation.ranking_statistics import ranking_statistics
+from hgld.evaluation.relevance import LevelWeights, Relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.progress import Progress

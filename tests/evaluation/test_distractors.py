@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from hgld.compute import scoring
 from hgld.compute.parted import PartedTensor
 from hgld.compute.scoring import Distance
-from hgld.evaluation.evaluate import EvaluationConfig, build_task, evaluate_tasks
+from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig, Ties
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask, with_distractors
+from hgld.evaluation.task_from_arrays import build_task
 from hgld.hierarchy.label_matrix import Labelling, LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings

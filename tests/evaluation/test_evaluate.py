@@ -17,7 +17,7 @@ import hgld
 from hgld.compute.scoring import Distance, Precision
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
-from hgld.evaluation.metrics import exponential_gain, hierarchical_relevance
+from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import LabelJudgements, ListJudgements, items_sharing_ids, leave_one_out_task
 from hgld.hierarchy.label_matrix import LabelSets

@@ -14,8 +14,8 @@ import torch
 
 from hgld.compute.scoring import Precision
 from hgld.evaluation import evaluate_retrieval
-from hgld.evaluation.metrics import weighted_ap_relevance
 from hgld.evaluation.ranking import Ties
+from hgld.evaluation.relevance import weighted_ap_relevance
 from hgld.hierarchy.label_matrix import lowest_common_level
 from tests.evaluation.helpers import metric_values
 

@@ -11,14 +11,9 @@ from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError
 from hgld.evaluation import metrics
-from hgld.evaluation.metrics import (
-    METRICS,
-    Metric,
-    by_level,
-    default_metrics,
-    weighted_ap_relevance,
-)
+from hgld.evaluation.metrics import METRICS, Metric, default_metrics
 from hgld.evaluation.ranking_statistics import RankingStatistics, ranking_statistics
+from hgld.evaluation.relevance import by_level, weighted_ap_relevance
 from tests.evaluation import oracles
 from tests.evaluation.helpers import metric_values
 

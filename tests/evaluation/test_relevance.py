@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.evaluate import EvaluationConfig
-from hgld.evaluation.metrics import (
+from hgld.evaluation.ranking import RankingConfig
+from hgld.evaluation.relevance import (
     Relevance,
     by_level,
     exponential_gain,
     hierarchical_relevance,
     weighted_ap_relevance,
 )
-from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.retrieval_task import LabelJudgements, LabelSetJudgements, ListJudgements, RelevanceJudgements
 from hgld.hierarchy import LabelSets, lowest_common_level, relevance
 from hgld.losses import SmoothHAP, SupHAP

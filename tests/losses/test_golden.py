@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hgld.evaluation.metrics import by_level
+from hgld.evaluation.relevance import by_level
 from hgld.losses import (
     CSL,
     ArcFace,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metrics import hierarchical_relevance
+from hgld.evaluation.relevance import hierarchical_relevance
 from hgld.evaluation.retrieval_task import LabelSetJudgements
 from hgld.hierarchy import LabelSets
 from hgld.losses import (
