@@ -34,9 +34,9 @@ DISTANCES = ("mistake_severity", "avg_hdist", "min_hdist")
 
 
 def is_distance(metric: str) -> bool:
-    """Return whether a metric is a number of levels, of which fewer are better, and not a share.
+    """Return whether a metric is a number of levels, where lower is better, and not a share.
 
-    The name of a test set may come before that of the metric, as in comparisons on several sets.
+    The name of a test set may precede the name of the metric, as in comparisons on several sets.
 
     >>> is_distance("avg_hdist@5"), is_distance("small avg_hdist@5"), is_distance("H-AP")
     (True, True, False)
@@ -45,19 +45,23 @@ def is_distance(metric: str) -> bool:
 
 
 def shown_value(metric: str, value: float) -> float:
-    """Return a value in the unit of tables: levels for a distance, else percent.
+    """Return a value in the unit of tables: levels for a distance, percent for other metrics.
 
     >>> shown_value("mistake_severity", 1.5), shown_value("H-AP", 0.5)
     (1.5, 50.0)
     """
-    return value if is_distance(metric) else 100 * value
+    if is_distance(metric):
+        return value
+    return 100 * value
 
 
 def goodness(metric: str, value: float) -> float:
-    """Return a number that is higher for a better value of the metric; the least for NaN."""
+    """Return a number that is higher for a better value of the metric, and lowest for NaN."""
     if math.isnan(value):
         return -math.inf
-    return -value if is_distance(metric) else value
+    if is_distance(metric):
+        return -value
+    return value
 
 
 def with_unit(metric: str) -> str:
@@ -66,7 +70,8 @@ def with_unit(metric: str) -> str:
     >>> with_unit("avg_hdist@5"), with_unit("H-AP")
     ('avg_hdist@5 in levels', 'H-AP in %')
     """
-    return f"{metric} in {'levels' if is_distance(metric) else '%'}"
+    unit = "levels" if is_distance(metric) else "%"
+    return f"{metric} in {unit}"
 
 
 #: Prefix of the counts of queries without positives of a level.
@@ -78,16 +83,19 @@ class RetrievalResult:
     """Result of an evaluation.
 
     Args:
-        name: Name of what was evaluated, such as a protocol and its part.
-        per_query: Table with a row per query: float64 columns named like the metrics (NaN where a query has no
-            positive for the metric), then ``positives_l1``, ..., the number of gallery items of that level or finer,
-            and, where queries have labels, ``class``: the name or number of the query's finest class, the first of
-            several. The index ``query`` holds the ids of the queries, or their positions.
+        name: Name of the evaluated data, such as a protocol and its part.
+        per_query: Table with a row per query: float64 columns named like the metrics (NaN where a
+            query has no positive for the metric), then ``positives_l1``, ..., the number of gallery
+            items of that level or finer, and, where queries have labels, ``class``: the name or
+            number of the query's finest class, the first of several. The index ``query`` holds the
+            ids of the queries, or their positions.
         metrics: Names of the metrics, in the order of tables.
-        counts: ``queries``, ``gallery`` (where it is known), and ``without_positives_l1``, ...: the number of queries
-            that have no gallery item of that level or finer, which are excluded from means of that level. Of images
-            that are excluded: ``images_without_labels``, or ``queries_`` and ``gallery_without_labels``.
-        settings: Settings that the numbers depend on, by name: relevance, ties, precision of scores and so on.
+        counts: Numbers of ``queries`` and of items in the ``gallery``, if known;
+            ``without_positives_l1``, ...: the number of queries without a gallery item of that
+            level or finer, which are excluded from means of that level; and numbers of excluded
+            images: ``images_without_labels``, or ``queries_`` and ``gallery_without_labels``.
+        settings: Settings on which the numbers depend, by name: relevance, ties, precision of scores
+            and so on.
     """
 
     name: str
@@ -98,7 +106,7 @@ class RetrievalResult:
 
     @property
     def means(self) -> dict[str, float]:
-        """Mean of each metric over the queries that have it; NaN where none has."""
+        """Mean of each metric over the queries that have a value; NaN if no query has a value."""
         return {name: float(self.per_query[name].mean()) for name in self.metrics}
 
     def intervals(
@@ -106,8 +114,9 @@ class RetrievalResult:
     ) -> dict[str, Interval]:
         """Return confidence intervals of the means, as these would vary with another sample of classes.
 
-        Queries of the same class, in the column ``class``, are not independent of one another; without that column
-        each query is a class of its own. See :mod:`hgld.compute.cluster_intervals`.
+        Queries of the same class, in the column ``class``, are not independent of one another;
+        without that column each query is a class of its own. See
+        :mod:`hgld.compute.cluster_intervals`.
 
         Args:
             confidence: Probability with which an interval holds the true mean, between 0 and 1.
@@ -115,8 +124,8 @@ class RetrievalResult:
             seed: Seed of these patterns.
 
         Returns:
-            (low, high) by metric; NaN where the queries that have the metric are of too few classes (fewer than 6 for
-            95 %), and infinite where a few classes hold most of them.
+            (low, high) by metric; NaN where the queries with a value have too few classes (fewer
+            than 6 for 95 %), and infinite where a few classes hold most of these queries.
 
         Raises:
             ConfigurationError: The confidence is not between 0 and 1, or there are no resamples.
@@ -124,9 +133,8 @@ class RetrievalResult:
         check_resampling(confidence, n_resamples)
         values = self.per_query[list(self.metrics)].to_numpy()
         if "class" in self.per_query:
-            clusters = pd.factorize(self.per_query["class"], use_na_sentinel=False)[0].astype(
-                np.int64
-            )
+            codes = pd.factorize(self.per_query["class"], use_na_sentinel=False)[0]
+            clusters = codes.astype(np.int64)
         else:
             clusters = np.arange(len(values))
         ends = mean_intervals(
@@ -149,17 +157,19 @@ class RetrievalResult:
         return replace(self, per_query=self.per_query.rename(columns=dict(names)), metrics=metrics)
 
     def __repr__(self) -> str:
-        numbers = " | ".join(
-            f"{name} {shown_value(name, mean):.2f}" for name, mean in self.means.items()
-        )
-        gallery = f" x {self.counts['gallery']:,}" if "gallery" in self.counts else ""
-        return f"{self.name} | {numbers} | {self.counts['queries']:,} queries{gallery}"
+        shown_means = []
+        for name, mean in self.means.items():
+            shown_means.append(f"{name} {shown_value(name, mean):.2f}")
+        size = f"{self.counts['queries']:,} queries"
+        if "gallery" in self.counts:
+            size += f" x {self.counts['gallery']:,}"
+        return f"{self.name} | {' | '.join(shown_means)} | {size}"
 
 
 def within_range(metric: str, low: float, high: float) -> Interval:
-    """Return an interval of a mean without values that the metric cannot have; shares lie between 0 and 1.
+    """Return an interval of a mean, clipped to the values that the metric can have.
 
-    An interval that is unbounded or missing stays as it is.
+    Shares lie between 0 and 1. An interval that is unbounded or missing stays as it is.
 
     >>> within_range("R@1", -0.1, 0.3), within_range("mistake_severity", 1.0, 1.5)
     ((0.0, 0.3), (1.0, 1.5))
@@ -177,16 +187,25 @@ def interval_text(low: float, high: float, *, signed: bool = False) -> str:
     """
     if not (math.isfinite(low) and math.isfinite(high)):
         return "[no interval]"
-    return f"[{low:+.2f}, {high:+.2f}]" if signed else f"[{low:.2f}, {high:.2f}]"
+    if signed:
+        return f"[{low:+.2f}, {high:+.2f}]"
+    return f"[{low:.2f}, {high:.2f}]"
 
 
 def warn_without_positives(name: str, per_query: pd.DataFrame, levels: Iterable[int]) -> None:
-    """Warn of levels at which no query has a positive."""
-    lacking = [
-        str(level)
-        for level in levels
-        if len(per_query) and not per_query[f"positives_l{level}"].any()
-    ]
+    """Warn of levels at which no query has a positive.
+
+    Args:
+        name: Name of the result.
+        per_query: Table of queries with the columns ``positives_l1``, ...
+        levels: Levels to check.
+    """
+    if not len(per_query):
+        return
+    lacking = []
+    for level in levels:
+        if not per_query[f"positives_l{level}"].any():
+            lacking.append(str(level))
     if lacking:
         warnings.warn(
             f"{name}: none of {len(per_query):,} queries has a positive in the gallery at level "
@@ -196,23 +215,27 @@ def warn_without_positives(name: str, per_query: pd.DataFrame, levels: Iterable[
 
 
 def count_queries(per_query: pd.DataFrame) -> dict[str, int]:
-    """Count the queries, and those without positives of each level from the columns ``positives_l1``, ..."""
-    columns = [column for column in per_query.columns if column.startswith("positives_l")]
-    return {"queries": len(per_query)} | {
-        f"without_{column}": int((per_query[column] == 0).sum()) for column in columns
-    }
+    """Count the queries, and for each column ``positives_l1``, ... the queries without positives."""
+    counts = {"queries": len(per_query)}
+    for column in per_query.columns:
+        if column.startswith("positives_l"):
+            counts[f"without_{column}"] = int((per_query[column] == 0).sum())
+    return counts
 
 
 def metric_names(results: Iterable[RetrievalResult]) -> list[str]:
     """Return the metrics of all results, without repetition, in their order."""
-    return list(dict.fromkeys(name for result in results for name in result.metrics))
+    names: dict[str, None] = {}
+    for result in results:
+        names.update(dict.fromkeys(result.metrics))
+    return list(names)
 
 
 def select_metrics(wanted: Sequence[str], available: Sequence[str]) -> list[str]:
-    """Return those of the wanted metrics that are available.
+    """Return the wanted metrics that are available.
 
     Raises:
-        ConfigurationError: None of them is.
+        ConfigurationError: No wanted metric is available.
     """
     columns = [name for name in wanted if name in available]
     if not columns:
@@ -225,40 +248,47 @@ def select_metrics(wanted: Sequence[str], available: Sequence[str]) -> list[str]
 def mark_best(
     metric: str, means: Sequence[float], best: str, second: str, *, decimals: int = 1
 ) -> list[str]:
-    """Format the cells of a column in the unit of its metric, the best and the second in formats of their own.
+    """Format the cells of a column in the unit of its metric, and mark the best and second-best.
 
-    Means are compared after rounding: several can be best, and then none is second; a single one is neither.
+    Means are compared after rounding: several can be best, and then no cell is second-best. A
+    single mean is not marked.
 
     Args:
-        metric: Metric of the column: shares are shown in percent, distances in levels, of which fewer are better.
+        metric: Metric of the column: shares are shown in percent, distances in levels, where lower
+            is better.
         means: Values; the cell of NaN is empty.
         best: Format of the best cells, with ``{}`` for the number.
         second: Format of the second-best cells.
+        decimals: Number of decimals shown.
 
     >>> mark_best("H-AP", [0.1234, 0.25, math.nan, 0.1], "**{}**", "_{}_")
     ['_12.3_', '**25.0**', '', '10.0']
     """
     shown = [round(shown_value(metric, mean), decimals) for mean in means]
-    known = (value for value in shown if not math.isnan(value))
-    order = sorted(known, key=lambda value: goodness(metric, value), reverse=True)
-    formats = (
-        {order[1]: second, order[0]: best} if len(order) > 1 else {}
-    )  # the same value twice: both are best
-    return [
-        "" if math.isnan(value) else formats.get(value, "{}").format(f"{value:.{decimals}f}")
-        for value in shown
-    ]
+    ranked = [value for value in shown if not math.isnan(value)]
+    ranked.sort(key=lambda value: goodness(metric, value), reverse=True)
+    formats: dict[float, str] = {}
+    if len(ranked) > 1:
+        formats[ranked[1]] = second
+        formats[ranked[0]] = best  # overwrites the second-best if both values are equal
+    cells = []
+    for value in shown:
+        if math.isnan(value):
+            cells.append("")
+        else:
+            cells.append(formats.get(value, "{}").format(f"{value:.{decimals}f}"))
+    return cells
 
 
-#: What scores are, by distance.
+#: Scores in words, by distance.
 _SCORES = {
     "cosine": "cosine similarity",
     "dot": "inner product, embeddings not normalised",
     "euclidean": "minus the Euclidean distance",
     "poincare": "minus the Poincaré distance",
 }
-#: Beginning of the metrics that depend on a setting, and the sentence about it.
-_OF_METRICS = {
+#: Settings on which some metrics depend: prefix of the names of these metrics, and a sentence.
+_METRIC_SETTINGS = {
     "relevance": ("H-", "H-AP: relevance {}."),
     "query_counted": ("H-", "Query counted in |Omega^(L)|: {}."),
     "gain": ("NDCG", "NDCG: gain {}."),
@@ -267,37 +297,45 @@ _OF_METRICS = {
 
 
 def setting_notes(results: Sequence[RetrievalResult]) -> list[str]:
-    """Describe what the numbers depend on; a sentence that is not true of all results begins with their names."""
+    """Describe the settings of results; sentences that hold for some results begin with their names."""
     names_by_note: dict[str, list[str]] = {}
     for result in results:
         for note in _notes(result):
             names_by_note.setdefault(note, []).append(result.name)
-    return [
-        note if len(names) == len(results) else f"{', '.join(names)}: {note}"
-        for note, names in names_by_note.items()
-    ]
+    notes = []
+    for note, names in names_by_note.items():
+        if len(names) < len(results):
+            note = f"{', '.join(names)}: {note}"
+        notes.append(note)
+    return notes
 
 
 def _notes(result: RetrievalResult) -> list[str]:
-    sentences = (_sentence(name, value, result.metrics) for name, value in result.settings.items())
-    notes = [sentence for sentence in sentences if sentence is not None]
-    if distances := [name for name in result.metrics if is_distance(name)]:
+    """Return the sentences about the settings, units and counts of a result."""
+    notes = []
+    for name, value in result.settings.items():
+        sentence = _sentence(name, value, result.metrics)
+        if sentence is not None:
+            notes.append(sentence)
+    distances = [name for name in result.metrics if is_distance(name)]
+    if distances:
         notes.append(
             f"{', '.join(distances)}: in levels of the tree and not in %; lower is better."
         )
     for name, count in result.counts.items():
-        if count and name not in {"queries", "gallery"} and not name.startswith(WITHOUT_POSITIVES):
+        is_size = name in {"queries", "gallery"} or name.startswith(WITHOUT_POSITIVES)
+        if count and not is_size:
             notes.append(f"{_capitalised(name)}: {count:,}.")
     return notes
 
 
 def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
-    """Return a setting as a sentence; None where no metric depends on it."""
-    if setting in _OF_METRICS:
-        beginning, sentence = _OF_METRICS[setting]
-        return (
-            sentence.format(value) if any(name.startswith(beginning) for name in metrics) else None
-        )
+    """Return a setting as a sentence; None if the setting concerns other metrics only."""
+    if setting in _METRIC_SETTINGS:
+        prefix, sentence = _METRIC_SETTINGS[setting]
+        if any(name.startswith(prefix) for name in metrics):
+            return sentence.format(value)
+        return None
     if setting == "ties":
         if value == "heaviside":
             return "Ties: heaviside; items with equal scores are all ranked before each other, as H(0) = 1 in Eq. 3."
@@ -307,10 +345,12 @@ def _sentence(setting: str, value: Any, metrics: Sequence[str]) -> str | None:
         return f"Scores: {_SCORES[value]}."
     if isinstance(value, float):
         value = f"{value:.6g}"
-    return f"{'Score precision' if setting == 'precision' else _capitalised(setting)}: {value}."
+    label = "Score precision" if setting == "precision" else _capitalised(setting)
+    return f"{label}: {value}."
 
 
 def _capitalised(name: str) -> str:
+    """Return the name of a setting or count as the beginning of a sentence."""
     words = name.replace("_", " ")
     return words[:1].upper() + words[1:]
 
@@ -323,30 +363,31 @@ def results_to_json(
 ) -> str:
     """Format results as JSON.
 
-    ``{"hgld": version, "results": [...], "mean": over the results, by metric, or null}`` with, for each result,
-    ``name``; ``means``, from 0 to 1, by metric; ``intervals``, [low, high] of 95 % by metric, or null where they are
-    not given; ``counts``; ``settings``. NaN is null.
+    ``{"hgld": version, "results": [...], "mean": mean by metric, or null}``. Each result has
+    ``name``; ``means``, from 0 to 1, by metric; ``intervals``, [low, high] of 95 % by metric, or
+    null if they are not given; ``counts``; ``settings``. NaN is null.
 
     Args:
+        results: Results of one evaluation.
         intervals: Confidence intervals of each result, from :meth:`RetrievalResult.intervals`.
         mean: Mean of each metric over the results, for protocols that report it.
     """
-    entries = [
-        {
+    entries = []
+    for number, result in enumerate(results):
+        entry = {
             "name": result.name,
             "means": result.means,
-            "intervals": intervals[row] if intervals is not None else None,
+            "intervals": None if intervals is None else intervals[number],
             "counts": result.counts,
             "settings": result.settings,
         }
-        for row, result in enumerate(results)
-    ]
+        entries.append(entry)
     values = {"hgld": __version__, "results": entries, "mean": mean}
     return json.dumps(to_json_values(values), indent=2, ensure_ascii=False, allow_nan=False)
 
 
 def to_json_values(value: Any) -> Any:
-    """Return a value as JSON can hold it: NaN as null, NumPy's numbers as numbers, anything unknown as text."""
+    """Convert a value for JSON: NaN to null, NumPy's numbers to numbers, unknown types to text."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
@@ -355,10 +396,12 @@ def to_json_values(value: Any) -> Any:
         return [to_json_values(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int | str) else str(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return str(value)
 
 
-#: Columns of the paper's Table VII; ``map100_labelled`` is what it calls mAP@100.
+#: Columns of the paper's Table VII, which calls ``map100_labelled`` mAP@100.
 TABLE_VII = ("mAP@100", "map100_labelled", "H-AP", "ASI", "NDCG")
 _HEADS = {"map100_labelled": "mAP@100 (labelled)", "map100_official": "mAP@100 (official)"}
 _ESCAPES = {character: f"\\{character}" for character in "&%$#_{}"} | {
@@ -370,12 +413,12 @@ _ESCAPES = {character: f"\\{character}" for character in "&%$#_{}"} | {
 
 @dataclass(frozen=True)
 class LatexRow:
-    """Row of a table.
+    """Row of a LaTeX table.
 
     Args:
         head: Name of the row, in LaTeX.
         means: Means by metric.
-        deviations: Standard deviations over runs, by metric; NaN or absent where there is one run.
+        deviations: Standard deviations over runs, by metric; NaN or absent for a single run.
     """
 
     head: str
@@ -388,65 +431,65 @@ def results_to_latex(
 ) -> str:
     """Format results as a table for the package booktabs.
 
-    A row per result that has any of the columns, values in percent (distances in levels) with one decimal. With two
-    rows or more the best of a column is bold and the second underlined, as far as the decimals shown tell them apart:
-    several can be best, and then none is second.
+    The table has a row per result with any of the columns. Values are percentages (distances are
+    levels) with one decimal. In tables of two rows or more the best value of a column is bold and
+    the second-best underlined, as :func:`mark_best` describes.
 
     Args:
-        metrics: Columns; by default those of :data:`TABLE_VII` that a result has.
+        results: Results of one evaluation.
+        metrics: Columns; by default the columns of :data:`TABLE_VII` that any result has.
 
     Raises:
         ConfigurationError: No result has any of the metrics.
     """
-    columns = select_metrics(TABLE_VII if metrics is None else metrics, metric_names(results))
-    rows = [
-        LatexRow(escape_latex(result.name), result.means)
-        for result in results
-        if set(result.metrics).intersection(columns)
-    ]
+    wanted = TABLE_VII if metrics is None else metrics
+    columns = select_metrics(wanted, metric_names(results))
+    rows = []
+    for result in results:
+        if set(result.metrics).intersection(columns):
+            rows.append(LatexRow(escape_latex(result.name), result.means))
     return latex_table(rows, columns)
 
 
 def latex_table(
     rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None
 ) -> str:
-    """Format the table that :func:`results_to_latex` describes; deviations follow the means in a small font.
+    """Format a table as :func:`results_to_latex` describes; deviations follow the means in a small font.
 
     Args:
+        rows: Rows of the table.
+        metrics: Columns of the table.
         caption: LaTeX, put above the table.
     """
-    cells = [[row.head for row in rows]]
+    lines_of_cells = [[row.head] for row in rows]
     for name in metrics:
         values = [row.means.get(name, math.nan) for row in rows]
         means = mark_best(name, values, r"\textbf{{{}}}", r"\underline{{{}}}")
-        deviations = (row.deviations.get(name, math.nan) for row in rows)
-        cells.append(
-            [
-                mean
-                if math.isnan(deviation)
-                else rf"{mean} {{\scriptsize $\pm$ {shown_value(name, deviation):.1f}}}"
-                for mean, deviation in zip(means, deviations, strict=True)
-            ]
-        )
-    header, *body = (
-        f"    {' & '.join(row)} \\\\"
-        for row in [["Method", *map(_head, metrics)], *zip(*cells, strict=True)]
-    )
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"  \centering",
-            *([rf"  \caption{{{caption}}}"] if caption else []),
-            rf"  \begin{{tabular}}{{l{'c' * len(metrics)}}}",
-            r"    \toprule",
-            header,
-            r"    \midrule",
-            *body,
-            r"    \bottomrule",
-            r"  \end{tabular}",
-            r"\end{table}",
-        ]
-    )
+        for row, mean, cells in zip(rows, means, lines_of_cells, strict=True):
+            deviation = row.deviations.get(name, math.nan)
+            if not math.isnan(deviation):
+                mean = rf"{mean} {{\scriptsize $\pm$ {shown_value(name, deviation):.1f}}}"
+            cells.append(mean)
+
+    header = ["Method"] + [_column_head(name) for name in metrics]
+    lines = [r"\begin{table}", r"  \centering"]
+    if caption:
+        lines.append(rf"  \caption{{{caption}}}")
+    lines.append(rf"  \begin{{tabular}}{{l{'c' * len(metrics)}}}")
+    lines.append(r"    \toprule")
+    lines.append(_latex_line(header))
+    lines.append(r"    \midrule")
+    for cells in lines_of_cells:
+        lines.append(_latex_line(cells))
+    lines.append(r"    \bottomrule")
+    lines.append(r"  \end{tabular}")
+    lines.append(r"\end{table}")
+    return "\n".join(lines)
+
+
+def _latex_line(cells: Sequence[str]) -> str:
+    """Return the cells of a row as a line of a tabular environment."""
+    return f"    {' & '.join(cells)} \\\\"
 
 
 def escape_latex(text: str) -> str:
@@ -454,21 +497,29 @@ def escape_latex(text: str) -> str:
     return "".join(_ESCAPES.get(character, character) for character in " ".join(text.split()))
 
 
-def _head(metric: str) -> str:
+def _column_head(metric: str) -> str:
+    """Return the head of a metric's column, in LaTeX."""
     if metric.startswith("H-"):
         return rf"$\mathcal{{H}}$-{escape_latex(metric[2:])}"
     return escape_latex(_HEADS.get(metric, metric))
 
 
+#: Key of the results in the metadata of a file of values per query.
 _RESULTS_KEY = b"hgld.results"
 
 
 def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: Provenance) -> None:
-    """Write a Parquet file with a row per query of every result, atomically; :func:`read_per_query` reads it.
+    """Write a Parquet file with a row per query of every result, atomically.
 
-    Columns: ``part``, the name of the result, where there are several; ``query``; the metrics, float64, from 0 to 1;
-    ``positives_l1`` and so on, int64. What a result or a query does not have is null. The file's metadata hold the
-    provenance, as those of every table do (see :mod:`hgld.tables`).
+    :func:`read_per_query` reads it. Columns: ``part``, the name of the result, if there are several
+    results; ``query``; the metrics, float64, from 0 to 1; ``positives_l1`` and so on, int64. Values
+    that a result or a query lacks are null. The file's metadata hold the provenance, as in every
+    table of hgld (see :mod:`hgld.tables`).
+
+    Args:
+        results: Results of one evaluation.
+        path: Path of the file.
+        provenance: Origin of the results.
 
     Raises:
         ConfigurationError: The suffix of the file is not ``.parquet``.
@@ -476,27 +527,31 @@ def write_per_query(results: Sequence[RetrievalResult], path: Path, provenance: 
     require_suffix(path, ".parquet")
     parts = []
     for result in results:
-        part = pa.Table.from_pandas(
-            result.per_query.reset_index(), preserve_index=False
-        ).replace_schema_metadata()
-        parts.append(part.add_column(0, "part", pa.array([result.name] * len(part), pa.string())))
+        part = pa.Table.from_pandas(result.per_query.reset_index(), preserve_index=False)
+        part = part.replace_schema_metadata()
+        part_names = pa.array([result.name] * len(part), pa.string())
+        parts.append(part.add_column(0, "part", part_names))
     table = pa.concat_tables(parts, promote_options="default")
-    metrics = metric_names(results)
-    others = [name for name in table.column_names if name not in {"part", "query", *metrics}]
-    table = table.select([*(["part"] if len(results) > 1 else []), "query", *metrics, *others])
-    entries = [
-        {
+    columns = ["query", *metric_names(results)]
+    if len(results) > 1:
+        columns.insert(0, "part")
+    for name in table.column_names:
+        if name not in columns and name != "part":
+            columns.append(name)
+    table = table.select(columns)
+
+    entries = []
+    for result in results:
+        entry = {
             "name": result.name,
             "columns": list(result.per_query.columns),
             "metrics": list(result.metrics),
             "counts": result.counts,
             "settings": result.settings,
         }
-        for result in results
-    ]
-    metadata = with_provenance(table.schema, "per_query/1", provenance).metadata | {
-        _RESULTS_KEY: json.dumps(to_json_values(entries))
-    }
+        entries.append(entry)
+    metadata = dict(with_provenance(table.schema, "per_query/1", provenance).metadata)
+    metadata[_RESULTS_KEY] = json.dumps(to_json_values(entries))
     require_own_table(path)
     with atomic_write(path) as draft:
         pq.write_table(table.replace_schema_metadata(metadata), draft, compression="zstd")
@@ -506,7 +561,7 @@ def read_per_query(path: Path) -> list[RetrievalResult]:
     """Read the results that :func:`write_per_query` wrote; settings are JSON values.
 
     Raises:
-        InputError: There is no such file, or it is another table.
+        InputError: The file does not exist, or is another table.
     """
     read_provenance(path)  # raises for files that hgld did not write
     table = pq.read_table(path)
@@ -516,19 +571,16 @@ def read_per_query(path: Path) -> list[RetrievalResult]:
         )
     results = []
     for entry in json.loads(table.schema.metadata[_RESULTS_KEY]):
-        part = (
-            table.filter(pc.field("part") == entry["name"])
-            if "part" in table.column_names
-            else table
-        )
+        part = table
+        if "part" in table.column_names:
+            part = table.filter(pc.field("part") == entry["name"])
         columns = part.select(["query", *entry["columns"]]).replace_schema_metadata()
-        results.append(
-            RetrievalResult(
-                name=entry["name"],
-                per_query=columns.to_pandas().set_index("query"),
-                metrics=tuple(entry["metrics"]),
-                counts=entry["counts"],
-                settings=entry["settings"],
-            )
+        result = RetrievalResult(
+            name=entry["name"],
+            per_query=columns.to_pandas().set_index("query"),
+            metrics=tuple(entry["metrics"]),
+            counts=entry["counts"],
+            settings=entry["settings"],
         )
+        results.append(result)
     return results
