@@ -147,7 +147,7 @@ class _Cookies(BaseHTTPRequestHandler):
 
 @pytest.mark.slow
 def test_cookie_goes_to_no_other_server_if_the_page_has_a_name_of_its_own(tmp_path: Path, browser: Chrome) -> None:
-    """As review_security.md says: at 127.0.0.1, browsers send it to every port."""
+    """As the reference of the review page says: at 127.0.0.1, browsers send it to every port."""
     other = HTTPServer(("127.0.0.1", 0), _Cookies)
     thread = threading.Thread(target=other.serve_forever)
     thread.start()
