@@ -58,10 +58,15 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def small_pictures() -> Iterator[None]:
-    """Save figures with a third of the pixels, as most of their time goes into compressing them."""
+def small_pictures(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Save figures with a third of the pixels, as most of their time goes into compressing them.
+
+    Pictures that are written to pages of the documentation keep their size.
+    """
+    writes_pages = pytestconfig.getoption("--write-outputs", default=False)
+    style = sys.modules.get("hgld.figures.style")
     with pytest.MonkeyPatch.context() as patch:
-        if style := sys.modules.get("hgld.figures.style"):
+        if style and not writes_pages:
             patch.setattr(style, "DPI", 50)
         yield
 
