@@ -1,6 +1,6 @@
 """Draw the steps of rank losses, a picture of the page on rank losses.
 
-    python rank_loss_steps.py OUTPUT
+python rank_loss_steps.py OUTPUT
 """
 
 import sys
