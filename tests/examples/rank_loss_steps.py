@@ -9,15 +9,18 @@ from pathlib import Path
 import torch
 
 from hgld.figures.style import LIGHT, make_axes, open_axes, save
-from hgld.losses import Heaviside, Sigmoid, SupRankStep, suprank_step
+from hgld.losses import Heaviside, Sigmoid, Step, SupRankStep, suprank_step
+
+#: Name, step, colour, line style and line width.
+Line = tuple[str, Step, str, str, float]
 
 
 def draw_steps(path: Path) -> None:
     """Draw what an item adds to the rank of a positive, over the difference of their scores."""
-    heaviside = ("H", Heaviside(), LIGHT[3], "--", 1.5)
-    sigmoid = ("sigmoid: Smooth-AP", Sigmoid(0.01), LIGHT[0], "-", 3.5)
-    upper = ("$H^-$ of Eq. 4: SupRank", SupRankStep(), LIGHT[2], "-", 2.0)
-    inat = ("$H^-$ cfginat", suprank_step("cfginat"), LIGHT[8], "-.", 1.8)
+    heaviside: Line = ("H", Heaviside(), LIGHT[3], "--", 1.5)
+    sigmoid: Line = ("sigmoid: Smooth-AP", Sigmoid(0.01), LIGHT[0], "-", 3.5)
+    upper: Line = ("$H^-$ of Eq. 4: SupRank", SupRankStep(), LIGHT[2], "-", 2.0)
+    inat: Line = ("$H^-$ cfginat", suprank_step("cfginat"), LIGHT[8], "-.", 1.8)
     panels = {
         "$h^+$: item j is a positive (SupRank keeps H)": [sigmoid, heaviside],
         "$h^-$: item j is a negative": [sigmoid, upper, inat, heaviside],
