@@ -3,7 +3,6 @@ import json
 import os
 import socket
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -74,16 +73,12 @@ def test_checkpoint_of_another_model_is_rejected(tiny_checkpoint: Path, tmp_path
         load_encoder(f"open_clip:tiny-clip/{broken}", "cpu")
 
 
-def test_missing_weights_are_reported_quickly(
-    no_network: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_weights_are_reported(no_network: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import huggingface_hub.constants
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    began = time.monotonic()
     with pytest.raises(SourceError) as caught:
         load_encoder(DEFAULT_ENCODER, "cpu")
-    assert time.monotonic() - began < 10
     for part in (
         "laion2b_s32b_b82k",
         "https://huggingface.co/laion/CLIP-ViT-L-14-laion2B-s32B-b82K/",

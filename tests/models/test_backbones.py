@@ -1,7 +1,6 @@
 """Backbones of timm and of open_clip."""
 
 import json
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -145,15 +144,17 @@ def test_unreachable_hub_is_reported_immediately(monkeypatch: pytest.MonkeyPatch
     import huggingface_hub.constants
     import requests
 
+    asked: list[str] = []
+
     def no_answer(url: str, **_: object) -> None:
+        asked.append(url)
         raise requests.ConnectionError(f"nobody at {url}")
 
     monkeypatch.setattr(requests, "head", no_answer)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
-    began = time.monotonic()
     with pytest.raises(ConfigurationError) as caught:
         build_model(ModelSettings(backbone="resnet50.tv_in1k"))
-    assert time.monotonic() - began < 5
+    assert len(asked) == 1  # and waits for no retry
     for part in ("https://huggingface.co/timm/resnet50.tv_in1k/", "path of a downloaded file", "efficientnet-lite0"):
         assert part in str(caught.value)
 
