@@ -19,12 +19,11 @@ class Screen(NamedTuple):
 
 
 DESKTOP = Screen(1440, 900)
-TABLET = Screen(1024, 768, touch=True)
 PHONE = Screen(390, 844, touch=True)
 SMALL_PHONE = Screen(320, 568, touch=True)
 #: A window of 1280 x 1024 at 400 %.
 ZOOMED = Screen(320, 256)
-SCREENS = (DESKTOP, TABLET, PHONE, SMALL_PHONE, ZOOMED)
+SCREENS = (DESKTOP, PHONE, SMALL_PHONE, ZOOMED)
 
 #: Words that are shown on several lines, but for those that are longer than any line.
 BROKEN_WORDS = r"""
