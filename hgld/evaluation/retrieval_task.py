@@ -1,19 +1,21 @@
 """Retrieval tasks: queries, the gallery that is ranked for them, judgements of relevance, and exclusions.
 
-Judgements are levels of gallery items for each query. For nested labels the level is that of the lowest common
-ancestor (1: coarsest, L: finest, 0: nothing shared). Lists of positives have one level, images with several labels as
-many as Algorithm 1 of the thesis distinguishes.
+Judgements are levels of gallery items for each query. For nested labels the level of a pair is the
+level of the lowest common ancestor (1: coarsest, L: finest, 0: no shared level). Lists of positives
+have one level; images with several labels have the levels that Algorithm 1 of the thesis
+distinguishes.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import torch
@@ -47,14 +49,14 @@ def check_level_count(n_levels: int) -> None:
 
 
 class RelevanceJudgements(ABC):
-    """Interface of relevance judgements; levels are read block by block.
+    """Interface of relevance judgements, whose levels are read block by block.
 
     Attributes:
         n_queries: Number of queries.
         n_gallery: Number of gallery items.
         n_levels: Largest level L.
-        relevance: Relevances that come with the levels, float64, shape (L + 1,) or (n_query, L + 1); None if the
-            levels have none of their own.
+        relevance: Relevances that come with the levels, float64, shape (L + 1,) or (n_query, L + 1);
+            None if they are not defined by the levels.
         device: Device on which levels are computed.
     """
 
@@ -67,10 +69,10 @@ class RelevanceJudgements(ABC):
     def to(self: Self, device: torch.device) -> Self:
         """Return judgements whose :meth:`levels` are computed on a device."""
         moved = copy(self)
-        tensors = {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-        vars(moved).update(
-            {name: tensor.to(device) for name, tensor in tensors.items()}, device=device
-        )
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(moved, name, value.to(device))
+        moved.device = device
         return moved
 
     @abstractmethod
@@ -99,16 +101,18 @@ class LabelJudgements(RelevanceJudgements):
         check_level_count(queries.shape[1])
         self._queries = torch.from_numpy(np.ascontiguousarray(queries))
         self._gallery = torch.from_numpy(np.ascontiguousarray(gallery.T))
-        (self.n_queries, self.n_levels), self.n_gallery = queries.shape, len(gallery)
+        self.n_queries, self.n_levels = queries.shape
+        self.n_gallery = len(gallery)
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
         # Labels are nested, so the level is the number of equal columns.
-        query_codes, gallery_codes = self._queries[queries], self._gallery[:, gallery]
+        query_codes = self._queries[queries]
+        gallery_codes = self._gallery[:, gallery]
         levels = torch.eq(query_codes[:, :1], gallery_codes[0]).view(torch.uint8)
-        equal = torch.empty_like(levels, dtype=torch.bool)
+        is_equal = torch.empty_like(levels, dtype=torch.bool)
         for column in range(1, self.n_levels):
-            torch.eq(query_codes[:, column, None], gallery_codes[column], out=equal)
-            levels += equal.view(torch.uint8)  # faster than to add bools
+            torch.eq(query_codes[:, column, None], gallery_codes[column], out=is_equal)
+            levels += is_equal.view(torch.uint8)  # faster than adding bools
         return levels
 
 
@@ -117,6 +121,7 @@ class ListJudgements(RelevanceJudgements):
 
     Args:
         positives: Positions of the positives in the gallery, for each query.
+        n_gallery: Number of gallery items.
 
     Raises:
         InputError: A position is not in the gallery.
@@ -126,67 +131,80 @@ class ListJudgements(RelevanceJudgements):
 
     def __init__(self, positives: RaggedIndices, n_gallery: int) -> None:
         positives.check(len(positives), n_gallery, "the list of positives")
-        self._positives, self.n_queries, self.n_gallery = positives, len(positives), n_gallery
+        self._positives = positives
+        self.n_queries = len(positives)
+        self.n_gallery = n_gallery
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
         start, stop, _ = gallery.indices(self.n_gallery)
-        rows, columns = map(torch.from_numpy, self._positives.block(queries))
-        inside = (columns >= start) & (columns < stop)
-        levels = torch.zeros(
-            len(range(*queries.indices(self.n_queries))), stop - start, dtype=torch.uint8
-        )
-        levels[rows[inside], columns[inside] - start] = 1
+        n_rows = len(range(*queries.indices(self.n_queries)))
+        positive_rows, positive_columns = self._positives.block(queries)
+        is_inside = (positive_columns >= start) & (positive_columns < stop)
+        levels = torch.zeros(n_rows, stop - start, dtype=torch.uint8)
+        rows = torch.from_numpy(positive_rows[is_inside])
+        columns = torch.from_numpy(positive_columns[is_inside] - start)
+        levels[rows, columns] = 1
         return levels.to(self.device)
 
 
 class WithDistractors(RelevanceJudgements):
-    """Judgements of a gallery, and after it distractors, which are of level 0 for every query."""
+    """Judgements of a gallery followed by distractors, which have level 0 for every query.
+
+    Args:
+        judged: Judgements of the gallery.
+        n_distractors: Number of distractors, which follow the judged gallery items.
+    """
 
     def __init__(self, judged: RelevanceJudgements, n_distractors: int) -> None:
-        self.judged, self.n_gallery = judged, judged.n_gallery + n_distractors
-        self.n_queries, self.n_levels, self.relevance = (
-            judged.n_queries,
-            judged.n_levels,
-            judged.relevance,
-        )
+        self.judged = judged
+        self.n_queries = judged.n_queries
+        self.n_gallery = judged.n_gallery + n_distractors
+        self.n_levels = judged.n_levels
+        self.relevance = judged.relevance
 
     def to(self, device: torch.device) -> WithDistractors:
         return WithDistractors(self.judged.to(device), self.n_gallery - self.judged.n_gallery)
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
         start, stop, _ = gallery.indices(self.n_gallery)
-        if start >= self.judged.n_gallery:
+        n_judged = self.judged.n_gallery
+        if start >= n_judged:
             n_rows = len(range(*queries.indices(self.n_queries)))
             return torch.zeros(n_rows, stop - start, dtype=torch.uint8, device=self.judged.device)
-        levels = self.judged.levels(queries, slice(start, min(stop, self.judged.n_gallery)))
-        return torch.nn.functional.pad(levels, (0, stop - start - levels.shape[1]))
+        levels = self.judged.levels(queries, slice(start, min(stop, n_judged)))
+        n_distractors = stop - start - levels.shape[1]
+        return torch.nn.functional.pad(levels, (0, n_distractors))
 
 
 class LabelSetJudgements(RelevanceJudgements):
     """Levels of images with several labels each (thesis, section 4.2.2).
 
-    Let l*_i be the finest level that the label y^i of a query with n labels shares with any label of an image. The
-    level of the pair is either
+    Let l*_i be the finest level that the label y^i of a query with n labels shares with any label of
+    an image. The level of the pair is either
 
-    - ``mean``: the sum of the l*_i, an integer from 0 to n L, which ``relevance`` divides by n L as Algorithm 1 does;
-      metrics that weigh items by relevance use it;
-    - ``best``: the largest l*_i, 0 to L, as in the losses; metrics of semantic levels use it, such as R@1.
+    - ``mean``: the sum of the l*_i, an integer from 0 to n L, which ``relevance`` divides by n L as
+      in Algorithm 1; metrics that weigh items by relevance use it;
+    - ``best``: the largest l*_i, 0 to L, as in the losses; metrics of semantic levels use it, such
+      as R@1.
 
     Takes 1 byte per pair of a block and per pair of a query and a distinct label of the gallery.
 
     Args:
-        queries: Labels of the queries, at least one for each.
-        gallery: Labels of the gallery items; level 0 for items without any.
+        queries: Labels of the queries, at least one for each query.
+        gallery: Labels of the gallery items; items without labels have level 0.
         several_labels: How the levels of the labels are combined.
 
     Raises:
         InputError: The numbers of levels differ, or L, or n L for ``mean``, is above 254.
 
     >>> sun, star, fish = [0, 0, 0], [1, 1, 0], [2, 2, 1]  # sun and star are of one category
-    >>> queries, gallery = LabelSets.from_lists([[sun, fish]]), LabelSets.from_lists([[star], [sun, fish]])
-    >>> mean, best = (LabelSetJudgements(queries, gallery, how) for how in ("mean", "best"))
-    >>> [judgements.levels(slice(0, 1), slice(0, 2)).tolist() for judgements in (mean, best)]
-    [[[1, 6]], [[1, 3]]]
+    >>> queries = LabelSets.from_lists([[sun, fish]])
+    >>> gallery = LabelSets.from_lists([[star], [sun, fish]])
+    >>> LabelSetJudgements(queries, gallery, "best").levels(slice(0, 1), slice(0, 2)).tolist()
+    [[1, 3]]
+    >>> mean = LabelSetJudgements(queries, gallery, "mean")
+    >>> mean.levels(slice(0, 1), slice(0, 2)).tolist()
+    [[1, 6]]
     >>> mean.relevance.round(2)[0, [1, 6]]
     array([0.17, 1.  ])
     """
@@ -199,63 +217,79 @@ class LabelSetJudgements(RelevanceJudgements):
                 f"queries have labels of {queries.n_levels} levels and the gallery of {gallery.n_levels}; expected "
                 "as many, at least one"
             )
-        n_labels, depth = queries.counts(), queries.n_levels
-        self.n_queries, self.n_gallery, self.n_levels = len(queries), len(gallery), depth
+        depth = queries.n_levels
+        self._combine: Callable[[Tensor, Tensor], Tensor]
+        self.n_queries = len(queries)
+        self.n_gallery = len(gallery)
         if several_labels == "best":
             check_level_count(depth)
+            self.n_levels = depth
+            self._combine = torch.maximum
         else:
+            n_labels = queries.counts()
             self.n_levels = int(n_labels.max(initial=1)) * depth
             if self.n_levels > MAX_LEVELS:
                 raise InputError(
                     f"query {n_labels.argmax()} has {n_labels.max()} labels of {depth} levels; expected n times L of "
                     f"at most {MAX_LEVELS}"
                 )
-            # Levels above a query's own n L do not occur.
-            self.relevance = (np.arange(self.n_levels + 1) / (n_labels[:, None] * depth)).clip(
-                max=1.0
-            )
-        self._add = torch.maximum if several_labels == "best" else torch.add
-        codes = [
-            np.unique(np.concatenate(columns), return_inverse=True)[1]
-            for columns in zip(queries.labels.T, gallery.labels.T, strict=True)
-        ]
-        table = torch.from_numpy(
-            np.stack(codes).astype(np.int32)
-        )  # (L, labels of queries, then of the gallery)
-        self._query_table, self._gallery_table = (
-            table[:, : len(queries.labels)],
-            table[:, len(queries.labels) :],
-        )
+            relevance = np.arange(self.n_levels + 1) / (n_labels[:, None] * depth)
+            self.relevance = relevance.clip(max=1.0)  # levels above n L of a query do not occur
+            self._combine = torch.add
+
+        # Codes of the distinct labels: equal codes mean equal labels at a level.
+        n_query_labels = len(queries.labels)
+        codes = np.concatenate([queries.labels, gallery.labels]).T
+        for column in range(depth):
+            codes[column] = np.unique(codes[column], return_inverse=True)[1]
+        table = torch.from_numpy(np.ascontiguousarray(codes, np.int32))  # (L, labels)
+        self._query_codes = table[:, :n_query_labels]
+        self._gallery_codes = table[:, n_query_labels:]
+        # Positions of each image's labels among the distinct labels, padded with -1: (K, images)
         self._queries = torch.from_numpy(queries.members.padded().T)
         self._gallery = torch.from_numpy(gallery.members.padded().T)
 
     def levels(self, queries: slice, gallery: slice) -> Tensor:
-        own, others = self._queries[:, queries], self._gallery[:, gallery]
-        levels = torch.zeros(own.shape[1], others.shape[1], dtype=torch.uint8, device=own.device)
-        for labels in own:
+        query_members = self._queries[:, queries]
+        gallery_members = self._gallery[:, gallery]
+        levels = torch.zeros(
+            query_members.shape[1],
+            gallery_members.shape[1],
+            dtype=torch.uint8,
+            device=query_members.device,
+        )
+        for labels in query_members:
             rows = (labels >= 0).nonzero().view(-1)
-            shared = _shared_with_any(self._shared_levels(labels[rows]), others)
-            levels[rows] = self._add(levels[rows], shared)
+            label_levels = self._shared_levels(labels[rows])
+            image_levels = _best_of_images(label_levels, gallery_members)
+            levels[rows] = self._combine(levels[rows], image_levels)
         return levels
 
     def _shared_levels(self, labels: Tensor) -> Tensor:
-        """Return the finest level that labels of queries share with each label of the gallery: uint8, (n, labels)."""
-        levels = torch.zeros(
-            len(labels), self._gallery_table.shape[1], dtype=torch.uint8, device=labels.device
-        )
-        depth = len(self._query_table)
+        """Return the finest level that labels of queries share with each label of the gallery.
+
+        Args:
+            labels: Positions among the labels of queries, int64, shape (n,).
+
+        Returns:
+            uint8, shape (n, labels of the gallery).
+        """
+        n_gallery_labels = self._gallery_codes.shape[1]
+        levels = torch.zeros(len(labels), n_gallery_labels, dtype=torch.uint8, device=labels.device)
+        depth = len(self._query_codes)
         for column in reversed(range(depth)):  # finer levels overwrite coarser ones
-            equal = self._query_table[column, labels].unsqueeze(1) == self._gallery_table[column]
-            levels[equal] = depth - column
+            query_codes = self._query_codes[column, labels]
+            is_shared = query_codes.unsqueeze(1) == self._gallery_codes[column]
+            levels[is_shared] = depth - column
         return levels
 
 
-def _shared_with_any(levels: Tensor, images: Tensor) -> Tensor:
+def _best_of_images(levels: Tensor, images: Tensor) -> Tensor:
     """Return the largest level over the labels of each image: uint8, (n, n_gallery).
 
     Args:
         levels: Levels of each label of the gallery, uint8, shape (n, labels).
-        images: Labels of each image, int64, shape (K, n_gallery), -1 as padding.
+        images: Positions of each image's labels, int64, shape (K, n_gallery), -1 as padding.
     """
     best = torch.zeros(len(levels), images.shape[1], dtype=torch.uint8, device=levels.device)
     for labels in images:
@@ -266,35 +300,39 @@ def _shared_with_any(levels: Tensor, images: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class RetrievalTask:
-    """Queries, the gallery that is ranked for them, and what an evaluation needs to know of both.
+    """Queries, the gallery that is ranked for them, and further data that an evaluation needs.
 
     Args:
         name: Name of the result.
         queries: float, shape (n_query, d); may be memory-mapped.
         gallery: float, shape (n_gallery, d); may be the same tensor.
         judgements: Levels of all pairs.
-        graded_judgements: Levels with relevances of their own, for the metrics that weigh items by relevance or gain
-            (H-AP, H-R@k, H-P@k, NDCG): Algorithm 1 of the thesis, for images with several labels. ``judgements`` by
-            default.
+        graded_judgements: Levels with relevances of their own, for the metrics that weigh items by
+            relevance or gain (H-AP, H-R@k, H-P@k, NDCG): Algorithm 1 of the thesis, for images with
+            several labels. ``judgements`` by default.
         query_ids: Ids of the queries, shape (n_query,); their positions by default.
-        gallery_ids: Ids of the gallery items, shape (n_gallery,), of which those of distractors may be missing.
-        query_labels: Labels of the queries, int64, shape (n_query, L), finest first, or label sets, where labels are
-            the judgements.
-        gallery_labels: Labels of the gallery, likewise.
+        gallery_ids: Ids of the gallery items, shape (n_gallery,); the ids of distractors may be
+            missing.
+        query_labels: Labels of the queries, int64, shape (n_query, L), finest first, or label sets,
+            if labels are the judgements.
+        gallery_labels: Labels of the gallery, in the same form.
         level_names: Names of the L levels, finest first.
-        label_names: Names of the labels at each level, finest first, where files state them as texts; or ().
-        excluded: Gallery items excluded from the ranking of each query: itself, copies of it, junk.
-        itself: Those of them that are the query itself, or copies of it, which re-ranking must not know.
-        gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for those excluded from all
-            rankings. All are ranked by default.
-        n_positives: Number of positives of each query that metrics of a single level divide by, int64,
-            shape (n_query, 1), where ground truth lists some repeatedly. Those in the ranking are counted by default.
-        metrics: Names of the metrics of the task; by default those of
+        label_names: Names of the labels at each level, finest first, if files name labels; or ().
+        excluded: Gallery items excluded from the ranking of each query: the query itself, copies of
+            it, junk.
+        itself: The excluded items that are the query itself, or copies of it, which re-ranking must
+            not use.
+        gallery_mask: bool, shape (n_gallery,); True for the items that are ranked, False for items
+            excluded from all rankings. All items are ranked by default.
+        n_positives: Number of positives of each query that metrics of a single level divide by,
+            int64, shape (n_query, 1), for ground truth that repeats positives. By default the
+            positives in the ranking are counted.
+        metrics: Names of the metrics of the task; by default
             :func:`~hgld.evaluation.metrics.default_metrics`.
         fixed_metrics: Whether the protocol has these metrics and no others.
         metric_names: Names of metrics in the result, where they differ.
-        query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result of its own, and
-            there is none of all queries together.
+        query_groups: bool masks, shape (n_query,), by name: each group of queries gets a result, and
+            all queries together do not.
         counts: Further counts of the result, such as of images without labels.
         settings: Further settings of the result.
     """
@@ -330,30 +368,34 @@ def leave_one_out_task(
     ignored: RaggedIndices | None = None,
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
-    """Rank every labelled image against all other labelled images.
+    """Build the task that ranks every labelled image against all other labelled images.
 
     Args:
         embeddings: float, shape (n, d).
         labels: int64, shape (n, L), finest first, -1 in the rows of unlabelled images; or label sets.
-        ids: Ids of the images, shape (n,); images that share an id are excluded from each other's rankings. Positions
-            by default.
+        ids: Ids of the images, shape (n,); images that share an id are excluded from each other's
+            rankings. Positions by default.
         ignored: Further images to exclude from the ranking of each of the n images.
         level_names: Names of the L levels, finest first.
 
     Raises:
-        InputError: The labels are invalid, not nested or not as many as the images, or no image has any.
+        InputError: The labels are invalid, not nested or not as many as the images, or no image has
+            a label.
     """
     n_images = len(labels)
     rows, embeddings, labels, ids = _labelled_queries(embeddings, labels, ids)
     itself = RaggedIndices.identity(len(rows))
-    itself = excluded = itself if ids is None else itself | items_sharing_ids(ids, ids)
+    if ids is not None:
+        itself |= items_sharing_ids(ids, ids)
+    excluded = itself
     if ignored is not None:
-        positions = np.full(n_images, -1)
-        positions[rows] = np.arange(len(rows))
+        new_positions = np.full(n_images, -1)
+        new_positions[rows] = np.arange(len(rows))
         junk = ignored.take(rows)
-        columns = positions[junk.columns]
+        columns = new_positions[junk.columns]
+        is_labelled = columns >= 0
         excluded |= RaggedIndices.from_pairs(
-            junk.rows()[columns >= 0], columns[columns >= 0], len(rows)
+            junk.rows()[is_labelled], columns[is_labelled], len(rows)
         )
     return RetrievalTask(
         name="leave-one-out",
@@ -382,32 +424,34 @@ def query_gallery_task(
     ignored: RaggedIndices | None = None,
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
-    """Rank the labelled images of a gallery for the labelled queries.
+    """Build the task that ranks the labelled images of a gallery for the labelled queries.
 
     Args:
         queries: float, shape (n_query, d).
         query_labels: int64, shape (n_query, L), finest first, -1 in the rows of unlabelled images; or label sets.
         gallery: float, shape (n_gallery, d).
-        gallery_labels: The same for the gallery; sets if those of the queries are.
+        gallery_labels: Labels of the gallery, in the same form as the labels of the queries.
         query_ids: Ids of the queries, shape (n_query,). Positions by default.
-        gallery_ids: Ids of the gallery items, shape (n_gallery,); those with the id of a query are excluded from its
-            ranking.
+        gallery_ids: Ids of the gallery items, shape (n_gallery,); items with the id of a query are
+            excluded from its ranking.
         ignored: Further gallery items to exclude from the ranking of each of the n_query images.
         level_names: Names of the L levels, finest first.
 
     Raises:
-        InputError: The labels are invalid, not nested, not as many as the images or differ in depth, no query has
-            any, or ids are not all texts or all integers.
+        InputError: The labels are invalid, not nested, not as many as the images or differ in depth,
+            no query has a label, or ids are not all texts or all integers.
     """
-    n_queries, has_ids = len(query_labels), query_ids is not None
+    n_queries = len(query_labels)
+    has_ids = query_ids is not None
     rows, queries, query_labels, query_ids = _labelled_queries(queries, query_labels, query_ids)
-    excluded = ignored if ignored is None else ignored.take(rows)
-    n_shared, shared = 0, None
+    excluded = None if ignored is None else ignored.take(rows)
+    itself = None
+    n_in_gallery = 0
     if has_ids and gallery_ids is not None:
         assert query_ids is not None
-        shared = items_sharing_ids(query_ids, gallery_ids)
-        n_shared = int(np.count_nonzero(shared.counts()))
-        excluded = shared if excluded is None else shared | excluded
+        itself = items_sharing_ids(query_ids, gallery_ids)
+        n_in_gallery = int(np.count_nonzero(itself.counts()))
+        excluded = itself if excluded is None else itself | excluded
     labelled = labelled_images(gallery_labels)
     return RetrievalTask(
         name="retrieval",
@@ -419,44 +463,46 @@ def query_gallery_task(
         query_labels=query_labels,
         gallery_labels=gallery_labels,
         excluded=excluded,
-        itself=shared,
+        itself=itself,
         level_names=level_names,
         gallery_mask=labelled,
         counts={
             "queries_without_labels": n_queries - len(rows),
             "gallery_without_labels": int((~labelled).sum()),
-            "queries_in_gallery": n_shared,
+            "queries_in_gallery": n_in_gallery,
         },
     )
 
 
 def with_distractors(task: RetrievalTask, distractors: Embeddings) -> RetrievalTask:
-    """Append images to the gallery that are relevant to no query, and are ranked for all of them, such as R1M.
+    """Append images to the gallery that are ranked and relevant to no query, such as R1M.
 
     Raises:
-        InputError: They have another number of dimensions than the gallery.
+        InputError: The distractors have another number of dimensions than the gallery.
     """
-    n, ids, graded, mask = (
-        len(distractors),
-        task.gallery_ids,
-        task.graded_judgements,
-        task.gallery_mask,
-    )
     if distractors.dim != task.gallery.shape[1]:
         raise InputError(
             f"{distractors.path}: has {distractors.dim:,} dimensions, but the gallery has {task.gallery.shape[1]:,}; "
             "embed both with the same model"
         )
+    n_distractors = len(distractors)
+    gallery_ids = task.gallery_ids
+    if gallery_ids is not None and distractors.ids is not None:
+        gallery_ids = _joined_ids(gallery_ids, distractors.ids)
+    graded_judgements = None
+    if task.graded_judgements is not None:
+        graded_judgements = WithDistractors(task.graded_judgements, n_distractors)
+    gallery_mask = None
+    if task.gallery_mask is not None:
+        gallery_mask = np.append(task.gallery_mask, np.ones(n_distractors, bool))
     return replace(
         task,
         gallery=PartedTensor([task.gallery, distractors.vectors]),
-        gallery_ids=ids
-        if ids is None or distractors.ids is None
-        else _joined(ids, distractors.ids),
-        judgements=WithDistractors(task.judgements, n),
-        graded_judgements=None if graded is None else WithDistractors(graded, n),
-        gallery_mask=None if mask is None else np.append(mask, np.ones(n, bool)),
-        counts={**task.counts, "distractors": n},
+        gallery_ids=gallery_ids,
+        judgements=WithDistractors(task.judgements, n_distractors),
+        graded_judgements=graded_judgements,
+        gallery_mask=gallery_mask,
+        counts={**task.counts, "distractors": n_distractors},
     )
 
 
@@ -468,13 +514,13 @@ def split_task(
     ids: Ids | None = None,
     level_names: tuple[str, ...] | None = None,
 ) -> RetrievalTask:
-    """Rank the images that are not queries for those that are; without a choice of queries, leave one out.
+    """Build a task from images with a mask of queries; without a mask, leave one out.
 
     Args:
         embeddings: float, shape (n, d).
         labels: int64, shape (n, L), finest first, or label sets.
-        is_query: bool, shape (n,); True for queries, False for the gallery. None to rank every image against all
-            others.
+        is_query: bool, shape (n,); True for queries, False for the gallery. None to rank every image
+            against all others.
         ids: Ids of the images, shape (n,).
         level_names: Names of the L levels, finest first.
 
@@ -483,7 +529,8 @@ def split_task(
     """
     if is_query is None:
         return leave_one_out_task(embeddings, labels, ids=ids, level_names=level_names)
-    queries, gallery = np.flatnonzero(is_query), np.flatnonzero(~is_query)
+    queries = np.flatnonzero(is_query)
+    gallery = np.flatnonzero(~is_query)
     return query_gallery_task(
         embeddings[torch.from_numpy(queries)],
         take_images(labels, queries),
@@ -498,10 +545,13 @@ def split_task(
 def _labelled_queries(
     embeddings: Tensor, labels: Labelling, ids: Ids | None
 ) -> tuple[Integers, Tensor, Labelling, Ids | None]:
-    """Return positions, embeddings, labels and ids of labelled queries; positions are ids where some are excluded.
+    """Return the rows, embeddings, labels and ids of the labelled queries.
+
+    If queries without labels are excluded and there are no ids, the rows become the ids.
 
     Raises:
-        InputError: There are not as many labels as embeddings, a label is invalid, or no image has any.
+        InputError: There are not as many labels as embeddings, a label is invalid, or no image has
+            a label.
     """
     if len(embeddings) != len(labels):
         raise InputError(
@@ -515,19 +565,21 @@ def _labelled_queries(
         raise InputError(
             "the query labels are those of unlabelled images alone; expected some of 0 or more"
         )
+    embeddings = embeddings[torch.from_numpy(rows)]
     labels = take_images(labels, rows)
-    return rows, embeddings[torch.from_numpy(rows)], labels, rows if ids is None else ids[rows]
+    ids = rows if ids is None else ids[rows]
+    return rows, embeddings, labels, ids
 
 
 def label_judgements(query_labels: Labelling, gallery_labels: Labelling) -> dict[str, Any]:
     """Return the judgements of labels, as arguments of :class:`RetrievalTask`.
 
-    Of images with several labels, the level is the finest that any of their labels share, and metrics that weigh
-    items take the relevance of Algorithm 1 of the thesis.
+    For images with several labels, the level is the finest level that any of their labels share, and
+    metrics that weigh items take the relevance of Algorithm 1 of the thesis.
 
     Args:
         query_labels: int64, shape (n_query, L), finest first, or label sets.
-        gallery_labels: The same for the gallery.
+        gallery_labels: Labels of the gallery, in the same form.
 
     Raises:
         InputError: The labels are not nested, differ in depth, or are sets on one side alone.
@@ -546,16 +598,16 @@ def label_judgements(query_labels: Labelling, gallery_labels: Labelling) -> dict
     return {"judgements": LabelJudgements(query_labels, gallery_labels)}
 
 
-def _joined(ids: Ids, further: TextArray) -> TextArray:
-    return TextArray(
-        pa.chunked_array([*TextArray(ids).to_arrow().chunks, *further.to_arrow().chunks])
-    )
+def _joined_ids(ids: Ids, further_ids: TextArray) -> TextArray:
+    """Return the ids of the gallery and of distractors as one array, without a copy of the texts."""
+    chunks = TextArray(ids).to_arrow().chunks + further_ids.to_arrow().chunks
+    return TextArray(pa.chunked_array(chunks))
 
 
 def items_sharing_ids(
     query_ids: Sequence[Any] | Ids, gallery_ids: Sequence[Any] | Ids
 ) -> RaggedIndices:
-    """Return the gallery items that have the id of each query.
+    """Return the positions of the gallery items that have the id of each query.
 
     Raises:
         InputError: The ids are not all texts or all integers.
@@ -564,22 +616,29 @@ def items_sharing_ids(
     [1, 2]
     """
     if isinstance(query_ids, TextArray) and isinstance(gallery_ids, TextArray):
-        # Numbers that equal texts share, -1 for texts of no query.
-        texts = query_ids
-        query_ids, gallery_ids = texts.find(query_ids), texts.find(gallery_ids)
-    both = [
-        np.asarray(ids, np.str_ if isinstance(ids, TextArray) else None)
-        for ids in (query_ids, gallery_ids)
-    ]
-    if not any(
-        all(np.issubdtype(ids.dtype, kind) for ids in both) for kind in (np.integer, np.str_)
-    ):
+        # Equal texts get the same number; texts that no query has get -1.
+        gallery_ids = query_ids.find(gallery_ids)
+        query_ids = query_ids.find(query_ids)
+    queries = _plain_ids(query_ids)
+    gallery = _plain_ids(gallery_ids)
+    both_texts = queries.dtype.kind == "U" and gallery.dtype.kind == "U"
+    both_integers = queries.dtype.kind in "iu" and gallery.dtype.kind in "iu"
+    if not (both_texts or both_integers):
         raise InputError(
-            f"the ids of queries are {both[0].dtype} and those of the gallery {both[1].dtype}; expected texts for "
+            f"the ids of queries are {queries.dtype} and those of the gallery {gallery.dtype}; expected texts for "
             "both, or integers"
         )
-    queries, gallery = (pd.DataFrame({"id": ids}).reset_index() for ids in both)
-    shared = queries.merge(gallery[gallery["id"].isin(queries["id"])], on="id")
+    query_table = pd.DataFrame({"id": queries, "query": np.arange(len(queries))})
+    gallery_table = pd.DataFrame({"id": gallery, "item": np.arange(len(gallery))})
+    gallery_table = gallery_table[gallery_table["id"].isin(query_table["id"])]
+    shared = query_table.merge(gallery_table, on="id")
     return RaggedIndices.from_pairs(
-        shared["index_x"].to_numpy(np.int64), shared["index_y"].to_numpy(np.int64), len(both[0])
+        shared["query"].to_numpy(np.int64), shared["item"].to_numpy(np.int64), len(queries)
     )
+
+
+def _plain_ids(ids: Sequence[Any] | Ids) -> npt.NDArray[Any]:
+    """Return ids as a NumPy array of texts or integers."""
+    if isinstance(ids, TextArray):
+        return np.asarray(ids, np.str_)
+    return np.asarray(ids)
