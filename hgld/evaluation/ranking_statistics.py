@@ -1,37 +1,38 @@
-"""Sufficient statistics of rankings: all metrics are functions of a few sums over the levels in ranked order.
+"""Sufficient statistics of rankings: all metrics are functions of a few sums over the ranked levels.
 
-Write G_m(k) for the number of items of level m or finer among the first k, and R_l for the number of items of level l
-or finer in the whole ranking. The sums, taken in one pass, are for levels l and m
+Write G_m(k) for the number of items of level m or finer among the first k, and R_l for the number of
+items of level l or finer in the whole ranking. The sums, computed in one pass, are for levels l and m
 
     precision[l, m] = sum over ranks k with an item of level >= l of G_m(k) / k
     discount[l]     = sum over ranks k with an item of level >= l of 1 / log2(1 + k)
     overlap         = sum over ranks k <= N of |A_k & B_k| / k,   N = number of items of level >= 1
 
-where A_k are the first k items and B_k the first k of a perfect ranking. So ``precision`` holds sums of precisions.
-AP of level l is precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up min(rel(k), rel(j)) over the items j up to
-and including k; since an item's relevance depends on its level only, differences of ``precision`` give the
-contribution of each pair of levels, and H-AP follows for any relevance, which need not be known during the pass. Each
-item costs L cumulative counts and one L x L product, whatever the length of the ranking. On a CPU the pass is
-compiled; elsewhere, and where loops are not compiled, the same sums are taken by operations of torch. Both are equal
-up to the order in which float64 values are added.
+where A_k are the first k items and B_k the first k of a perfect ranking. So ``precision`` holds sums
+of precisions. AP of level l is precision[l, l] / R_l (Eq. 34). H-rank^+ (Eq. 18) adds up
+min(rel(k), rel(j)) over the items j up to and including k. An item's relevance depends on its level
+only, so differences of ``precision`` give the contribution of each pair of levels, and H-AP follows
+for any relevance, which need not be known during the pass.
 
-The compiled pass reads a few hundred ranks at a time. For each level, one loop counts the items so far; all other
-loops multiply and add arrays that fit into a core's first cache. Blocks end at every rank after which a sum is asked
-for: the cutoffs and the numbers R_l. The overlap needs two levels per rank only:
+Each item costs L cumulative counts and one L x L product, for rankings of any length. On a CPU the
+pass is compiled; on other devices, and where loops are not compiled, operations of torch compute the
+same sums. Both are equal up to the order in which float64 values are added.
+
+The compiled pass reads a few hundred ranks at a time. For each level, one loop counts the items so
+far; all other loops multiply and add arrays that fit into a core's first cache. Blocks end at every
+rank after which a sum is asked for: the cutoffs and the numbers R_l. The overlap needs only two
+levels per rank:
 
     |A_k & B_k| = min over l of G_l(k) + max(0, k - R_l).
 
-Where R_l >= k, the least G_l(k) is that of the finest such level; where R_l < k, the term is k less the number of
-items of level l or finer that are still to come, which is least for the coarsest such level.
+Where R_l >= k, the least G_l(k) belongs to the finest such level. Where R_l < k, the term is k minus
+the number of items of level l or finer after rank k, which is least for the coarsest such level.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -47,9 +48,9 @@ Levels = npt.NDArray[np.uint8]
 #: Sums over ranked levels by the names of the fields of :class:`RankingStatistics`; all float64.
 _Sums = dict[str, Tensor]
 
-#: Elements of a temporary array [rows, L, ranks] of the pass by operations of torch, unless a single row has more.
+#: Elements of a temporary array [rows, L, ranks] of the torch pass, unless a single row has more.
 _BLOCK = {"cpu": 3 * 2**16, "cuda": 2**25}
-#: Ranks of a block of the compiled pass, of which the arrays take 4 kB each, one per level and two more.
+#: Ranks of a block of the compiled pass, whose arrays take 4 kB each: one per level and two more.
 COMPILED_WIDTH = 512
 
 
@@ -60,17 +61,12 @@ class RankingStatistics:
     Args:
         n_ranked: shape (n,); number of ranked items.
         positives: shape (n, L); R_l, the number of items of level l or finer in the whole ranking.
-        precision: shape (n, L, L); sums of precisions, see above.
+        precision: shape (n, L, L); sums of precisions, see the module.
         precision_at_r: shape (n, L); precision[l, l], but over the first R_l ranks only.
-        discount: shape (n, L); see above.
+        discount: shape (n, L); sums of discounts, see the module.
         ideal_discount: shape (n, L); the sum of 1 / log2(1 + k) over the ranks k = 1, ..., R_l.
-        overlap: shape (n,); see above.
-        cutoffs: Ascending ranks k; the last axis of the following arrays has one index for each.
-        hits_at: shape (n, L, n_cutoff); G_l at the cutoff.
-        precision_at: shape (n, L, n_cutoff); precision[l, l] over the ranks up to the cutoff.
-        discount_at: shape (n, L, n_cutoff); discount[l] over the ranks up to the cutoff.
-        ideal_discount_at: shape (n, L, n_cutoff); ideal_discount[l] over the ranks up to the cutoff.
-        level_at: int64, shape (n, n_cutoff); level of the item at the cutoff.
+        overlap: shape (n,); see the module.
+        cutoffs: Ascending ranks k; the last axis of the following arrays has one index per cutoff.
     """
 
     n_ranked: Tensor
@@ -130,56 +126,63 @@ def ranking_statistics(
 ) -> RankingStatistics:
     """Compute the statistics of rankings; memory is a few MB besides the result.
 
-    Where only the first items of a ranking are known, compiled loops give the statistics at cutoffs to the last bit,
-    and ``precision_at_r`` too if there are no more positives than known items; all others are NaN.
+    If only the first items of a ranking are known, compiled loops give the exact statistics at
+    cutoffs, and ``precision_at_r`` too if there are no more positives than known items; all other
+    statistics are NaN.
 
     Args:
-        ranked_levels: uint8, shape (n, N); level of the item at each rank, best rank first. Excluded items come last,
-            with level 0.
+        ranked_levels: uint8, shape (n, N); level of the item at each rank, best rank first. Excluded
+            items come last, with level 0.
         n_levels: Number of levels L; no level is above it.
-        cutoffs: Ranks k of metrics "at k". No item follows rank N where k is larger; evaluations refuse such a k.
-        n_ranked: int64, shape (n,); number of items of each ranking that are not excluded; N by default.
-        positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole ranking, where the
-            levels are those of the first items only.
-        ends: int64, shape (n, N); rank of the item at each place, from 0, where ties share the rank of the last.
-            Default: its place. It is the rank in all sums but ``overlap``.
+        cutoffs: Ranks k of metrics "at k". If k is larger than N, ranks after N count as empty;
+            evaluations refuse such a k.
+        n_ranked: int64, shape (n,); number of items of each ranking that are not excluded; N by
+            default.
+        positives: int64, shape (n, L); number of items of level 1, ..., L or finer in the whole
+            ranking, if the levels are the levels of the first items only.
+        ends: int64, shape (n, N); rank of the item at each place, from 0, if tied items share the
+            last rank. Default: its place. It is the rank in all sums except ``overlap``.
 
     Raises:
         ConfigurationError: A cutoff is below 1.
     """
-    (n_rows, n_items), device = ranked_levels.shape, ranked_levels.device
+    device = ranked_levels.device
+    n_rows, n_items = ranked_levels.shape
     cutoffs = tuple(sorted(set(cutoffs)))
     require_at_least(1, k=min(cutoffs, default=None))
-    n_positives = _count_positives(ranked_levels, n_levels) if positives is None else positives
-    tables = RankTables(max(n_items, int(n_positives.max()) if n_positives.numel() else 0), device)
+    n_positives = positives
+    if n_positives is None:
+        n_positives = _count_positives(ranked_levels, n_levels)
+    n_ranks = n_items
+    if n_positives.numel():
+        n_ranks = max(n_ranks, int(n_positives.max()))
+    tables = RankTables(n_ranks, device)
     if is_compiled(device) and ends is None:
         sums = _compiled_sums(ranked_levels, n_positives, cutoffs, tables)
     else:
         sums = _torch_sums(ranked_levels, n_positives, cutoffs, tables, ends)
+    if n_ranked is None:
+        n_ranked = torch.full((n_rows,), n_items, device=device)
     ks = torch.tensor(cutoffs, dtype=torch.int64, device=device)
+    levels_at_cutoffs = ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64)
     statistics = RankingStatistics(
-        n_ranked=torch.full((n_rows,), n_items, dtype=torch.float64, device=device)
-        if n_ranked is None
-        else n_ranked.double(),
+        n_ranked=n_ranked.double(),
         positives=n_positives.to(torch.float64),
         ideal_discount=tables.ideal[n_positives],
         cutoffs=cutoffs,
         **sums,
         ideal_discount_at=tables.ideal[torch.minimum(n_positives[..., None], ks)],
-        level_at=torch.where(
-            ks <= n_items, ranked_levels[:, ks.clamp(max=n_items) - 1].to(torch.int64), 0
-        ),
+        level_at=torch.where(ks <= n_items, levels_at_cutoffs, 0),
     )
     if positives is None:
         return statistics
-    names = ("precision", "discount", "ideal_discount", "overlap")
-    unknown: dict[str, Any] = {
-        name: torch.full_like(getattr(statistics, name), torch.nan) for name in names
-    }
     return replace(
         statistics,
+        precision=torch.full_like(statistics.precision, torch.nan),
         precision_at_r=statistics.precision_at_r.where(positives <= n_items, torch.nan),
-        **unknown,
+        discount=torch.full_like(statistics.discount, torch.nan),
+        ideal_discount=torch.full_like(statistics.ideal_discount, torch.nan),
+        overlap=torch.full_like(statistics.overlap, torch.nan),
     )
 
 
@@ -211,39 +214,43 @@ def _compiled_sums(
     levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables
 ) -> _Sums:
     """Compute the sums in compiled loops, on a CPU."""
-    floats, n_levels = partial(torch.empty, dtype=torch.float64), positives.shape[1]
-    shape, shape_at = (len(levels), n_levels), (len(levels), n_levels, len(cutoffs))
+    n_rows, n_levels = positives.shape
+    n_cutoffs = len(cutoffs)
     sums = {
-        "precision": floats(*shape, n_levels),
-        "precision_at_r": floats(shape),
-        "discount": floats(shape),
-        "overlap": floats(len(levels)),
-        "hits_at": floats(shape_at),
-        "precision_at": floats(shape_at),
-        "discount_at": floats(shape_at),
+        "precision": torch.empty(n_rows, n_levels, n_levels, dtype=torch.float64),
+        "precision_at_r": torch.empty(n_rows, n_levels, dtype=torch.float64),
+        "discount": torch.empty(n_rows, n_levels, dtype=torch.float64),
+        "overlap": torch.empty(n_rows, dtype=torch.float64),
+        "hits_at": torch.empty(n_rows, n_levels, n_cutoffs, dtype=torch.float64),
+        "precision_at": torch.empty(n_rows, n_levels, n_cutoffs, dtype=torch.float64),
+        "discount_at": torch.empty(n_rows, n_levels, n_cutoffs, dtype=torch.float64),
     }
-    contiguous, arrays = (
-        levels.contiguous().numpy(),
-        [tensor.numpy() for tensor in (positives, *sums.values())],
-    )
-    inverse, discount, ks = (
-        tables.inverse.numpy(),
-        tables.discount.numpy(),
-        np.array(cutoffs, np.int64),
-    )
+    level_array = levels.contiguous().numpy()
+    positives_array = positives.numpy()
+    inverse = tables.inverse.numpy()
+    discount = tables.discount.numpy()
+    ks = np.array(cutoffs, np.int64)
 
     def add_up(rows: slice) -> None:
         level_sums(
-            contiguous[rows],
+            level_array[rows],
             inverse,
             discount,
             ks,
             COMPILED_WIDTH,
-            *(array[rows] for array in arrays),
+            positives_array[rows],
+            sums["precision"][rows].numpy(),
+            sums["precision_at_r"][rows].numpy(),
+            sums["discount"][rows].numpy(),
+            sums["overlap"][rows].numpy(),
+            sums["hits_at"][rows].numpy(),
+            sums["precision_at"][rows].numpy(),
+            sums["discount_at"][rows].numpy(),
         )
 
-    bounds = np.linspace(0, len(levels), thread_count(levels.device) + 1).astype(int)
-    parallel_map(add_up, [slice(*pair) for pair in pairwise(bounds.tolist())], levels.device)
+    bounds = np.linspace(0, n_rows, thread_count(levels.device) + 1).astype(int).tolist()
+    shares = [slice(start, stop) for start, stop in pairwise(bounds)]
+    parallel_map(add_up, shares, levels.device)
     return sums
 
 
@@ -254,48 +261,52 @@ def _torch_sums(
     tables: RankTables,
     ends: Tensor | None,
 ) -> _Sums:
-    """Compute the sums by operations of torch, on any device; see :func:`ranking_statistics` for ``ends``."""
+    """Compute the sums by operations of torch, on any device; see :func:`ranking_statistics`."""
+    n_rows, n_items = levels.shape
     if ends is None:
-        ends = torch.arange(levels.shape[1], device=levels.device).expand(levels.shape)
-    step = max(1, _BLOCK[levels.device.type] // max(1, positives.shape[1] * levels.shape[1]))
-    blocks = [slice(start, start + step) for start in range(0, max(1, len(levels)), step)]
+        ends = torch.arange(n_items, device=levels.device).expand(levels.shape)
+    elements_per_row = max(1, positives.shape[1] * n_items)
+    step = max(1, _BLOCK[levels.device.type] // elements_per_row)
+    blocks = [slice(start, start + step) for start in range(0, max(1, n_rows), step)]
 
     def sums(rows: slice) -> _Sums:
         return _sums_of_rows(levels[rows], positives[rows], cutoffs, tables, ends[rows])
 
     parts = parallel_map(sums, blocks, levels.device)
-    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    joined = {}
+    for name in parts[0]:
+        joined[name] = torch.cat([part[name] for part in parts])
+    return joined
 
 
 def _sums_of_rows(
     levels: Tensor, positives: Tensor, cutoffs: tuple[int, ...], tables: RankTables, ends: Tensor
 ) -> _Sums:
-    n_levels, places = positives.shape[1], torch.arange(levels.shape[1], device=levels.device)
-    at_least = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=levels.device)[:, None]
-    member = (levels[:, None] >= at_least).to(torch.float64)
+    """Compute the sums of a block of rankings by operations of torch."""
+    device = levels.device
+    n_levels = positives.shape[1]
+    places = torch.arange(levels.shape[1], device=device)
+    level_numbers = torch.arange(1, n_levels + 1, dtype=torch.uint8, device=device)
+    member = (levels[:, None] >= level_numbers[:, None]).to(torch.float64)
     seen = member.cumsum(2)
     # The best k items hold min(k, R_l) of level l or finer, and |A_k & B_k| is the least over l of
     # G_l(k) + max(0, k - R_l): the level that rank k has in a perfect ranking limits it.
-    common = (places + 1 - positives[..., None]).clamp(min=0).add(seen).amin(1) * tables.inverse[
-        places
-    ]
+    n_missing = (places + 1 - positives[..., None]).clamp(min=0)
+    overlap = (n_missing + seen).amin(1) * tables.inverse[places]
     seen = seen.gather(2, ends[:, None].expand(member.shape))
     rank = (ends + 1)[:, None]
     weights = member * tables.inverse[ends][:, None]
     gains = member * tables.discount[ends][:, None]
-    within = (
-        (rank <= torch.tensor(cutoffs, device=levels.device)[:, None])
-        .to(torch.float64)
-        .transpose(1, 2)
-    )
+    ks = torch.tensor(cutoffs, device=device)
+    within_cutoffs = (rank <= ks[:, None]).to(torch.float64).transpose(1, 2)
     return {
         "precision": weights @ seen.transpose(1, 2),
         "precision_at_r": (weights * seen).masked_fill(rank > positives[..., None], 0.0).sum(2),
         "discount": gains.sum(2),
-        "overlap": common.masked_fill(places >= positives[:, :1], 0.0).sum(1),
-        "hits_at": member @ within,
-        "precision_at": (weights * seen) @ within,
-        "discount_at": gains @ within,
+        "overlap": overlap.masked_fill(places >= positives[:, :1], 0.0).sum(1),
+        "hits_at": member @ within_cutoffs,
+        "precision_at": (weights * seen) @ within_cutoffs,
+        "discount_at": gains @ within_cutoffs,
     }
 
 
@@ -315,20 +326,22 @@ def level_sums(
     precision_at: Floats,
     discount_at: Floats,
 ) -> None:
-    """Add up the sums of rankings.
+    """Add up the sums of rankings into the given arrays, which are overwritten.
 
-    No term is negative, so a sum of n terms has a relative error of about (n + 4) * 2^-53 at most, in whatever order
-    they are added up: 1e-10 for a million ranks, and in practice far less.
+    No term is negative, so a sum of n terms has a relative error of at most about (n + 4) * 2^-53,
+    in any order of additions: 1e-10 for a million ranks, and in practice far less. The output arrays
+    have the meanings of the fields of :class:`RankingStatistics`.
 
     Args:
         levels: uint8, shape (n, N); level of the item at each rank, best rank first.
         inverse: float64, at least N values; 1 / k for the ranks k = 1, 2, ...
-        discount: Likewise; 1 / log2(1 + k).
+        discount: float64, at least N values; 1 / log2(1 + k).
         cutoffs: int64, ascending, shape (n_cutoff,).
-        width: Number of ranks in a block, on which only rounding depends; ``COMPILED_WIDTH`` is the fastest.
-        positives: int64, shape (n, L); number of items of level 1, ..., L or finer, which may follow rank N.
-        precision: float64, shape (n, L, L), overwritten as all that follow, which have the shapes and meanings of the
-            fields of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics`.
+        width: Number of ranks in a block, which affects rounding and speed only; ``COMPILED_WIDTH``
+            is the fastest.
+        positives: int64, shape (n, L); number of items of level 1, ..., L or finer, some of which may
+            follow rank N.
+        precision: float64, shape (n, L, L).
         precision_at_r: float64, shape (n, L).
         discounts: float64, shape (n, L).
         overlap: float64, shape (n,).
@@ -338,16 +351,15 @@ def level_sums(
     """
     n_rows, n_items = levels.shape
     n_levels = positives.shape[1]
-    seen, n_seen = np.empty((n_levels, width)), np.empty(n_levels, np.int64)
+    seen = np.empty((n_levels, width))
+    n_seen = np.empty(n_levels, np.int64)
     weights = np.empty(width)
     for row in range(n_rows):
-        precision[row], discounts[row], precision_at_r[row], overlap[row], n_seen[:] = (
-            0.0,
-            0.0,
-            0.0,
-            0.0,
-            0,
-        )
+        precision[row] = 0.0
+        discounts[row] = 0.0
+        precision_at_r[row] = 0.0
+        overlap[row] = 0.0
+        n_seen[:] = 0
         start = 0
         while start < n_items:
             stop = min(start + width, n_items)
@@ -384,7 +396,7 @@ def level_sums(
 
 @compiled()
 def count_levels(levels: Levels, counts: Integers) -> None:
-    """Add the number of items of level 1, ..., L or finer in each row to the counts, int64, shape (n, L)."""
+    """Add the number of items of level 1, ..., L or finer in each row to counts, int64, shape (n, L)."""
     for row in range(len(levels)):
         for level in range(counts.shape[1]):
             count = 0
@@ -406,8 +418,8 @@ def _count_seen(levels: Levels, n_seen: Integers, seen: Floats) -> None:
 
 @compiled(fastmath=REORDER_SUMS)
 def _overlap(start: int, seen: Floats, positives: Integers, inverse: Floats) -> float:
-    """Return the sum of |A_k & B_k| / k over a block, in which no R_l lies before the last rank."""
-    n_before = 0  # levels with R_l above the ranks of the block, or at the last of them
+    """Return the sum of |A_k & B_k| / k over a block; no R_l lies inside the block."""
+    n_before = 0  # levels whose R_l is at or after the last rank of the block
     for level in range(len(positives)):
         n_before += positives[level] > start
     total = 0.0
@@ -434,11 +446,11 @@ def _add_block(
     gains: Floats,
 ) -> None:
     """Add the precisions and discounts of a block of ranks."""
-    n_levels, n_ranks = len(gains), len(levels)
+    n_levels = len(gains)
+    n_ranks = len(levels)
     for level in range(n_levels):
-        if (
-            seen[level, n_ranks - 1] - seen[level, 0] + (levels[0] > level) == 0
-        ):  # nor is there any of a finer level
+        n_items = seen[level, n_ranks - 1] - seen[level, 0] + (levels[0] > level)
+        if n_items == 0:  # nor has the block items of a finer level
             return
         gain = 0.0
         for i in range(n_ranks):

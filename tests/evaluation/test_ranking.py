@@ -108,7 +108,7 @@ def test_packed_keys_sort_like_fixed_point_scores(
     excluded = data.draw(st.lists(st.integers(0, len(items) - 1), max_size=4))
     levels = [level for _, level in items]
     scores = (torch.tensor([score for score, _ in items]) * largest).clone()
-    rows = KeyRows(1, len(items), KeyFormat.of(n_levels, largest, ties), torch.device("cpu"))
+    rows = KeyRows(1, len(items), KeyFormat.for_scores(n_levels, largest, ties), torch.device("cpu"))
     fixed = [int(score) for score in (scores * (steps / largest)).double().tolist()]
     expected = sorted_levels(fixed, levels, ties, excluded)
     with pytest.MonkeyPatch.context() as patch:
