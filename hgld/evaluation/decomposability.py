@@ -1,9 +1,10 @@
-"""Decomposability gap: difference between a metric of the whole gallery and its mean over batches (paper, Eq. 6).
+"""Decomposability gap: a metric of the whole gallery minus its mean over batches (paper, Eq. 6).
 
-For AP the gap also has upper bounds (paper, appendix A-B, Eqs. 26 and 27). Both bound the mean AP of the batches
-minus the AP of the whole set, for batches in which every positive is ranked first. The worst whole ranking is then
-the batches one after the other, in the order given (Eq. 26). If the number of items on the right side of the
-thresholds of L_DG (Eq. 7) is known, only the others can be out of order (Eq. 27).
+For AP the gap also has upper bounds (paper, appendix A-B, Eqs. 26 and 27). Both bound the mean AP of
+the batches minus the AP of the whole set, for batches in which every positive is ranked first. The
+worst whole ranking is then the batches one after the other, in the given order (Eq. 26). If the
+number of items on the correct side of the thresholds of L_DG (Eq. 7) is known, only the other items
+can be out of order (Eq. 27).
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from hgld.hierarchy.label_matrix import LabelMatrix
 
 @dataclass(frozen=True)
 class BatchGap:
-    """A metric of a whole set and of batches of it.
+    """A metric of a whole set of images and of batches of it.
 
     Args:
         whole: Mean of the metric over all images, each ranked against all others.
-        batches: Mean over the batches of the same within the batch.
+        batches: Mean over the batches of the metric within a batch.
     """
 
     whole: float
@@ -44,9 +45,10 @@ class BatchGap:
 def batch_decomposability_gap(
     embeddings: Vectors, labels: LabelMatrix, batches: Sequence[Integers], *, metric: str = "AP"
 ) -> BatchGap:
-    """Decomposability gap of batches as training has them, whose images are ranked against each other (paper, Eq. 6).
+    """Return the decomposability gap of training batches (paper, Eq. 6).
 
-    The whole set are the images that are in any batch. Images that are in a batch several times are ranked once.
+    The images of a batch are ranked against each other. The whole set is the images of all batches.
+    Images that are in a batch several times are ranked once.
 
     Args:
         embeddings: float, shape (n, d).
@@ -55,7 +57,7 @@ def batch_decomposability_gap(
         metric: Name of the metric, see :meth:`hgld.evaluation.metrics.Metric.from_name`.
 
     Raises:
-        InputError: There are no batches with two images, or no image has a positive; see also
+        InputError: No batch has two images, or no image has a positive; see also
             :func:`~hgld.evaluation.evaluate.evaluate_retrieval`.
 
     >>> labels = np.array([0, 0, 1, 1])
@@ -63,24 +65,27 @@ def batch_decomposability_gap(
     >>> batch_decomposability_gap(embeddings, labels, [np.array([0, 1]), np.array([2, 3])]).gap
     -0.5833333333333334
     """
-    rows = [np.unique(batch) for batch in batches]
-    used = np.unique(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+    rows_of_batches = [np.unique(batch) for batch in batches]
+    all_rows = np.zeros(0, np.int64)
+    if rows_of_batches:
+        all_rows = np.unique(np.concatenate(rows_of_batches))
 
-    def mean(items: Integers) -> float:
-        return evaluate_retrieval(embeddings[items], labels[items], metrics=[metric]).means[metric]
+    def mean(rows: Integers) -> float:
+        result = evaluate_retrieval(embeddings[rows], labels[rows], metrics=[metric])
+        return result.means[metric]
 
     with _without_warnings():
-        within = [mean(items) for items in rows if len(items) > 1]
-    if np.isnan(within).all():
+        means = [mean(rows) for rows in rows_of_batches if len(rows) > 1]
+    if np.isnan(means).all():
         raise InputError(
             "no batch has two images of a class, so the metric has no value within batches"
         )
-    return BatchGap(mean(used), float(np.nanmean(within)))
+    return BatchGap(mean(all_rows), float(np.nanmean(means)))
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Ignore that batches lack positives, which is expected."""
+    """Suppress the warnings about batches without positives, which are expected."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".* has a positive in the gallery")
         yield
@@ -90,7 +95,7 @@ Counts = npt.NDArray[np.integer]
 
 
 def gap_bound(positives: Counts, negatives: Counts) -> Floats:
-    """Return the upper bound of the gap for each query, whatever the scores (paper, Eq. 26).
+    """Return the upper bound of the gap of each query for any scores (paper, Eq. 26).
 
     Args:
         positives: Integers, shape (n_query, K): number of positives of each query in each of K batches.
@@ -111,7 +116,7 @@ def gap_bound(positives: Counts, negatives: Counts) -> Floats:
 def calibrated_gap_bound(
     positives: Counts, negatives: Counts, violating_positives: Counts, violating_negatives: Counts
 ) -> Floats:
-    """Return the upper bound of the gap for each query, given how many scores violate L_DG (paper, Eq. 27).
+    """Return the upper bound of the gap of each query, given numbers of violations of L_DG (Eq. 27).
 
     Args:
         positives: Integers, shape (n_query, K): number of positives of each query in each of K batches.
@@ -123,10 +128,10 @@ def calibrated_gap_bound(
         float64, shape (n_query,), 0 to 1; NaN for queries without positives.
 
     Raises:
-        InputError: The shapes differ, or more items violate than there are.
+        InputError: The shapes differ, or more items violate the thresholds than exist.
 
-    >>> ones, none = np.array([[1, 1]]), np.array([[0, 0]])
-    >>> calibrated_gap_bound(ones, ones, none, none)
+    >>> ones, zeros = np.array([[1, 1]]), np.array([[0, 0]])
+    >>> calibrated_gap_bound(ones, ones, zeros, zeros)
     array([0.])
     """
     _check_shapes(positives, negatives, violating_positives, violating_negatives)
@@ -137,9 +142,11 @@ def calibrated_gap_bound(
     violating_precisions = _precision_sum(
         violating_positives, good + _before(positives), _before(negatives)
     )
-    total, n_positives = (good_precisions + violating_precisions).sum(axis=1), positives.sum(axis=1)
+    total = (good_precisions + violating_precisions).sum(axis=1)
+    n_positives = positives.sum(axis=1)
     with np.errstate(invalid="ignore"):
-        return np.where(n_positives > 0, np.clip(1 - total / n_positives, 0, 1), np.nan)
+        bounds = np.clip(1 - total / n_positives, 0, 1)
+    return np.where(n_positives > 0, bounds, np.nan)
 
 
 def _precision_sum(count: Counts, positives: Counts, negatives: Counts) -> Floats:
@@ -152,12 +159,13 @@ def _precision_sum(count: Counts, positives: Counts, negatives: Counts) -> Float
 
 
 def _before(counts: Counts) -> Counts:
-    """Return the sums of the columns to the left of each."""
+    """Return, for each column, the sum of the columns to its left."""
     result: Counts = np.cumsum(counts, axis=1) - counts
     return result
 
 
 def _check_shapes(*counts: Counts) -> None:
+    """Raise an InputError unless all arrays have the same shape (n_query, K)."""
     shapes = {array.shape for array in counts}
     if len(shapes) > 1 or any(array.ndim != 2 for array in counts):
         raise InputError(

@@ -31,11 +31,11 @@ from hgld.tables.embeddings import Embeddings, read_embeddings, read_vectors
 class EvaluationInputs:
     """Contents of the input files, from which a protocol builds its tasks.
 
-    Args:
-        queries: Embeddings of the queries; of all images where there is one file.
-        gallery: Embeddings of the gallery; the same object where there is one file.
-        hierarchy: Levels above landmarks.
-        distractors: Embeddings of further gallery images that are relevant to no query.
+    files: Paths of the input files.
+    queries: Embeddings of the queries, or of all images if there is one file.
+    gallery: Embeddings of the gallery; the same object as ``queries`` if there is one file.
+    hierarchy: Levels above landmarks.
+    distractors: Embeddings of further gallery images that are relevant to no query.
     """
 
     files: EvaluationFiles
@@ -51,26 +51,21 @@ class EvaluationInputs:
         Raises:
             InputError: A file is missing or malformed.
         """
-        hierarchy = None if files.hierarchy is None else load_hierarchy(files.hierarchy)
+        hierarchy = None
+        if files.hierarchy is not None:
+            hierarchy = load_hierarchy(files.hierarchy)
         if files.embeddings is not None:
             images = read_embeddings(files.embeddings)
             return cls(files, images, images, hierarchy)
         assert files.query_embeddings is not None
         assert files.gallery_embeddings is not None
-        queries, gallery = (
-            read_embeddings(files.query_embeddings),
-            read_embeddings(files.gallery_embeddings),
+        return cls(
+            files,
+            queries=read_embeddings(files.query_embeddings),
+            gallery=read_embeddings(files.gallery_embeddings),
+            hierarchy=hierarchy,
+            distractors=_read_distractors(files.distractor_embeddings),
         )
-        distractors, path = None, files.distractor_embeddings
-        if (
-            path is not None
-        ):  # ids of a hundred million images would take more memory than all the rest
-            distractors = (
-                Embeddings(read_vectors(path), None, None, path)
-                if path.is_dir()
-                else read_embeddings(path)
-            )
-        return cls(files, queries, gallery, hierarchy, distractors)
 
     @property
     def ground_truth(self) -> Path:
@@ -82,19 +77,23 @@ class EvaluationInputs:
         """Return the labels of the queries and of the gallery; see :meth:`gallery_labels`."""
         if self.files.query_labels is None:
             queries, gallery = self._labels(self.files.labels, self.queries, self.gallery)
-            return queries, gallery
-        return self._labels(self.files.query_labels, self.queries)[0], self.gallery_labels()
+        else:
+            (queries,) = self._labels(self.files.query_labels, self.queries)
+            gallery = self.gallery_labels()
+        return queries, gallery
 
     def gallery_labels(self) -> ImageLabels:
         """Return the labels of the gallery.
 
         Raises:
-            InputError: The file of labels is malformed or does not fit the embeddings or the hierarchy.
-            ConfigurationError: There is neither such a file nor a landmark id with each embedding.
+            InputError: The file of labels is malformed, or does not fit the embeddings or the
+                hierarchy.
+            ConfigurationError: There is no such file, and embeddings have no landmark ids.
         """
         return self._labels(self.files.labels, self.gallery)[0]
 
     def _labels(self, path: Path | None, *images: Embeddings) -> list[ImageLabels]:
+        """Return the labels of sets of images, from a file or from their landmark ids."""
         if path is not None:
             return read_labels_of(
                 images,
@@ -104,16 +103,28 @@ class EvaluationInputs:
                 separator=self.files.label_separator,
             )
         labels = []
-        for each in images:
-            if each.landmark_ids is None:
+        for embeddings in images:
+            if embeddings.landmark_ids is None:
                 raise ConfigurationError(
-                    f"{each.path} does not say which landmark an image shows; give `labels`, such as GLDv2's "
+                    f"{embeddings.path} does not say which landmark an image shows; give `labels`, such as GLDv2's "
                     "train.csv"
                 )
             labels.append(
-                labels_from_landmarks(each.landmark_ids, self.hierarchy, self.files.split)
+                labels_from_landmarks(embeddings.landmark_ids, self.hierarchy, self.files.split)
             )
         return labels
+
+
+def _read_distractors(path: Path | None) -> Embeddings | None:
+    """Read the embeddings of distractors; distractors in a folder get no ids.
+
+    The ids of a hundred million images would take more memory than everything else.
+    """
+    if path is None:
+        return None
+    if path.is_dir():
+        return Embeddings(read_vectors(path), None, None, path)
+    return read_embeddings(path)
 
 
 @dataclass(frozen=True)
@@ -134,16 +145,18 @@ class EvaluationProtocol:
     """A way to evaluate embeddings.
 
     Args:
+        name: Name of the protocol.
         inputs: Combinations of inputs that it accepts, the usual one first.
         build_tasks: Function from the contents of the input files to the tasks. It raises an
-            :class:`~hgld.errors.InputError` for ground truth that is malformed or does not fit the embeddings.
-        descriptions: What an input is for this protocol, for messages.
+            :class:`~hgld.errors.InputError` for ground truth that is malformed or does not fit the
+            embeddings.
+        descriptions: Meaning of inputs for this protocol, for messages.
         metrics_require: Input without which metrics cannot be chosen, if any.
         reports_mean: Whether the mean over the results is reported.
-        answer_queries: Function from the contents of the input files to the results and the answers, for protocols
-            that score an answer to each query instead of a ranking.
-        score_predictions: Function from the input files to the results, for protocols that score ``predictions``
-            instead of ranking embeddings.
+        answer_queries: Function from the contents of the input files to the results and the answers,
+            for protocols that score an answer to each query instead of a ranking.
+        score_predictions: Function from the input files to the results, for protocols that score
+            ``predictions`` instead of ranking embeddings.
     """
 
     name: str
@@ -169,34 +182,31 @@ class EvaluationProtocol:
             ConfigurationError: An input is missing, or the protocol does not use it.
         """
         given = files.given()
-
-        def differences(inputs: InputSet) -> tuple[list[str], list[str]]:
+        differences = []
+        for inputs in self.inputs:
             missing = [name for name in inputs.required if name not in given]
-            return missing, sorted(given.difference(inputs.required, inputs.optional))
-
-        missing, unexpected = min(
-            map(differences, self.inputs), key=lambda each: len(each[0]) + len(each[1])
-        )
+            unexpected = sorted(given.difference(inputs.required, inputs.optional))
+            differences.append((missing, unexpected))
+        missing, unexpected = min(differences, key=lambda pair: len(pair[0]) + len(pair[1]))
         problems = []
         if missing:
-            descriptions = {
-                name: f" ({description})" for name, description in self.descriptions.items()
-            }
-            problems.append(
-                f"needs {in_words(f'`{name}`' + descriptions.get(name, '') for name in missing)}"
-            )
+            problems.append(f"needs {in_words([self._described(name) for name in missing])}")
         if unexpected:
-            problems.append(f"does not use {in_words(f'`{name}`' for name in unexpected)}")
+            problems.append(f"does not use {in_words([f'`{name}`' for name in unexpected])}")
         if problems:
             raise ConfigurationError(f"the protocol {self.name} {' and '.join(problems)}")
-        if (
-            config.metrics is not None
-            and self.metrics_require is not None
-            and self.metrics_require not in given
-        ):
+        if config.metrics is None or self.metrics_require is None:
+            return
+        if self.metrics_require not in given:
             raise ConfigurationError(
                 f"the protocol {self.name} takes `metrics` only with `{self.metrics_require}`"
             )
+
+    def _described(self, name: str) -> str:
+        """Return the name of an input with its description, for a message."""
+        if name in self.descriptions:
+            return f"`{name}` ({self.descriptions[name]})"
+        return f"`{name}`"
 
 
 @dataclass(frozen=True)
@@ -204,9 +214,10 @@ class LandmarkAnswers:
     """Predicted landmarks of test images.
 
     Args:
-        image_ids: Ids of all test images, those that are not scored included.
-        predictions: Prediction by test image, ignored ones included; those without a prediction are absent.
-        counts: Counts of images that were left out.
+        image_ids: Ids of all test images, including images that are not scored.
+        predictions: Prediction by test image, including ignored images; images without a prediction
+            are absent.
+        counts: Counts of images that were excluded.
     """
 
     image_ids: tuple[str, ...]
@@ -220,10 +231,10 @@ class Evaluation:
 
     Args:
         results: Results of its parts, in the order of the tasks.
-        tasks: Tasks that were evaluated; none where predictions or answers were scored.
+        tasks: Tasks that were evaluated; empty if predictions or answers were scored.
         mean: Mean of each metric over the results, for protocols that report it.
         hierarchy: Levels above landmarks, if given.
-        answers: Answers to the queries, for protocols that score these.
+        answers: Answers to the queries, for protocols that score answers.
     """
 
     results: tuple[RetrievalResult, ...]
@@ -241,44 +252,50 @@ def evaluate_files(
     Args:
         files: Input files.
         protocol: Name of the protocol, one of :data:`hgld.evaluation.settings.PROTOCOLS`; by default
-            ``leave-one-out`` for one set of images, ``retrieval`` for queries and a gallery, and ``gldv2-retrieval``
-            for predictions.
-        config: Metrics, and how to rank.
+            ``leave-one-out`` for one set of images, ``retrieval`` for queries and a gallery, and
+            ``gldv2-retrieval`` for predictions.
+        config: Metrics and settings of the ranking.
 
     Raises:
         ConfigurationError: Files do not suit the protocol, or a setting is wrong.
         InputError: A file is missing or malformed, or does not fit another.
     """
     config = config or EvaluationConfig()
-    if protocol is None and files.predictions is not None:
-        protocol = "gldv2-retrieval"
-    chosen = get_protocol(
-        protocol or ("retrieval" if files.embeddings is None else "leave-one-out")
-    )
+    if protocol is None:
+        protocol = _default_protocol(files)
+    chosen = get_protocol(protocol)
     chosen.check(files, config)
     if chosen.score_predictions is not None and files.predictions is not None:
         return Evaluation(tuple(chosen.score_predictions(files, config)), ())
     inputs = EvaluationInputs.read(files)
     tasks = chosen.build_tasks(inputs)
-    return_memory()  # reading takes more than what it leaves, and rankings take as much again
+    return_memory()  # reading takes more memory than its result, and rankings take as much again
     if chosen.answer_queries is not None:
         answered, answers = chosen.answer_queries(inputs, config)
         return Evaluation(tuple(answered), (), hierarchy=inputs.hierarchy, answers=answers)
     results = evaluate_tasks(tasks, config)
     mean = None
     if chosen.reports_mean:
-        mean = {
-            name: float(np.mean([result.means[name] for result in results]))
-            for name in results[0].metrics
-        }
+        mean = {}
+        for name in results[0].metrics:
+            mean[name] = float(np.mean([result.means[name] for result in results]))
     return Evaluation(tuple(results), tuple(tasks), mean, inputs.hierarchy)
+
+
+def _default_protocol(files: EvaluationFiles) -> str:
+    """Return the name of the protocol for the given kinds of files."""
+    if files.predictions is not None:
+        return "gldv2-retrieval"
+    if files.embeddings is not None:
+        return "leave-one-out"
+    return "retrieval"
 
 
 def get_protocol(name: str) -> EvaluationProtocol:
     """Return a protocol by its name.
 
     Raises:
-        ConfigurationError: There is no such protocol.
+        ConfigurationError: The protocol does not exist.
     """
     if name not in PROTOCOLS:
         raise ConfigurationError(
@@ -291,8 +308,12 @@ def get_protocol(name: str) -> EvaluationProtocol:
 def evaluation_provenance(
     files: EvaluationFiles, protocol: str | None, config: EvaluationConfig
 ) -> Provenance:
-    """Return the provenance of an evaluation; reads all files."""
-    paths = {name: path for name in files.given() if isinstance(path := getattr(files, name), Path)}
+    """Return the provenance of an evaluation, with digests of all input files."""
+    paths = {}
+    for name in files.given():
+        value = getattr(files, name)
+        if isinstance(value, Path):
+            paths[name] = value
     parameters: dict[str, Any] = {
         "protocol": protocol,
         "split": files.split,

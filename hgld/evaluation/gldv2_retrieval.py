@@ -1,19 +1,22 @@
-"""GLDv2's retrieval protocol, in the two readings that are easily mixed up.
+"""GLDv2's retrieval protocol, in its two readings: by the official lists, and by landmarks.
 
-``map100_official`` goes by the lists of ``retrieval_solution_v2.1.csv``: the positives of a test image are the index
-images listed for it, the gallery is all 761,757 index images, and Public and Private test images are reported apart
-(Weyand et al., CVPR 2020). ``map100_labelled`` goes by landmarks: the landmark of a test image is that of the first
-image listed for it, its positives are all images of this landmark, and the gallery is the index images whose landmark
-has hierarchical labels. The paper's Table VII reports the second, with H-AP, ASI and NDCG beside it. Both are
-mAP@100, divided by min(R, 100).
+``map100_official`` uses the lists of ``retrieval_solution_v2.1.csv``: the positives of a test image
+are the index images listed for it, the gallery is all 761,757 index images, and Public and Private
+test images are reported separately (Weyand et al., CVPR 2020). ``map100_labelled`` uses landmarks: a
+test image has the landmark of the first image listed for it, its positives are all images of this
+landmark, and the gallery is the index images whose landmark has hierarchical labels. The paper's
+Table VII reports ``map100_labelled``, with H-AP, ASI and NDCG. Both are mAP@100, divided by
+min(R, 100).
 
-Predictions are lists of the first index images, without the rest of the ranking. What a list of k images says is
-enough for all metrics at k or less, for mistake severity and for hF: the numbers of positives come from the ground
-truth. AP, H-AP, wAP, NDCG, ASI, AHP and mAP@R need the whole ranking. Ranks beyond the end of a list count as items
-that share nothing with the query; so do repeated images and unknown ones, which take a rank each.
+Predictions are lists of the first index images, without the rest of the ranking. A list of k images
+is enough for all metrics at k or less, for mistake severity and for hF: the numbers of positives
+come from the ground truth. AP, H-AP, wAP, NDCG, ASI, AHP and mAP@R need the whole ranking. Ranks
+beyond the end of a list count as unrelated items; so do repeated and unknown images, which take a
+rank each.
 
-The lists rank all index images, and the number by labels excludes those without hierarchical labels: their ranks are
-closed up. Where fewer than 100 images are left, that number is a lower bound.
+The lists rank all index images, and ``map100_labelled`` excludes images without hierarchical labels:
+the ranks after an excluded image move up. If fewer than 100 images are left, the number is a lower
+bound.
 """
 
 from __future__ import annotations
@@ -53,20 +56,25 @@ from hgld.hierarchy.label_matrix import nested_codes, take_images
 from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import Embeddings, rows_of
 
-SOLUTION, LANDMARKS = "retrieval_solution_v2.1.csv", "index_image_to_landmark.csv"
-_SCORED = "test images that are scored"
+SOLUTION = "retrieval_solution_v2.1.csv"
+LANDMARKS = "index_image_to_landmark.csv"
 #: Number of images per list that are scored.
 N_RANKS = 100
+_SCORED = "test images that are scored"
 _RANKING = "as predicted; what a list does not have counts as unrelated"
 
 
 def official_task(
     queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution
 ) -> RetrievalTask:
-    """Rank all index images by the lists of the solution; Public and Private test images get results of their own.
+    """Build the task that ranks all index images, with the positives of the solution's lists.
+
+    Public and Private test images get separate results.
 
     Args:
-        queries: Embeddings of the test images; those that the solution ignores may be absent.
+        queries: Embeddings of the test images; test images that the solution ignores may be absent.
+        gallery: Embeddings of the index images.
+        solution: Positives of each test image.
 
     Raises:
         InputError: Test images are not embedded.
@@ -97,13 +105,14 @@ def labelled_task(
     landmarks: ImageLandmarks,
     hierarchy: Hierarchy,
 ) -> RetrievalTask:
-    """Rank the index images that have hierarchical labels, by landmark.
+    """Build the task that ranks the index images with hierarchical labels, by landmark.
 
     Raises:
         InputError: Test images are not embedded, or no image has labels.
     """
+    gallery_landmarks = _landmark_ids(gallery, landmarks)
     query_labels, gallery_labels, counts = _labels(
-        solution, landmarks, _landmark_ids(gallery, landmarks), hierarchy
+        solution, landmarks, gallery_landmarks, hierarchy
     )
     labelled = query_labels.labelled
     labels_of_queries = take_images(query_labels.labelling, labelled)
@@ -130,29 +139,29 @@ def _labels(
     gallery_landmarks: Integers,
     hierarchy: Hierarchy,
 ) -> tuple[ImageLabels, ImageLabels, dict[str, int]]:
-    """Return the labels of the test images and of the gallery, and how many of them are left out."""
-    of_queries = query_landmarks(solution, landmarks)
-    queries = labels_from_landmarks(of_queries.landmark_ids, hierarchy, "index")
+    """Return the labels of the test images and of the gallery, and counts of excluded images."""
+    landmarks_of_queries = query_landmarks(solution, landmarks)
+    queries = labels_from_landmarks(landmarks_of_queries.landmark_ids, hierarchy, "index")
     gallery = labels_from_landmarks(gallery_landmarks, hierarchy, "index")
     counts = {
         "ignored_queries": solution.n_ignored,
         "queries_without_labels": int((~queries.labelled).sum()),
-        "queries_of_several_landmarks": of_queries.n_mixed,
+        "queries_of_several_landmarks": landmarks_of_queries.n_mixed,
         "gallery_without_labels": int((~gallery.labelled).sum()),
     }
     return queries, gallery, counts
 
 
 def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
-    """Build the labelled task, where there is a hierarchy, and the official one."""
+    """Build the labelled task, if there is a hierarchy, and the official task."""
     solution = read_retrieval_solution(inputs.ground_truth / SOLUTION)
     landmarks = read_image_to_landmark(inputs.ground_truth / LANDMARKS)
-    _check_gallery(inputs.gallery, landmarks)
-    tasks = [official_task(inputs.queries, inputs.gallery, solution)]
-    if inputs.hierarchy is not None:
-        tasks.insert(
-            0, labelled_task(inputs.queries, inputs.gallery, solution, landmarks, inputs.hierarchy)
-        )
+    queries, gallery, hierarchy = inputs.queries, inputs.gallery, inputs.hierarchy
+    _check_gallery(gallery, landmarks)
+    tasks = []
+    if hierarchy is not None:
+        tasks.append(labelled_task(queries, gallery, solution, landmarks, hierarchy))
+    tasks.append(official_task(queries, gallery, solution))
     return tasks
 
 
@@ -167,47 +176,51 @@ def _check_gallery(gallery: Embeddings, landmarks: ImageLandmarks) -> None:
     rows_of(gallery, TextArray(landmarks.ids), f"index images in {LANDMARKS}")
     if len(gallery) > len(landmarks.ids):
         assert gallery.ids is not None
-        others = sorted({*gallery.ids}.difference(landmarks.ids.tolist()))
+        unknown = sorted(set(gallery.ids).difference(landmarks.ids.tolist()))
         raise InputError(
-            f"{gallery.path}: {len(others):,} embeddings are of images that {LANDMARKS} does not have; the protocol "
-            f"ranks all index images and no others:\n{indented_list(others)}"
+            f"{gallery.path}: {len(unknown):,} embeddings are of images that {LANDMARKS} does not have; the protocol "
+            f"ranks all index images and no others:\n{indented_list(unknown)}"
         )
 
 
 def official_results(
     predictions: RetrievalPredictions, solution: RetrievalSolution
 ) -> list[RetrievalResult]:
-    """Score predictions by the lists of the solution, as the challenges do: mAP@100, Public and Private apart.
+    """Score predictions by the lists of the solution, as the challenges do.
 
-    As in the published scorer, a positive counts as often as the solution lists it, a test image without predictions
-    has an AP of 0, and an empty list of positives is one positive, the empty id. The mean and median position are
-    that scorer's, too: of the first correct image, or 101 where the first 100 have none.
+    The metric is mAP@100, for Public and Private test images separately. As in the published scorer,
+    a positive counts as often as the solution lists it, a test image without predictions has an AP
+    of 0, and an empty list of positives is one positive, the empty id. The mean and median position
+    are also the scorer's: the position of the first correct image, or 101 if the first 100 images
+    are wrong.
     """
     levels = np.zeros((len(solution.query_ids), N_RANKS), np.uint8)
-    for row, (query, positives) in enumerate(
-        zip(solution.query_ids, solution.positives, strict=True)
-    ):
-        left = set(positives)
+    queries = zip(solution.query_ids, solution.positives, strict=True)
+    for row, (query, positives) in enumerate(queries):
+        remaining = set(positives)
         for rank, image in enumerate(predictions.get(query, ())[:N_RANKS]):
-            levels[row, rank] = image in left
-            left.discard(image)
+            levels[row, rank] = image in remaining
+            remaining.discard(image)
     n_positives = np.array([[len(positives)] for positives in solution.positives])
+    first_positions = np.where(levels.any(axis=1), levels.argmax(axis=1) + 1.0, N_RANKS + 1.0)
     config = EvaluationConfig(metrics=("mAP@100",))
     result = _result("official", solution.query_ids, levels, n_positives, N_RANKS, config)
-    usages = np.array(solution.usages)
-    counts = {"queries": len(result.per_query), "ignored_queries": solution.n_ignored}
-    result = replace(result, counts=counts, settings={"ranking": _RANKING})
     result = result.renamed({"mAP@100": "map100_official"})
-    positions = np.where(levels.any(axis=1), levels.argmax(axis=1) + 1.0, N_RANKS + 1.0)
-    result = replace(result, per_query=result.per_query.assign(first_position=positions))
+    result = replace(
+        result,
+        per_query=result.per_query.assign(first_position=first_positions),
+        counts={"queries": len(result.per_query), "ignored_queries": solution.n_ignored},
+        settings={"ranking": _RANKING},
+    )
+    usages = np.array(solution.usages)
     results = []
     for usage in USAGES:
         part = result.part(f"official {usage.lower()}", usages == usage)
-        first = part.per_query["first_position"]
-        counts = part.counts | _without_predictions(predictions, part)
-        settings = part.settings | {
-            "mean_position": first.mean(),
-            "median_position": first.median(),
+        counts = part.counts | _count_without_predictions(predictions, part)
+        settings = {
+            **part.settings,
+            "mean_position": part.per_query["first_position"].mean(),
+            "median_position": part.per_query["first_position"].median(),
         }
         results.append(replace(part, counts=counts, settings=settings))
     return results
@@ -220,46 +233,42 @@ def labelled_result(
     hierarchy: Hierarchy,
     config: EvaluationConfig,
 ) -> RetrievalResult:
-    """Score predictions by landmark and the levels above, over the index images that have hierarchical labels.
+    """Score predictions by landmark and the levels above, over the index images with labels.
 
     Args:
-        solution: Positives of each test image, of which the first gives its landmark.
-        config: Metrics and relevance; how to rank is not used.
+        predictions: List of index images by test image.
+        solution: Positives of each test image; the first gives its landmark.
+        landmarks: Landmark of each index image.
+        hierarchy: Levels above landmarks.
+        config: Metrics and relevance; settings of the ranking are not used.
 
     Raises:
         ConfigurationError: A metric needs the whole ranking, or more than 100 ranks.
         InputError: Positives have no landmark, or no image has labels.
     """
     solution = _with_positives(solution)
-    query_labels, gallery_labels, left_out = _labels(
+    query_labels, gallery_labels, counts_of_excluded = _labels(
         solution, landmarks, landmarks.landmark_ids, hierarchy
     )
     labelled = query_labels.labelled
-    query_ids = [query for query, known in zip(solution.query_ids, labelled, strict=True) if known]
+    query_ids = np.array(solution.query_ids)[labelled].tolist()
     query_codes, gallery_codes = nested_codes(
         query_labels.labels[labelled], gallery_labels.labels[gallery_labels.labelled]
     )
     codes = np.full((len(landmarks.ids), gallery_codes.shape[1]), -1, np.int32)
     codes[gallery_labels.labelled] = gallery_codes
     levels, n_short, n_unknown = _levels(predictions, query_ids, query_codes, landmarks, codes)
-    n_labelled = len(gallery_codes)
-    result = _result(
-        "labelled",
-        query_ids,
-        levels,
-        _count_positives(query_codes, gallery_codes),
-        n_labelled,
-        config,
-    ).renamed({"mAP@100": "map100_labelled"})
-    counts = {
-        "gallery": len(landmarks.ids),
-        **left_out,
-        **_without_predictions(predictions, result),
-        f"queries_with_fewer_than_{N_RANKS}_labelled_images": n_short,
-        "predicted_images_that_the_index_lacks": n_unknown,
-    }
+    n_positives = _count_positives(query_codes, gallery_codes)
+    result = _result("labelled", query_ids, levels, n_positives, len(gallery_codes), config)
+    result = result.renamed({"mAP@100": "map100_labelled"})
     warn_without_positives(result.name, result.per_query, range(1, query_codes.shape[1] + 1))
-    return replace(result, counts=count_queries(result.per_query) | counts)
+    counts = count_queries(result.per_query)
+    counts["gallery"] = len(landmarks.ids)
+    counts.update(counts_of_excluded)
+    counts.update(_count_without_predictions(predictions, result))
+    counts[f"queries_with_fewer_than_{N_RANKS}_labelled_images"] = n_short
+    counts["predicted_images_that_the_index_lacks"] = n_unknown
+    return replace(result, counts=counts)
 
 
 def _levels(
@@ -269,36 +278,55 @@ def _levels(
     landmarks: ImageLandmarks,
     gallery_codes: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.uint8], int, int]:
-    """Return the levels at ranks 1 to 100, the number of lists with fewer labelled images, and of unknown images."""
+    """Return the levels of the predicted images at ranks 1 to 100, and two counts.
+
+    Args:
+        predictions: List of index images by test image.
+        query_ids: Ids of the labelled test images.
+        query_codes: int32, shape (n_query, L); codes of their labels, finest first.
+        landmarks: Ids of the index images.
+        gallery_codes: int32, shape (n_gallery, L); -1 for images without labels.
+
+    Returns:
+        Levels, uint8, shape (n_query, 100), the number of lists with fewer labelled images, and the
+        number of predicted images that the index lacks.
+    """
     lists = [predictions.get(query, ()) for query in query_ids]
-    positions = TextArray(landmarks.ids).find(
-        TextArray([image for images in lists for image in images])
-    )
-    ends = np.cumsum([len(images) for images in lists])
+    predicted_ids: list[str] = []
+    for images in lists:
+        predicted_ids.extend(images)
+    all_positions = TextArray(landmarks.ids).find(TextArray(predicted_ids))
+    n_labelled = int((gallery_codes[:, 0] >= 0).sum())
+    full_length = min(N_RANKS, n_labelled)
     levels = np.zeros((len(lists), N_RANKS), np.uint8)
-    enough = min(N_RANKS, int((gallery_codes[:, 0] >= 0).sum()))
     n_short = 0
-    for row, (images, end) in enumerate(zip(lists, ends, strict=True)):
-        own = positions[end - len(images) : end]
-        kept = own[(own < 0) | (gallery_codes[own, 0] >= 0)][:N_RANKS]
-        n_short += len(kept) < enough
-        shared = (gallery_codes[kept] == query_codes[row]).sum(1)
-        first = np.zeros(len(kept), bool)
-        first[np.unique(kept, return_index=True)[1]] = True
-        levels[row, : len(kept)] = np.where((kept >= 0) & first, shared, 0)
-    return levels, n_short, int((positions < 0).sum())
+    start = 0
+    for row, images in enumerate(lists):
+        positions = all_positions[start : start + len(images)]
+        start += len(images)
+        is_ranked = (positions < 0) | (gallery_codes[positions, 0] >= 0)
+        ranked = positions[is_ranked][:N_RANKS]
+        if len(ranked) < full_length:
+            n_short += 1
+        is_first = np.zeros(len(ranked), bool)  # repeated images count once
+        is_first[np.unique(ranked, return_index=True)[1]] = True
+        shared_levels = (gallery_codes[ranked] == query_codes[row]).sum(1)
+        levels[row, : len(ranked)] = np.where((ranked >= 0) & is_first, shared_levels, 0)
+    return levels, n_short, int((all_positions < 0).sum())
 
 
 def _count_positives(
     query_codes: npt.NDArray[np.int32], gallery_codes: npt.NDArray[np.int32]
 ) -> Integers:
     """Return the number of gallery items of level 1, ..., L or finer: int64, shape (n_query, L)."""
-    columns = zip(query_codes.T, gallery_codes.T, strict=True)
-    counts = [
-        np.bincount(gallery, minlength=queries.max(initial=-1) + 1)[queries]
-        for queries, gallery in columns
-    ]
-    return np.stack(counts[::-1], axis=1)
+    n_positives = np.zeros(query_codes.shape, np.int64)
+    n_levels = query_codes.shape[1]
+    for column in range(n_levels):
+        queries = query_codes[:, column]
+        n_codes = queries.max(initial=-1) + 1
+        n_items = np.bincount(gallery_codes[:, column], minlength=n_codes)
+        n_positives[:, n_levels - 1 - column] = n_items[queries]
+    return n_positives
 
 
 def _result(
@@ -309,7 +337,19 @@ def _result(
     n_gallery: int,
     config: EvaluationConfig,
 ) -> RetrievalResult:
-    """Take the metrics of the first ranks."""
+    """Return the result of rankings whose first 100 ranks are known.
+
+    Args:
+        name: Name of the result.
+        query_ids: Ids of the n queries.
+        levels: Levels at the first ranks, uint8, shape (n, 100).
+        n_positives: Number of items of level 1, ..., L or finer, int64, shape (n, L).
+        n_gallery: Number of ranked items.
+        config: Metrics and relevance.
+
+    Raises:
+        ConfigurationError: A metric needs the whole ranking, or more than 100 ranks.
+    """
     n_levels = n_positives.shape[1]
     k = min(N_RANKS, n_gallery)
     names = config.metrics or (
@@ -353,34 +393,40 @@ def _result(
 
 
 def _with_positives(solution: RetrievalSolution) -> RetrievalSolution:
+    """Return the solution without the test images whose list of positives is empty."""
+    query_ids = []
+    usages = []
+    positives = []
     rows = zip(solution.query_ids, solution.usages, solution.positives, strict=True)
-    query_ids, usages, positives = zip(*(row for row in rows if any(row[2])), strict=True)
-    return replace(solution, query_ids=query_ids, usages=usages, positives=positives)
+    for query, usage, images in rows:
+        if any(images):
+            query_ids.append(query)
+            usages.append(usage)
+            positives.append(images)
+    return replace(
+        solution, query_ids=tuple(query_ids), usages=tuple(usages), positives=tuple(positives)
+    )
 
 
-def _without_predictions(
+def _count_without_predictions(
     predictions: RetrievalPredictions, result: RetrievalResult
 ) -> dict[str, int]:
-    return {
-        "queries_without_predictions": sum(
-            not predictions.get(query) for query in result.per_query.index
-        )
-    }
+    """Count the queries without predictions."""
+    count = sum(not predictions.get(query) for query in result.per_query.index)
+    return {"queries_without_predictions": count}
 
 
 def _score_predictions(files: EvaluationFiles, config: EvaluationConfig) -> list[RetrievalResult]:
-    """Score predictions by labels, where there is a hierarchy, and by the official lists."""
+    """Score predictions by labels, if there is a hierarchy, and by the official lists."""
     assert files.predictions is not None
     assert files.ground_truth is not None
     solution = read_retrieval_solution(files.ground_truth / SOLUTION, may_lack_positives=True)
-    test_images = (*solution.query_ids, *solution.ignored_ids)
+    test_images = solution.query_ids + solution.ignored_ids
     predictions = read_retrieval_predictions(files.predictions, test_images)
     results = official_results(predictions, solution)
     if files.hierarchy is not None:
-        landmarks, hierarchy = (
-            read_image_to_landmark(files.ground_truth / LANDMARKS),
-            load_hierarchy(files.hierarchy),
-        )
+        landmarks = read_image_to_landmark(files.ground_truth / LANDMARKS)
+        hierarchy = load_hierarchy(files.hierarchy)
         results.insert(0, labelled_result(predictions, solution, landmarks, hierarchy, config))
     return results
 

@@ -25,9 +25,11 @@ RerankMethod = Literal["aqe", "alpha-qe", "dba"]
 
 def as_names(names: str | Sequence[str] | None) -> tuple[str, ...] | None:
     """Return names as a tuple; a text is one name."""
+    if names is None:
+        return None
     if isinstance(names, str):
         return (names,)
-    return None if names is None else tuple(names)
+    return tuple(names)
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class EvaluationFiles:
             recognition_solution_v2.1.csv.
 
     Raises:
-        ConfigurationError: It is not one of ``embeddings``, ``query_embeddings`` with ``gallery_embeddings``, and
-            ``predictions`` that is given; or there is a separator without labels.
+        ConfigurationError: The given files are not ``embeddings``, or ``query_embeddings`` with
+            ``gallery_embeddings``, or ``predictions``; or there is a separator without labels.
     """
 
     embeddings: Path | None = None
@@ -75,14 +77,12 @@ class EvaluationFiles:
     def __post_init__(self) -> None:
         sources = ("embeddings", "query_embeddings", "gallery_embeddings", "predictions")
         given = [name for name in sources if getattr(self, name) is not None]
-        if given not in (
-            ["embeddings"],
-            ["query_embeddings", "gallery_embeddings"],
-            ["predictions"],
-        ):
+        accepted = (["embeddings"], ["query_embeddings", "gallery_embeddings"], ["predictions"])
+        if given not in accepted:
+            shown = " and ".join(f"`{name}`" for name in given) or "none of them"
             raise ConfigurationError(
                 "expected either `embeddings`, or `query_embeddings` and `gallery_embeddings`, or `predictions`; "
-                f"found {' and '.join(f'`{name}`' for name in given) or 'none of them'}"
+                f"found {shown}"
             )
         if self.label_separator is not None and self.labels is None:
             raise ConfigurationError(
@@ -148,5 +148,7 @@ class RerankSettings:
         """Return the method and the settings that it uses; None without a method."""
         if self.rerank is None:
             return None
-        alpha = "" if self.rerank == "aqe" else f", alpha {self.rerank_alpha:g}"
-        return f"{self.rerank}, {self.rerank_neighbours} neighbours{alpha}"
+        description = f"{self.rerank}, {self.rerank_neighbours} neighbours"
+        if self.rerank != "aqe":
+            description += f", alpha {self.rerank_alpha:g}"
+        return description
