@@ -39,7 +39,7 @@ test: $(VENV)/.installed
 test-slow: $(VENV)/.installed
 	$(PYTEST) -m slow -n 2 $(PYTEST_ARGS)
 
-# One page: make examples PYTEST_ARGS="-k rescrape".
+# One page: make examples PYTEST_ARGS="-k scrape".
 examples: $(VENV)/.installed
 	$(PYTEST) tests/examples/test_pages.py -m slow --write-outputs $(PYTEST_ARGS)
 

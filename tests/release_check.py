@@ -1,4 +1,4 @@
-"""Build the wheel and the sdist, install each into an empty environment, and try it there.
+"""Build the wheel and the sdist, and run the demo and every command's help from each in an empty environment.
 
 Usage: python -m tests.release_check
 
@@ -20,6 +20,8 @@ CHECKOUT = Path(__file__).parent.parent
 #: Files without which a distribution is incomplete, below its topmost folder.
 WHEEL_FILES = ("hgld/py.typed", "hgld/_resources/annotations/taxonomy.csv", "hgld/_resources/sample/pages.csv")
 SDIST_FILES = ("LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "hgld/py.typed", "annotations/taxonomy.csv")
+#: Greatest size of the wheel in bytes.
+MAX_WHEEL_SIZE = 3_000_000
 #: Run in the environment, outside the checkout: it has to find everything in the installed package.
 SMOKE_TEST = """
 import importlib, pkgutil, subprocess, sys
@@ -75,6 +77,9 @@ def main() -> None:
 def _check_contents(wheel: Path, sdist: Path) -> None:
     assert __version__ in wheel.name, wheel.name
     assert __version__ in sdist.name, sdist.name
+    size = wheel.stat().st_size
+    assert size <= MAX_WHEEL_SIZE, f"{wheel.name} has {size:,} bytes; expected {MAX_WHEEL_SIZE:,} or fewer"
+    print(f"== {wheel.name}: {size:,} bytes")
     with zipfile.ZipFile(wheel) as archive:
         missing = set(WHEEL_FILES) - set(archive.namelist())
         assert not missing, f"{wheel.name} lacks {missing}"

@@ -27,7 +27,7 @@ _PAGES: Mapping[str, tuple[str, str, type[BaseModel]]] = {
     ),
     "benchmark_settings.md": (
         "Settings of a comparison",
-        "The YAML file that `hgld benchmark` reads. [Guide](../../how-to/compare_methods.md).",
+        "The YAML file that `hgld benchmark` reads. [Guide](../../how-to/compare.md).",
         BenchmarkSettings,
     ),
     "rejection_settings.md": (

@@ -24,7 +24,7 @@ Comments before a block change what is done with it:
 * `<!-- file: settings.yaml -->`: its text is written to this file. Any language can be a file.
 * `<!-- tolerance: 0.5 -->`: its decimals may differ by so much, as after a training, which rounding errors change.
 * `<!-- hidden` ... `-->` holds commands as a `console` block does, which readers do not see: what stands for hosts or
-  people, copies pictures, or removes what the other tab wrote. Readers see all commands of hgld.
+  people, copies pictures, or removes what an earlier block wrote. Readers see all commands of hgld.
 
 Other languages (`text`, `yaml`, `json`, ...) show something, and are not run.
 """

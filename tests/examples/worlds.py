@@ -8,8 +8,8 @@
 * `birds`: a replica of Commons and Wikidata that knows 328 species of birds, and their list in `birds.csv`.
 * `products`: product labels in `products.csv` and a tree of them in `tree.csv`.
 * `grocery`: the repository of the Grocery Store dataset, which `git clone` gets by its address.
-* `clone`: a clone of hgld, and an environment of its own in which nothing but pip is installed. Pages of this world
-  show all that is run.
+* `clone`: a clone of hgld. Its environment `.venv` has pip and the packages that hgld requires, so that `make`
+  downloads none, and lacks hgld. Pages of this world show all that is run.
 * `sample`: the local server of `hgld demo --serve`, which hgld's environment variables name.
 * `browser`: Chromium, for `keyboard.py`; pages are skipped where it is not installed.
 
@@ -90,7 +90,7 @@ def _open_sample() -> Iterator[Mapping[str, str]]:
 def _open_clone(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Copy what git would clone, and return the environment variables of its reader.
 
-    Packages that hgld requires are found in the environment of the tests, so that pip downloads none.
+    The environment `.venv` of the clone finds packages that hgld requires in the environment of the tests.
     """
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -103,16 +103,13 @@ def _open_clone(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
         if (_CHECKOUT / name).is_file():  # and not removed since the last commit
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(_CHECKOUT / name, folder / name)
-    own = folder.parent / "venv"
-    venv.create(own)
-    pip = own / "bin" / "pip"
-    pip.write_text(f"#!{own}/bin/python\nfrom pip._internal.cli.main import main\nraise SystemExit(main())\n")
-    pip.chmod(0o755)
-    (packages,) = own.glob("lib/python*/site-packages")
+    environment_folder = folder / ".venv"
+    venv.create(environment_folder)
+    (packages,) = environment_folder.glob("lib/python*/site-packages")
     (packages / "tests.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
     kept = {name: value for name, value in environment.items() if name not in ("PYTHONPATH", "EXAMPLES")}
-    path = os.pathsep.join([str(own / "bin"), os.environ["PATH"]])
-    return kept | {"PATH": path, "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # 0: none
+    # The value 0 of the second variable switches the isolation off.
+    return kept | {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
 
 
 def _require_browser() -> None:
