@@ -38,7 +38,8 @@ from hgld.benchmark.runs import BenchmarkSettings, EvaluatedPoint, Run, SweepSet
 from hgld.benchmark.statistics import MethodResults
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL
-from hgld.evaluation.results import RetrievalResult, shown_value, with_unit
+from hgld.evaluation.metric_units import shown_value, with_unit
+from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask, split_task
 from hgld.figures.comparisons import (
     ClassMeans,

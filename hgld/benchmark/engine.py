@@ -28,7 +28,7 @@ import json
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -116,6 +116,59 @@ def report_provenance(
 
 
 @dataclass(frozen=True)
+class ReportRecord:
+    """Record of a report that was written.
+
+    Args:
+        files: Its files; of a figure in several formats, all of them.
+        provenance: What they were made from.
+        request: What asked for the report, as a SHA-256; None if that is not recorded.
+    """
+
+    files: list[Path] = field(default_factory=list)
+    provenance: Provenance = field(default_factory=lambda: Provenance(""))
+    request: str | None = None
+
+
+def read_report_record(path: Path) -> ReportRecord:
+    """Read a record; one that is damaged or missing lists no files.
+
+    Raises:
+        ConfigurationError: The record lists a file outside its folder.
+    """
+    if not path.is_file():
+        return ReportRecord()
+    try:
+        values = read_json(path)
+        names = list(map(str, values["files"]))
+        provenance = Provenance(**values["provenance"])
+        request = values.get("request")
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ReportRecord()
+    folder = path.parent
+    for name in names:
+        if folder.resolve() not in (folder / name).resolve().parents:
+            raise ConfigurationError(
+                f"{path}: lists {name}, which is not in its folder; remove the record"
+            )
+    return ReportRecord([folder / name for name in names], provenance, request)
+
+
+def record_report_request(path: Path, request: str) -> None:
+    """Add to a record what asked for the report."""
+    write_text(path, json.dumps({**read_json(path), "request": request}, indent=1) + "\n")
+
+
+def is_complete_report(files: Sequence[Path]) -> bool:
+    """Return whether all files of a report exist, and its figures in all formats that are asked for."""
+    for path in files:
+        for file in figure_files(path):
+            if not file.is_file():
+                return False
+    return True
+
+
+@dataclass(frozen=True)
 class Report:
     """Tables, figures and pages that are written together.
 
@@ -137,11 +190,11 @@ class Report:
         Raises:
             ConfigurationError: The record lists a file outside its folder.
         """
-        files, recorded = self._recorded()
-        is_complete = all(each.is_file() for path in files for each in figure_files(path))
-        if recorded.same_work(self.provenance) and is_complete and not force:
+        recorded = read_report_record(self.record)
+        is_complete = is_complete_report(recorded.files)
+        if recorded.provenance.same_work(self.provenance) and is_complete and not force:
             return False
-        for path in files:
+        for path in recorded.files:
             path.unlink(missing_ok=True)
         self.record.unlink(missing_ok=True)
         names = []
@@ -156,21 +209,4 @@ class Report:
     @property
     def files(self) -> list[Path]:
         """Files that were written last."""
-        return self._recorded()[0]
-
-    def _recorded(self) -> tuple[list[Path], Provenance]:
-        """Return the files in the record, and what they are made from; a damaged record lists none."""
-        if not self.record.is_file():
-            return [], Provenance("")
-        try:
-            record = read_json(self.record)
-            names, provenance = list(map(str, record["files"])), Provenance(**record["provenance"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return [], Provenance("")
-        folder = self.record.parent
-        for name in names:
-            if folder.resolve() not in (folder / name).resolve().parents:
-                raise ConfigurationError(
-                    f"{self.record}: lists {name}, which is not in its folder; remove the record"
-                )
-        return [folder / name for name in names], provenance
+        return read_report_record(self.record).files

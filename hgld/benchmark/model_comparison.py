@@ -33,6 +33,12 @@ import numpy.typing as npt
 import torch
 from sklearn.decomposition import PCA
 
+from hgld.benchmark.compared_models import (
+    EMBEDDING_SUFFIXES,
+    embeddings_file,
+    report_record,
+    result_path,
+)
 from hgld.benchmark.engine import (
     Report,
     ResultFile,
@@ -71,7 +77,6 @@ from hgld.models.embedding_files import recorded_distance
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import (
-    EMBEDDING_READERS,
     Embeddings,
     find_ids_file,
     read_embeddings,
@@ -222,7 +227,7 @@ class ModelComparison:
     def _embedding_file(self, entry: ModelEntry, *, force: bool, progress: Progress) -> Path:
         """Return the file with the embeddings of a model, and note more facts about the model."""
         given, facts = Path(entry.model), self._facts[entry.name]
-        if given.suffix in EMBEDDING_READERS:
+        if given.suffix in EMBEDDING_SUFFIXES:
             if entry.options:
                 options = ", ".join(entry.options)
                 raise ConfigurationError(
@@ -231,7 +236,7 @@ class ModelComparison:
             facts.dim = read_embeddings(given).vectors.shape[1]
             return given
         model = load_model(entry.model, **entry.options)
-        out = self._out / "embeddings" / f"{entry.name}.parquet"
+        out = embeddings_file(self._out, entry.name)
         out.parent.mkdir(parents=True, exist_ok=True)
         config, record = self._config, out.with_suffix(".json")
         done = embed_images(
@@ -303,8 +308,8 @@ class ModelComparison:
             parameters["distance"] = distance
         ids = find_ids_file(embeddings)
         digests = input_digests(embeddings=embeddings, embedding_ids=ids, labels=self._manifest)
-        path = self._out / "evaluations" / f"{str(run).replace(' + ', '+')}.parquet"
-        return ResultFile(path, Provenance("compare-models", parameters, digests))
+        provenance = Provenance("compare-models", parameters, digests)
+        return ResultFile(result_path(self._out, str(run)), provenance)
 
     def _distance(self, run: ModelRun) -> Distance:
         return (
@@ -429,7 +434,7 @@ class ModelComparison:
             return [*reports, *differences]
 
         provenance = report_provenance("compare-models", parameters, self._results)
-        report = Report(self._out / "results.made.json", provenance, write)
+        report = Report(report_record(self._out), provenance, write)
         report.update(force=force)
         return outcome, report.files
 

@@ -11,16 +11,11 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 
+from hgld.benchmark.compared_models import ComparedModels
 from hgld.benchmark.statistics import Difference
 from hgld.errors import counted
-from hgld.evaluation.results import (
-    RetrievalResult,
-    escape_latex,
-    interval_text,
-    setting_notes,
-    shown_value,
-    with_unit,
-)
+from hgld.evaluation.metric_units import shown_value, with_unit
+from hgld.evaluation.results import RetrievalResult, escape_latex, interval_text, setting_notes
 from hgld.figures.comparisons import Interval, Scatter, draw_intervals, draw_scatters
 from hgld.io.files import write_page, write_text
 from hgld.io.markdown import markdown_link, markdown_table
@@ -83,31 +78,16 @@ class ModelResults:
     n_excluded: int = 0
 
     @cached_property
-    def rows(self) -> dict[tuple[str, str], Any]:
+    def compared(self) -> ComparedModels:
         """Rows of the table by metric and name."""
-        return {(str(row.metric), str(row.name)): row for row in self.table.itertuples(index=False)}
-
-    @property
-    def metrics(self) -> list[str]:
-        """Metrics of the table, in its order."""
-        return list(dict.fromkeys(metric for metric, _ in self.rows))
-
-    @property
-    def main_metric(self) -> str:
-        """Metric by which models are sorted: H-AP, or the first where it is missing."""
-        return "H-AP" if "H-AP" in self.metrics else self.metrics[0]
-
-    @property
-    def names(self) -> list[str]:
-        """Names in tables, the best by the main metric first."""
-        return sorted(self.results, key=lambda name: self.rows[self.main_metric, name].rank)
+        return ComparedModels(self.table.itertuples(index=False))
 
 
 def write_model_reports(
     outcome: ModelResults, out: Path, provenance: Provenance, *, has_differences: bool
 ) -> list[Path]:
     """Write the tables, figures and the page, which links ``differences.html`` if there is one; return them."""
-    table, rows, metrics = outcome.table, outcome.rows, outcome.metrics
+    table, rows, metrics = outcome.table, outcome.compared.rows, outcome.compared.metrics
     figures = _draw_figures(outcome, out)
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     parquet, markdown, latex = files = [
@@ -121,7 +101,9 @@ def write_model_reports(
     page = template.render(
         title="Comparison of models",
         metrics=metrics,
-        rows=[(name, [cells[metric, name] for metric in metrics]) for name in outcome.names],
+        rows=[
+            (name, [cells[metric, name] for metric in metrics]) for name in outcome.compared.names
+        ],
         best={key for key, row in rows.items() if _is_best(row)},
         facts=[_fact_cells(each) for each in outcome.facts],
         fact_names=_FACT_NAMES,
@@ -189,7 +171,8 @@ def _notes(outcome: ModelResults) -> list[str]:
 
 
 def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
-    rows, metrics, order = outcome.rows, outcome.metrics, outcome.names
+    compared = outcome.compared
+    rows, metrics, order = compared.rows, compared.metrics, compared.names
 
     def grid(cell: Callable[[Any], str], *first: list[str]) -> str:
         body = [
@@ -221,7 +204,7 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
 
 def _latex(outcome: ModelResults) -> str:
     """Return the means as a table for the package booktabs."""
-    rows, order = outcome.rows, outcome.names
+    rows, order = outcome.compared.rows, outcome.compared.names
 
     def cell(row: Any) -> str:
         text = f"{shown_value(row.metric, row.mean):.1f}"
@@ -229,7 +212,7 @@ def _latex(outcome: ModelResults) -> str:
 
     body = {
         escape_latex(metric): [cell(rows[metric, name]) for name in order]
-        for metric in outcome.metrics
+        for metric in outcome.compared.metrics
     }
     table = pd.DataFrame(body, index=pd.Index([escape_latex(name) for name in order], name="Model"))
     return str(table.reset_index().to_latex(index=False, escape=False))
@@ -237,8 +220,9 @@ def _latex(outcome: ModelResults) -> str:
 
 def _draw_figures(outcome: ModelResults, out: Path) -> list[Path]:
     """Draw intervals of the main metric and of each level, and the main metric against others and against costs."""
-    rows, order, main = outcome.rows, outcome.names, outcome.main_metric
-    levels = [metric for metric in outcome.metrics if metric.startswith("AP")]
+    compared = outcome.compared
+    rows, order, main = compared.rows, compared.names, compared.main_metric
+    levels = [metric for metric in compared.metrics if metric.startswith("AP")]
 
     def shown(metric: str, name: str, value: str = "mean") -> float:
         return shown_value(metric, getattr(rows[metric, name], value))
@@ -262,7 +246,7 @@ def _draw_figures(outcome: ModelResults, out: Path) -> list[Path]:
     scatters = [
         scatter(with_unit(other), {name: shown(other, name) for name in untreated})
         for other in ("mAP@R", "R@1")
-        if other != main and other in outcome.metrics
+        if other != main and other in compared.metrics
     ]
     costs = [
         scatter("dimensions", {name: facts[name].dim for name in untreated}, log=True),

@@ -35,6 +35,7 @@ from hgld.benchmark.statistics import (
     seed_stds,
     stds_of,
 )
+from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.results import (
     LatexRow,
     escape_latex,
@@ -43,7 +44,6 @@ from hgld.evaluation.results import (
     metric_names,
     select_metrics,
     setting_notes,
-    shown_value,
 )
 from hgld.io.files import write_text
 from hgld.io.markdown import markdown_link, markdown_table

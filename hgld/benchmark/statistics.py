@@ -32,15 +32,8 @@ from hgld.benchmark.runs import EvaluatedRun, read_training_record
 from hgld.compute.cluster_intervals import PairDifferences, mean_intervals, pair_differences
 from hgld.compute.resampling import Interval, check_resampling
 from hgld.errors import ConfigurationError
-from hgld.evaluation.results import (
-    RetrievalResult,
-    goodness,
-    interval_text,
-    is_distance,
-    metric_names,
-    shown_value,
-    within_range,
-)
+from hgld.evaluation.metric_units import goodness, is_distance, shown_value
+from hgld.evaluation.results import RetrievalResult, interval_text, metric_names, within_range
 
 
 class Difference(NamedTuple):

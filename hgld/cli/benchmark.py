@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -30,9 +31,9 @@ from hgld.evaluation.settings import RerankSettings
 from hgld.progress import NoProgress, TerminalProgress
 
 if TYPE_CHECKING:
+    from hgld.benchmark.compared_models import ComparedModels
     from hgld.benchmark.comparison import ComparisonSummary
     from hgld.benchmark.cost_estimate import CostEstimate
-    from hgld.benchmark.model_reports import ModelResults
     from hgld.benchmark.rejection import RejectionComparison
     from hgld.benchmark.rejection.values import RejectionValues
 
@@ -224,37 +225,48 @@ def compare_models(
         images: Folder that the paths in the manifest start from. Default: the folder of --manifest.
         out: Folder of embeddings and results.
     """
-    from hgld.benchmark import model_comparison
+    from hgld.benchmark.compared_models import comparison_request, read_finished, record_request
     from hgld.benchmark.model_comparison_settings import parse_model
 
     entries = [parse_model(text) for text in models]
     config = replace(config, reranking=reranking)
+    request = comparison_request(entries, manifest, images, config)
     with figure_formats(formats), TerminalProgress("compare-models", "images") as progress:
+        finished = None if force else read_finished(out, request, entries)
+        if finished is not None:
+            _print_model_results(*finished)
+            return
+        from hgld.benchmark import model_comparison
+
         outcome, files = model_comparison.compare_models(
             entries, manifest, out, config, root=images, force=force, progress=progress
         )
-    typer.echo("\n".join([_format_model_results(outcome), *map(str, files)]))
-
-
-def _format_model_results(outcome: ModelResults) -> str:
-    from hgld.evaluation.results import shown_value
-
-    main, metrics = outcome.main_metric, outcome.metrics
-    rows = []
-    for name in outcome.names:
-        of_main = outcome.rows[main, name]
-        cells = {
-            metric: f"{shown_value(metric, outcome.rows[metric, name].mean):.2f}"
-            for metric in metrics
-        }
-        rows.append(
-            (name, {f"rank by {main}": f"{of_main.best_rank} to {of_main.worst_rank}", **cells})
-        )
-    lines = [wrapped_table("mean, in % or levels", [f"rank by {main}", *metrics], rows)]
+    failures = []
     for facts in outcome.facts:
         if facts.failure:
-            lines.append(f"failed: {facts.name}: {facts.failure}")
-    return "\n".join(lines)
+            failures.append(f"failed: {facts.name}: {facts.failure}")
+    if request is not None and not failures:
+        record_request(out, request)
+    _print_model_results(outcome.compared, files, failures)
+
+
+def _print_model_results(
+    compared: ComparedModels, files: Sequence[Path], failures: Sequence[str] = ()
+) -> None:
+    from hgld.evaluation.metric_units import shown_value
+
+    rank_title = f"rank by {compared.main_metric}"
+    rows = []
+    for name in compared.names:
+        main_row = compared.rows[compared.main_metric, name]
+        cells = {rank_title: f"{main_row.best_rank} to {main_row.worst_rank}"}
+        for metric in compared.metrics:
+            mean = shown_value(metric, compared.rows[metric, name].mean)
+            cells[metric] = f"{mean:.2f}"
+        rows.append((name, cells))
+    typer.echo(wrapped_table("mean, in % or levels", [rank_title, *compared.metrics], rows))
+    for line in (*failures, *files):
+        typer.echo(line)
 
 
 @app.command(rich_help_panel="Retrieval")

@@ -306,7 +306,7 @@ def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
 
 def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
     """Format values in percent, distances in levels; a dash where there is no value, or no end of an interval."""
-    from hgld.evaluation.results import shown_value
+    from hgld.evaluation.metric_units import shown_value
 
     return {
         name: f"{shown_value(name, value):.2f}" if math.isfinite(value) else "–"

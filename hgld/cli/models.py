@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,6 +27,7 @@ from hgld.cli.base import (
 from hgld.cli.options import field_options
 from hgld.cli.render import aligned
 from hgld.compute.parts import Part, PartsConfig
+from hgld.compute.slurm import current_task
 from hgld.datasets.settings import Fit, Interpolation
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.io.files import check_writable_file, check_writable_folder
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from hgld.models.image_embedder import ImageEmbedder
     from hgld.models.image_embedding import EmbedImagesSummary, EmbedPartSummary
     from hgld.training.publish_model import PushSummary
-    from hgld.training.run import TrainingSummary
+    from hgld.training.run_folder import TrainingSummary
     from hgld.training.training_images import TrainingImages
 
 
@@ -182,6 +184,19 @@ def train(
         plan: Print all settings and the numbers of images and steps, then exit.
     """
     with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
+        from hgld.training.run_folder import RunFolder, training_request
+
+        changes = with_images(overrides, manifest, images)
+        if loggers:
+            changes.append(f"loggers=[{', '.join(loggers)}]")
+        request = None
+        if current_task() is None and "WORLD_SIZE" not in os.environ:  # a process by itself
+            request = training_request(config, changes)
+        if out is not None and resume and not (force or plan):
+            summary = RunFolder(out).finished_summary(request)
+            if summary is not None:
+                print_summary(out, summary, format_training)
+                return
         from hgld.compute.machine import disable_trimming
         from hgld.compute.processes import (
             default_device,
@@ -192,9 +207,6 @@ def train(
         from hgld.training import run
         from hgld.training.training_images import TrainingImages
 
-        changes = with_images(overrides, manifest, images)
-        if loggers:
-            changes.append(f"loggers=[{', '.join(loggers)}]")
         settings = run.read_training_settings(config, changes)
         if plan:
             typer.echo(format_plan(TrainingImages(settings)))
@@ -217,6 +229,8 @@ def train(
                 processes=processes,
                 progress=progress,
             )
+        if request is not None:
+            RunFolder(out).record_request(request)
         if processes.rank == 0:
             print_summary(out, summary, format_training)
 
@@ -224,7 +238,7 @@ def train(
 def format_training(summary: TrainingSummary) -> str:
     """Return a table of the first evaluation and the result, the gain, and what could not be read."""
     from hgld.cli.evaluate import format_means
-    from hgld.evaluation.results import shown_value
+    from hgld.evaluation.metric_units import shown_value
 
     test, metric, result = summary.test, summary.metric, summary.result
     first = next(iter(test))

@@ -74,9 +74,7 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
         InputError: A file is missing or not YAML, or files extend each other in a circle.
         ConfigurationError: Settings are invalid; the message lists all of them, with the files they come from.
     """
-    layer = _read_file(path, ())
-    for override in overrides:
-        layer = layer.overridden_by(_parse_override(override))
+    layer = _read_layer(path, overrides)
     try:
         return kind.model_validate(layer.values)
     except ValidationError as error:
@@ -86,6 +84,11 @@ def read_settings(kind: type[S], path: Path, overrides: Sequence[str] = ()) -> S
         raise ConfigurationError(
             f"invalid settings, {len(problems)} in all:\n{indented_list(problems)}"
         ) from None
+
+
+def read_values(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the values that :func:`read_settings` validates, without defaults."""
+    return _read_layer(path, overrides).values
 
 
 def read_origins(path: Path) -> dict[str, tuple[Any, Path]]:
@@ -160,6 +163,14 @@ class _Layer:
             (self.origins[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.origins),
             None,
         )
+
+
+def _read_layer(path: Path, overrides: Sequence[str]) -> _Layer:
+    """Read a file merged over its base, and merge overrides over it."""
+    layer = _read_file(path, ())
+    for override in overrides:
+        layer = layer.overridden_by(_parse_override(override))
+    return layer
 
 
 def _key_paths(values: Mapping[str, Any], parents: Keys = ()) -> Iterator[Keys]:

@@ -107,6 +107,12 @@ def _is_complete(out: Path, record: EmbeddingRecord) -> bool:
     return is_unchanged and has_ids and skipped_path(out).is_file()
 
 
+def is_unchanged(out: Path) -> bool:
+    """Return whether an output is complete, and its files are as they were when they were written."""
+    record = read_embedding_record(out)
+    return record is not None and _is_complete(out, record)
+
+
 def embedding_request(
     images: Path,
     model: str,

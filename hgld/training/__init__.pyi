@@ -1,10 +1,10 @@
 from .publish_model import PushSummary as PushSummary
 from .publish_model import push_model as push_model
 from .push_settings import PushConfig as PushConfig
-from .run import TrainingSummary as TrainingSummary
 from .run import is_finished as is_finished
 from .run import read_training_settings as read_training_settings
 from .run import train as train
 from .run_folder import RunFolder as RunFolder
+from .run_folder import TrainingSummary as TrainingSummary
 from .trainer import Trainer as Trainer
 from .training_settings import TrainingSettings as TrainingSettings

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.results import shown_value
+from hgld.evaluation.metric_units import shown_value
 from hgld.io.files import exclusive_lock, folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
 from hgld.io.licences import model_fields

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -27,36 +26,10 @@ from hgld.models.model_settings import ModelSettings
 from hgld.models.pca_projection import initialise_projection
 from hgld.progress import Progress
 from hgld.training.loggers import require_loggers
-from hgld.training.run_folder import RunFolder, require_same_run
+from hgld.training.run_folder import RunFolder, TrainingSummary, require_same_run
 from hgld.training.trainer import Trainer, seed_generators
 from hgld.training.training_images import TrainingImages, data_digests
 from hgld.training.training_settings import TrainingSettings
-
-
-@dataclass(frozen=True)
-class TrainingSummary:
-    """Result of a training.
-
-    Args:
-        test: Means of all metrics on the test images by epoch, with keys such as ``epoch 5``; the last is the result.
-            Where there are validation images, only of the epochs that were the best so far.
-        val: Mean of ``metric`` on the validation images by epoch; empty if there are none.
-        n_steps: Number of steps, including those before a resumption.
-        n_skipped_batches: Number of steps without an update, because too few images of the batch could be read.
-        n_skipped_images: Number of images that could not be read.
-    """
-
-    test: Mapping[str, Mapping[str, float]]
-    val: Mapping[str, float]
-    metric: str
-    n_steps: int
-    n_skipped_batches: int
-    n_skipped_images: int
-
-    @property
-    def result(self) -> str:
-        """Epoch of the trained model: the best one on the validation images, or the last one if there are none."""
-        return list(self.test)[-1]
 
 
 def read_training_settings(config: str | Path, overrides: Sequence[str] = ()) -> TrainingSettings:
@@ -140,7 +113,10 @@ def train(
                 folder.close(finished=finished)
         if processes.rank == 0:
             folder.mark_finished()
-        summary = processes.gather(_summary(trainer) if processes.rank == 0 else None)[0]
+        summary = None
+        if processes.rank == 0:
+            summary = folder.summary(settings.evaluation.best)
+        summary = processes.gather(summary)[0]
     assert summary is not None
     return summary
 
@@ -260,23 +236,6 @@ def _require_distance(loss: Loss, model: ModelSettings) -> None:
                 f"the loss has the curvature {ball.curvature} and clip {ball.clip}, but the model {model.curvature} "
                 f"and {model.clip}; set model.curvature and model.clip to those of the loss"
             )
-
-
-def _summary(trainer: Trainer) -> TrainingSummary:
-    folder, metric = trainer.folder, trainer.settings.evaluation.best
-    return TrainingSummary(
-        test={
-            f"epoch {row['epoch']}": {
-                key: value for key, value in row.items() if key not in ("kind", "step", "epoch")
-            }
-            for row in folder.history("test")
-        },
-        val={f"epoch {row['epoch']}": row[metric] for row in folder.history("val")},
-        metric=metric,
-        n_steps=trainer.step,
-        n_skipped_batches=trainer.skipped_batches,
-        n_skipped_images=folder.n_skipped,
-    )
 
 
 def usable_device(name: str) -> torch.device:

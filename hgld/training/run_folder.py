@@ -15,19 +15,21 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import platform
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from hgld.errors import ConfigurationError, indented_list
-from hgld.io.files import atomic_write
-from hgld.io.settings import flatten
+from hgld.io.files import atomic_write, sha256_of
+from hgld.io.settings import flatten, read_values, training_file
 from hgld.training.loggers import LoggedRun, RunLoggers
 from hgld.version import __version__
 
@@ -74,6 +76,60 @@ def result_affecting(values: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in flatten(values).items()
         if not key.removeprefix("settings.").startswith(_NOT_RESULT_AFFECTING)
     }
+
+
+def training_request(config: str | Path, overrides: Sequence[str] = ()) -> str | None:
+    """Return a SHA-256 that identifies a training by its settings and data, without importing torch.
+
+    Equal requests are the same training. Different requests may be the same, too, such as one that sets a default:
+    :func:`require_same_run` then decides.
+
+    Args:
+        config: See :func:`hgld.training.run.read_training_settings`; the arguments are the same.
+
+    Returns:
+        The SHA-256, or None if the settings name no files of data that exist.
+    """
+    settings = read_values(training_file(config), overrides)
+    leaves = flatten(settings)
+    digests = []
+    for name in ("data.manifest", "data.features"):
+        file = leaves.get(name)
+        if file is None:
+            continue
+        if not (isinstance(file, str) and Path(file).is_file()):
+            return None
+        digests.append(sha256_of(Path(file)))
+    values = [result_affecting(settings), digests, __version__, version("timm")]
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """Result of a training.
+
+    Args:
+        test: Means of all metrics on the test images by epoch, with keys such as ``epoch 5``; the last is the result.
+            Where there are validation images, only of the epochs that were the best so far.
+        val: Mean of ``metric`` on the validation images by epoch; empty if there are none.
+        metric: Metric whose gain is reported.
+        n_steps: Number of steps, including those before a resumption.
+        n_skipped_batches: Number of steps without an update, because too few images of the batch could be read.
+        n_skipped_images: Number of images that could not be read.
+    """
+
+    test: Mapping[str, Mapping[str, float]]
+    val: Mapping[str, float]
+    metric: str
+    n_steps: int
+    n_skipped_batches: int
+    n_skipped_images: int
+
+    @property
+    def result(self) -> str:
+        """Epoch of the trained model: the best one on the validation images, or the last one if there are none."""
+        return list(self.test)[-1]
 
 
 class RunFolder:
@@ -142,6 +198,8 @@ class RunFolder:
             if not n_history_lines:
                 self._delete()
             raise
+        import torch  # not to find that a run is finished
+
         versions = {
             "hgld": __version__,
             "torch": str(torch.__version__),
@@ -154,9 +212,7 @@ class RunFolder:
         with atomic_write(self._history) as draft:
             draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         self.n_history_lines = len(lines)
-        if self._skipped.exists():
-            with self._skipped.open(encoding="utf-8", newline="") as stream:
-                self._skipped_ids = {row["id"] for row in csv.DictReader(stream)}
+        self._skipped_ids = self._read_skipped_ids()
         self._history_stream = self._history.open("a", encoding="utf-8")
 
     def log(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
@@ -213,10 +269,55 @@ class RunFolder:
         """Checkpoint of the trained model: the best one on the validation images, or the last one without any."""
         return self.best if self.best.is_file() else self.last
 
-    @property
-    def n_skipped(self) -> int:
-        """Number of images that could not be read."""
-        return len(self._skipped_ids)
+    def summary(self, metric: str) -> TrainingSummary:
+        """Return the result of the run by its history.
+
+        Args:
+            metric: Metric whose gain is reported.
+        """
+        test = {}
+        for line in self.history("test"):
+            epoch = line["epoch"]
+            for name in ("kind", "step", "epoch"):
+                del line[name]
+            test[f"epoch {epoch}"] = line
+        val = {f"epoch {line['epoch']}": line[metric] for line in self.history("val")}
+        last_step = {"step": 0}
+        for line in self.history("step"):
+            last_step = line
+        return TrainingSummary(
+            test=test,
+            val=val,
+            metric=metric,
+            n_steps=last_step["step"],
+            n_skipped_batches=last_step.get("skipped_batches", 0),
+            n_skipped_images=len(self._read_skipped_ids()),
+        )
+
+    def finished_summary(self, request: str | None) -> TrainingSummary | None:
+        """Return the result of the run, or None unless it is complete and was made by a request.
+
+        Args:
+            request: See :func:`training_request`.
+        """
+        recorded = self.recorded_run()
+        if recorded is None or request is None or not self.last.is_file():
+            return None
+        settings, record = recorded
+        if not record["finished"] or record.get("request") != request:
+            return None
+        return self.summary(settings["evaluation"]["best"])
+
+    def record_request(self, request: str) -> None:
+        """Record the request that a finished run was made by, or would be resumed by."""
+        _, record = self.recorded_run() or ({}, {})
+        self._write_record({**record, "request": request})
+
+    def _read_skipped_ids(self) -> set[str]:
+        if not self._skipped.exists():
+            return set()
+        with self._skipped.open(encoding="utf-8", newline="") as stream:
+            return {row["id"] for row in csv.DictReader(stream)}
 
     def _write_record(self, record: Mapping[str, Any]) -> None:
         with atomic_write(self._run) as draft:

@@ -24,8 +24,8 @@ from hgld.datasets.encoded_images import SkippedImage
 from hgld.datasets.loading import Batch, BatchReader, ExampleDataset
 from hgld.datasets.samplers import epoch_generator
 from hgld.errors import ConfigurationError
+from hgld.evaluation.metric_units import goodness, shown_value
 from hgld.evaluation.ranking import RankingConfig
-from hgld.evaluation.results import goodness, shown_value
 from hgld.io.settings import to_dict
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory

@@ -16,6 +16,7 @@ from hgld.errors import ConfigurationError
 from hgld.tables import MANIFEST, Provenance, read_provenance, write_table
 from hgld.tables.embeddings import read_embeddings, write_embeddings
 from tests.axe import violations
+from tests.child_processes import run_hgld_without_torch
 from tests.commands import run_hgld
 from tests.datasets.pictures import manifest_table
 
@@ -118,6 +119,38 @@ def test_embeddings_in_another_order_are_the_same_images(folder: Path, compared:
     hgld("compare-models", *models, "--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path / "out")
     table = pd.read_parquet(tmp_path / "out" / "results.parquet").pivot(index="metric", columns="name", values="mean")
     pd.testing.assert_series_equal(table["a"], table["b"], check_names=False)
+
+
+def test_up_to_date_without_torch_until_a_file_changes(folder: Path, tmp_path: Path) -> None:
+    embeddings = tmp_path / "b.npy"
+    names = sorted(path.name for path in folder.glob("*.png"))
+    write_embeddings(embeddings, torch.rand(96, 4) + 0.1, names)
+    out = tmp_path / "out"
+    options = ("--manifest", folder / "manifest.parquet", "--workers", 0, "-o", out)
+    command = ("compare-models", MODELS[0], f"b={embeddings}", *options)
+    printed = run_hgld(*command).stdout
+    before = (out / "results.made.json").read_bytes()
+    assert run_hgld_without_torch(*command) == printed
+    assert (out / "results.made.json").read_bytes() == before
+    for change in (
+        (out / "levels.png").unlink,
+        (out / "evaluations" / "a.parquet").unlink,
+        (out / "embeddings" / "a.skipped.csv").unlink,
+    ):
+        change()
+        assert run_hgld(*command).stdout == printed
+        assert run_hgld_without_torch(*command) == printed
+    write_embeddings(embeddings, torch.rand(96, 4) + 0.2, names)
+    assert run_hgld(*command).stdout != printed
+
+
+def test_a_comparison_with_a_failure_is_tried_again(folder: Path, tmp_path: Path) -> None:
+    function = tmp_path / "net.py"
+    function.write_text("def embed(images):\n    raise ValueError('not yet')\n")
+    options = ("--manifest", folder / "manifest.parquet", "--workers", 0, "-o", tmp_path / "out")
+    command = ("compare-models", MODELS[0], f"b=python:{function}:embed", *options)
+    assert "failed: b:" in run_hgld(*command).stdout
+    assert "failed: b:" in run_hgld(*command).stdout
 
 
 def test_corrected_ids_are_noticed(folder: Path, compared: Path, tmp_path: Path) -> None:

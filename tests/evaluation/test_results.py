@@ -15,13 +15,11 @@ from hgld import tables
 from hgld.cli.evaluate import format_evaluation, format_means
 from hgld.compute.cluster_intervals import mean_intervals
 from hgld.errors import ConfigurationError, InputError
+from hgld.evaluation.metric_units import DISTANCES, goodness, is_distance
 from hgld.evaluation.metrics import METRICS
 from hgld.evaluation.results import (
-    DISTANCES,
     LatexRow,
     RetrievalResult,
-    goodness,
-    is_distance,
     latex_table,
     read_per_query,
     results_to_json,

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from hgld.training.run_folder import training_request
 from hgld.training.trainer import Trainer
+from tests.child_processes import run_hgld_without_torch
 from tests.commands import run_hgld
 from tests.training import toy
 
@@ -45,7 +47,25 @@ def test_train_prints_evaluations_and_gain(config: Path, tmp_path: Path) -> None
     again = run_hgld(*command, code=1)
     assert "there is a run already" in again.stderr
     assert "resume it (--resume), delete it (--force)" in again.stderr
-    assert run_hgld(*command, "--resume").stdout == result.stdout
+    assert run_hgld_without_torch(*command, "--resume") == result.stdout
+    # The default seed by name is another request, for which torch is imported once.
+    resuming = [*command, "--resume", "--set", "seed=0"]
+    assert run_hgld(*resuming).stdout == result.stdout
+    assert run_hgld_without_torch(*resuming) == result.stdout
+
+
+def test_requests_differ_with_settings_and_data(config: Path, tmp_path: Path) -> None:
+    request = training_request(config)
+    assert request is not None
+    assert training_request(config, ["workers=3"]) == request  # does not affect the result
+    assert training_request(config, ["epochs=4"]) != request
+    table = tmp_path / "manifest.csv"
+    table.write_text("id,path\n")
+    of_table = training_request(config, [f"data.manifest={table}"])
+    assert of_table not in (request, None)
+    table.write_text("id,path,split\n")
+    assert training_request(config, [f"data.manifest={table}"]) != of_table
+    assert training_request(config, ["data.manifest=absent.csv"]) is None
 
 
 def test_interrupted_training_says_how_to_resume(
