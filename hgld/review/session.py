@@ -21,6 +21,7 @@ from hgld.errors import ConflictError, InputError, counted
 from hgld.io.columns import without_control_characters
 from hgld.names import stored_name
 from hgld.review.decision_files import UNSURE, category
+from hgld.review.group_tree import GroupTree, TreePath
 from hgld.review.labels import LIKELY_SCORE, SURE_SCORE, Candidate, ReviewLabel
 from hgld.review.state import (
     Change,
@@ -35,7 +36,7 @@ from hgld.review.state import (
 )
 from hgld.review.store import EventStore
 from hgld.taxonomy.decisions import Decision, DecisionIndex, decision_problem
-from hgld.taxonomy.groups import Group, parents_of, survivors
+from hgld.taxonomy.groups import Group, allows_catch_all, survivors
 from hgld.taxonomy.label_identity import normalise_label
 
 #: Returned instead of a decision for a label that has no such candidate.
@@ -188,6 +189,15 @@ class ReviewSession:
     def groups(self) -> dict[str, Group]:
         """Return the present groups by key."""
         return current_groups(self.state, self.taxonomy)
+
+    def tree(self) -> GroupTree:
+        """Return the present groups with the names above them."""
+        return GroupTree(self.groups())
+
+    def parents(self) -> dict[str, TreePath]:
+        """Return the paths below which groups can be added, by their texts; also those that lost all their groups."""
+        original = {group.key: group for group in self.taxonomy}
+        return GroupTree(original | self.groups()).parents()
 
     def decision_field(self, label_id: str) -> FieldState:
         """Return the field with the decision on a label."""
@@ -460,31 +470,51 @@ class ReviewSession:
         }
         return Change("name", str(cluster), value)
 
-    def propose_group(self, name: str, root: str, guideline: str) -> int | None:
-        """Add a group below ``root``, or in deeper trees below the name of the level next to that of groups.
+    def propose_group(self, name: str, parent: str, guideline: str) -> int | None:
+        """Add a group below a path of the tree, given by its text (:meth:`parents`); empty for a list of groups.
 
         Its key is made from its name, unless another group has that key.
         """
-        parents = parents_of(self.taxonomy)
-        if root not in parents:
-            raise InvalidActionError(
-                f"choose a {self.taxonomy[0].levels[1]}: {' or '.join(parents)}"
-            )
+        tree, parents = self.tree(), self.parents()
+        path = parents.get(parent) if parents else ()
+        if path is None and len(tree.levels) == 2:
+            raise InvalidActionError(f"choose a {tree.levels[1]}: {' or '.join(parents)}")
+        if path is None:
+            raise InvalidActionError(f'choose where the group belongs; the tree has no "{parent}"')
         empty = "describe in one line what belongs to the group"
         guideline = clean_name(guideline, MAX_GUIDELINE, what="guideline", if_empty=empty)
-        group: dict[str, Any] = {
-            "name": clean_name(name, MAX_GROUP_NAME),
-            "root": root,
-            "guideline": guideline,
-        }
-        if above := parents[root]:
-            group |= {"root": above[-1], "between": [root, *above[:-1]]}
+        name = clean_name(name, MAX_GROUP_NAME)
+        if tree.is_taken(path, name):
+            raise InvalidActionError(f'there is already a group "{name}"')
+        return self._add_group(tree.new_value(path, name, guideline))[1]
+
+    def catch_all_group(self, text: str) -> str:
+        """Return the key of the group for labels of which no more than a path above groups is known.
+
+        It is added if the tree has none. The path is given by its text, as in :meth:`parents`.
+        """
+        tree = self.tree()
+        path = tree.inner_path(text)
+        if path is None:
+            raise InvalidActionError(f'the tree has no "{text}" (any more)')
+        name = path[-1]
+        if tree.key_at((*path, name)) is None and tree.is_taken(path, name):
+            name = f"{name} (general)"
+        key = tree.key_at((*path, name))
+        if key is not None:
+            return key
+        if not allows_catch_all(tree.levels):
+            raise InvalidActionError(f'choose a {tree.levels[0]} below "{text}"; labels need one')
+        return self._add_group(tree.new_value(path, name, ""))[0]
+
+    def _add_group(self, value: Mapping[str, Any]) -> tuple[str, int | None]:
+        """Add a group with this value of its field; return its key and the step."""
         taken = {key.casefold() for key in self.group_values()}
         taken |= {key.casefold() for key in self.groups()}
-        base = normalise_label(group["name"])
+        base = normalise_label(value["name"])
         keys = chain([base], (f"{base} ({number})" for number in count(2)))
         key = next(key for key in keys if key not in taken)
-        return self._append_checked([Change("group", key, group)])
+        return key, self._append_checked([Change("group", key, value)])
 
     def rename_group(self, key: str, name: str, version: int) -> int | None:
         """Rename a group; decisions for it follow."""

@@ -84,13 +84,16 @@ class VocabularyTerm(NamedTuple):
     items: tuple[str, ...] = ()
 
 
-def parents_of(groups: Iterable[Group]) -> dict[str, tuple[str, ...]]:
-    """Return the names directly above groups, in the order of their first groups, each with the names above it.
+def allows_catch_all(levels: Sequence[str]) -> bool:
+    """Return whether a taxonomy of these levels can have groups for labels that are not known more exactly.
 
-    >>> parents_of([Group("lake", "natural", "Standing water."), Group("church", "human-made", "For services.")])
-    {'natural': (), 'human-made': ()}
+    Such a catch-all group repeats the name above it at the finer levels. The levels ``group`` and ``root`` of H-GLDv2
+    have none: each of its labels has a group.
+
+    >>> allows_catch_all(("leaf", "shelf", "aisle")), allows_catch_all(("group", "root"))
+    (True, False)
     """
-    return {group.path[1]: group.path[2:] for group in groups if len(group.path) > 1}
+    return tuple(levels) != _LEVELS
 
 
 def survivors(groups: Iterable[Group]) -> dict[str, str]:
@@ -162,7 +165,9 @@ def read_taxonomy(path: Path) -> list[Group]:
         for name in (*levels, "key"):
             values[name] = stored_name(values.get(name, ""))
         path = [values[level] for level in levels]
-        first = path[0] if levels == _LEVELS else next((name for name in path if name), "")
+        first = path[0]
+        if allows_catch_all(levels):
+            first = next((name for name in path if name), "")
         path = [first] * path.index(first) + path[path.index(first) :]
         items = tuple(values.get("items", "").split())
         merged = tuple(map(stored_name, values.get("merged", "").splitlines()))

@@ -247,7 +247,7 @@ def _split_path(path: str) -> list[str]:
     ]
 
 
-def _join_path(names: Iterable[str]) -> str:
+def join_path(names: Iterable[str]) -> str:
     """Return the path that :func:`_split_path` splits into these names."""
     return SEPARATOR.join(_SIGN_IN_NAME.sub(lambda match: "\\" + match[0], name) for name in names)
 
@@ -350,7 +350,7 @@ def export_taxonomy(taxonomy: Path, out: Path) -> int:
     groups = read_taxonomy(taxonomy)
     rows = []
     for path, group in zip(tree_paths(groups), groups, strict=True):
-        cells = (_join_path(path), " ".join(group.items), unify_line_breaks(group.guideline))
+        cells = (join_path(path), " ".join(group.items), unify_line_breaks(group.guideline))
         rows.append([escape_formula(cell) for cell in cells])
     write_csv(out, ("path", "items", "guideline"), rows)
     return len(groups)

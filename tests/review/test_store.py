@@ -69,7 +69,7 @@ def test_groups_of_deeper_trees_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "ada.sqlite"
     taxonomy = [Group("Rye", "Food", "", between=("Bread",), levels=("leaf", "b", "a"))]
     with open_session(path, groups=taxonomy) as session:
-        session.propose_group("Spelt", "Bread", "Made of spelt.")
+        session.propose_group("Spelt", "Food > Bread", "Made of spelt.")
         session.rename_group("Rye", "Rye bread", 0)
         expected = session.groups()
     assert [group.path for group in expected.values()] == [("Rye bread", "Bread", "Food"), ("Spelt", "Bread", "Food")]

@@ -189,8 +189,8 @@ class PageDriver(SessionDriver):
     def rename_cluster(self, cluster: int, name: str, version: int) -> None:
         self.post("/rename-cluster", {"cluster": str(cluster), "name": name, "version": str(version)})
 
-    def propose_group(self, name: str, root: str, guideline: str) -> None:
-        self.post("/propose-group", {"name": name, "root": root, "guideline": guideline})
+    def propose_group(self, name: str, parent: str, guideline: str) -> None:
+        self.post("/propose-group", {"name": name, "parent": parent, "guideline": guideline})
 
     def rename_group(self, key: str, name: str, version: int) -> None:
         self.post("/rename-group", {"group": f"{version}:{key}", "name": name})

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import replace
 from html import escape
 
 from markdown_it import MarkdownIt
@@ -125,9 +126,21 @@ def label_action(form: FormFields) -> LabelAction:
         return LabelAction("take", candidate=parse_number(number) or 0, comment=new_comment)
     if kind == "enter":  # in the comment or another field
         return LabelAction("comment", comment=new_comment)
-    if kind == "group":
+    if kind in ("group", "above"):
         return LabelAction("unsure" if form.get("guess") else "group", value, comment=new_comment)
     return LabelAction(kind, comment=new_comment)
+
+
+def present_action(session: ReviewSession, form: FormFields) -> LabelAction:
+    """Return the action of a form with a group that exists.
+
+    ``above:Food > Dairy`` chooses a name above groups: its catch-all group is added if it has none.
+    """
+    action = label_action(form)
+    kind, _, path = form.get("choose", "").partition(":")
+    if kind == "above":
+        return replace(action, group=session.catch_all_group(path))
+    return action
 
 
 def int_field(form: FormFields, name: str) -> int:
@@ -146,8 +159,8 @@ Handler = Callable[[ReviewSession, FormFields], "int | None"]
 def _decide(session: ReviewSession, form: FormFields) -> int | None:
     if form.get("choose") == "enter" and form.get("name"):
         return _move(session, form)  # Enter was pressed in the name of a new cluster
-    action = label_action(form)
     seen = seen_labels(form)
+    action = present_action(session, form)
 
     def decide(label_ids: Collection[str]) -> int | None:
         versions = {label_id: seen[label_id].version for label_id in label_ids}
@@ -232,7 +245,7 @@ HANDLERS: dict[str, Handler] = {
     "/merge": _merge,
     "/rename-cluster": _rename_cluster,
     "/propose-group": lambda session, form: session.propose_group(
-        form.get("name", ""), form.get("root", ""), form.get("guideline", "")
+        form.get("name", ""), form.get("parent", ""), form.get("guideline", "")
     ),
     "/rename-group": _rename_group,
     "/merge-group": _merge_group,
@@ -363,15 +376,17 @@ class _Endpoints:
     def _conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
         """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
         session = self._session
-        groups = session.groups()
+        tree = session.tree()
         rows = []
         for label_id in error.label_ids:
             label = session.labels[label_id]
             mine = DecisionView(None)
             if path == "/decide":
-                value = session.resulting_decision(label, label_action(form), groups)
-                mine = mine if value is NO_CANDIDATE else decision_view(value, groups)
-            theirs = decision_view(session.decision_value(label_id), groups)
+                value = session.resulting_decision(
+                    label, present_action(session, form), tree.groups
+                )
+                mine = mine if value is NO_CANDIDATE else decision_view(value, tree)
+            theirs = decision_view(session.decision_value(label_id), tree)
             rows.append((label.label, theirs, mine))
         fields = [
             # Labels are named anew, also that of a button such as "take:1@3:Q1".
@@ -384,7 +399,9 @@ class _Endpoints:
             for name, value in form.multi_items()
             if name not in _VERSION_FIELDS
         ]
-        as_now = {label_id: self._seen_now(label_id, groups) for label_id in label_versions(form)}
+        as_now = {
+            label_id: self._seen_now(label_id, tree.groups) for label_id in label_versions(form)
+        }
         unchanged = [text for label_id, text in as_now.items() if label_id not in error.label_ids]
         reason = None
         if error.with_other_candidates:

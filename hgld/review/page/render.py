@@ -13,10 +13,12 @@ from jinja2.runtime import Macro
 from markupsafe import Markup
 
 from hgld.pages.templates import page_templates
+from hgld.review.group_tree import GroupTree
 from hgld.review.label_lists import LabelLists, Order, Position, View
 from hgld.review.labels import FactBook
 from hgld.review.page.views import (
     cluster_views,
+    group_choices,
     history,
     label_view,
     open_work,
@@ -25,7 +27,7 @@ from hgld.review.page.views import (
 from hgld.review.photographs import LabelPhotographs
 from hgld.review.state import FILTERS
 from hgld.tables import nouns
-from hgld.taxonomy.groups import Group, parents_of
+from hgld.taxonomy.groups import Group
 from hgld.version import __version__
 
 #: Orders as the annotator reads them.
@@ -130,8 +132,8 @@ class PageRenderer:
             return answer | {"parts": self._all_parts(position)}
         events = session.state.events_after(since)
         kinds = {event.kind for event in events}
-        groups = session.groups()
-        parts = self._label_parts(position, groups)
+        tree = session.tree()
+        parts = self._label_parts(position, tree)
         if events:
             parts |= self._summary_parts(position)
         if "group" in kinds:
@@ -144,9 +146,9 @@ class PageRenderer:
         if position.view.cluster is not None:
             changed = {key for key in changed if session.cluster(key) == position.view.cluster}
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
-            parts |= {"head": self._head(position, groups), "list": self._list(position, groups)}
+            parts |= {"head": self._head(position, tree), "list": self._list(position, tree)}
         else:
-            answer["rows"] = {key: self._row(key, position, groups) for key in changed}
+            answer["rows"] = {key: self._row(key, position, tree) for key in changed}
         if everything:
             parts |= self._all_parts(position)
         return answer | {"parts": parts}
@@ -154,20 +156,20 @@ class PageRenderer:
     # Parts of the page.
 
     def _all_parts(self, position: Position) -> dict[str, Markup]:
-        groups = self._session.groups()
+        tree = self._session.tree()
         return {
-            "head": self._head(position, groups),
-            "list": self._list(position, groups),
-            **self._label_parts(position, groups),
+            "head": self._head(position, tree),
+            "list": self._list(position, tree),
+            **self._label_parts(position, tree),
             **self._summary_parts(position),
         }
 
-    def _label_parts(self, position: Position, groups: Mapping[str, Group]) -> dict[str, Markup]:
+    def _label_parts(self, position: Position, tree: GroupTree) -> dict[str, Markup]:
         """Return the card of the current label, and its photographs if any are shown with labels."""
         key, photographs = position.label, self._references.photographs
         parts = {"card": self.part("no_card")}
         if key:
-            label = label_view(self._session, self._session.labels[key], groups)
+            label = label_view(self._session, self._session.labels[key], tree)
             parts = {"card": self.part("card", label, self._references.facts.facts(key))}
         if photographs is not None:
             parts["photographs"] = self.part(
@@ -189,19 +191,20 @@ class PageRenderer:
         }
 
     def _groups(self, search: str) -> Markup:
-        wanted = search.casefold().strip()
-        groups = self._session.groups()
-        matches = {
-            key: group
-            for key, group in groups.items()
-            if wanted in group.name.casefold() or wanted in group.guideline.casefold()
-        }
-        versions = {key: self._session.state.field("group", key).version for key in groups}
-        return self.part("groups", matches, versions, parents_of(self._session.taxonomy), groups)
+        """Return the groups to choose from, and the forms that change groups."""
+        session = self._session
+        tree = session.tree()
+        versions = {key: session.state.field("group", key).version for key in tree.groups}
+        parents = list(session.parents())
+        if tree.has_icons:
+            parents.reverse()  # most groups are human-made
+        return self.part(
+            "groups", group_choices(tree, search), versions, parents, tree.levels, tree.titles()
+        )
 
     # The list of labels.
 
-    def _list(self, position: Position, groups: Mapping[str, Group]) -> Markup:
+    def _list(self, position: Position, tree: GroupTree) -> Markup:
         """Return the rows of the list, or of the part of a long list that has the current label."""
         everything = label_ids = self._lists.label_ids(position.view)
         start = 0
@@ -210,7 +213,7 @@ class PageRenderer:
             start = current - current % _MAX_LISTED
             label_ids = everything[start : start + _MAX_LISTED]
         parts = [
-            (title, [self._row(key, position, groups) for key in keys])
+            (title, [self._row(key, position, tree) for key in keys])
             for title, keys in self._sections(position.view, label_ids)
         ]
         html = self.part("list", parts, position)
@@ -243,19 +246,19 @@ class PageRenderer:
             (f"{number} · {session.cluster_name(number)}", [*part]) for number, part in by_cluster
         ]
 
-    def _row(self, label_id: str, position: Position, groups: Mapping[str, Group]) -> Markup:
+    def _row(self, label_id: str, position: Position, tree: GroupTree) -> Markup:
         """Return the row of a label."""
         label = self._session.labels[label_id]
-        return self.part("row", label_view(self._session, label, groups, position.view))
+        return self.part("row", label_view(self._session, label, tree, position.view))
 
-    def _head(self, position: Position, groups: Mapping[str, Group]) -> Markup:
+    def _head(self, position: Position, tree: GroupTree) -> Markup:
         session, lists, view = self._session, self._lists, position.view
         filters = self.part(
             "filters",
             view,
             lists.filters,
             lists.counts(),
-            {key: group.name for key, group in groups.items()},
+            tree.titles(),
             {score: f"below {score} %" for score in _SCORES} if lists.shows_suggestions else {},
             {order: ORDER_TITLES[order] for order in lists.orders},
         )
@@ -264,7 +267,12 @@ class PageRenderer:
         if view.cluster is None:
             label_ids = lists.label_ids(view)
             landmarks = sum(session.labels[label_id].landmarks for label_id in label_ids)
-            title = view_title(view, groups), ORDER_TITLES[view.order], len(label_ids), landmarks
+            title = (
+                view_title(view, tree.groups),
+                ORDER_TITLES[view.order],
+                len(label_ids),
+                landmarks,
+            )
             return self.part("list_head", *title, clusters, position, candidates, filters)
         (cluster,) = (each for each in clusters if each["number"] == view.cluster)
         others = [each for each in clusters if each != cluster]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
 
 from hgld.errors import counted
+from hgld.review.group_tree import GroupTree, text_above
 from hgld.review.label_lists import View
 from hgld.review.labels import Candidate, ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs
@@ -25,6 +26,7 @@ class DecisionView:
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
+        above: Names above the group, see :meth:`hgld.review.group_tree.GroupTree.above`.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
     """
@@ -37,6 +39,26 @@ class DecisionView:
     number: int = 0
     likely: bool = True
     guideline: str = ""
+    above: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChoice:
+    """An entry of the list from which annotators choose a group.
+
+    Args:
+        choice: What the form sends, see :attr:`hgld.review.group_tree.Place.choice`.
+        above: Names above it; empty if it has an icon.
+        icon: natural or human-made, for which the entry has an icon; empty if it has none.
+        is_inner: Whether groups are below it.
+    """
+
+    choice: str
+    name: str
+    above: str
+    icon: str
+    guideline: str
+    is_inner: bool
 
 
 class SeenLabel(NamedTuple):
@@ -54,7 +76,7 @@ class SeenLabel(NamedTuple):
 def label_view(
     session: ReviewSession,
     label: ReviewLabel,
-    groups: Mapping[str, Group],
+    tree: GroupTree,
     view: View | None = None,
 ) -> dict[str, Any]:
     """Return the row of a label in the list of a view, or its card.
@@ -66,7 +88,7 @@ def label_view(
     label_id, version, candidates = (
         label.label_id,
         session.version(label.label_id),
-        session.candidates(label, groups),
+        session.candidates(label, tree.groups),
     )
     query = view.query if view is not None and view.cluster is None else ""
     cluster = session.cluster(label_id) if query else None
@@ -79,7 +101,7 @@ def label_view(
         "label": label.label,
         "version": version,
         "seen": SeenLabel(version, candidates_digest(candidates)).field(label_id),
-        "decision": decision_view(session.decision_value(label_id), groups),
+        "decision": decision_view(session.decision_value(label_id), tree),
         "certainties": " ".join(each.certainty for each in candidates),
         "view": query,
         "shown_suggestions": n_shown,
@@ -87,7 +109,7 @@ def label_view(
         "landmarks": label.landmarks,
         "parents": label.parents,
         "examples": [example_link(title) for title in label.examples],
-        "candidates": _candidate_views(candidates, label, groups),
+        "candidates": _candidate_views(candidates, label, tree),
         "has_opinions": bool(label.opinions),
         "cluster": cluster,
         "cluster_name": "" if cluster is None else session.cluster_name(cluster),
@@ -95,21 +117,24 @@ def label_view(
 
 
 def _candidate_views(
-    candidates: Iterable[Candidate], label: ReviewLabel, groups: Mapping[str, Group]
+    candidates: Iterable[Candidate], label: ReviewLabel, tree: GroupTree
 ) -> list[DecisionView]:
-    views = [
-        DecisionView(
+    views = []
+    for number, candidate in enumerate(candidates, 1):
+        view = DecisionView(
             candidate.decision,
-            groups[candidate.group].name if candidate.group else "",
-            candidate.annotator,
-            candidate.reason,
-            _percent(candidate.score),
-            number,
-            candidate.certainty != "unlikely",
-            groups[candidate.group].guideline if candidate.group else "",
+            annotator=candidate.annotator,
+            comment=candidate.reason,
+            score=_percent(candidate.score),
+            number=number,
+            likely=candidate.certainty != "unlikely",
         )
-        for number, candidate in enumerate(candidates, 1)
-    ]
+        if candidate.group:
+            group = tree.groups[candidate.group]
+            view = replace(
+                view, group=group.name, guideline=group.guideline, above=tree.above(group.key)
+            )
+        views.append(view)
     if not label.opinions:
         return views
     # One column per annotator in every row, also where an annotator did not decide the label.
@@ -130,13 +155,31 @@ def _percent(score: float | None) -> str:
     return "" if score is None else f"{min(99, max(1, round(100 * score)))} %"
 
 
-def decision_view(value: Any, groups: Mapping[str, Group]) -> DecisionView:
+def decision_view(value: Any, tree: GroupTree) -> DecisionView:
     """Return the value of a decision field as the page shows it."""
     if value is None:
         return DecisionView(None)
-    key = value["group"]
-    name = groups[key].name if key in groups else (key or "")
-    return DecisionView(value["decision"], name, comment=value["comment"])
+    key = value["group"] or ""
+    name = tree.groups[key].name if key in tree.groups else key
+    return DecisionView(value["decision"], name, comment=value["comment"], above=tree.above(key))
+
+
+def group_choices(tree: GroupTree, search: str) -> list[GroupChoice]:
+    """Return what labels can be put into, if its name, the names above it or its guideline have a text."""
+    wanted = search.casefold().strip()
+    choices = []
+    for place in tree.places():
+        above = "" if tree.has_icons else text_above(place.path, is_inner=place.is_inner)
+        icon, guideline = "", ""
+        if place.key is not None:
+            group = tree.groups[place.key]
+            guideline = group.guideline
+            icon = group.root if tree.has_icons else ""
+        if wanted in "\n".join([place.name, above, guideline]).casefold():
+            choices.append(
+                GroupChoice(place.choice, place.name, above, icon, guideline, place.is_inner)
+            )
+    return choices
 
 
 def cluster_views(session: ReviewSession) -> list[dict[str, Any]]:
@@ -235,19 +278,22 @@ def _label_names(session: ReviewSession, events: Sequence[Event]) -> str:
 
 def _decisions(session: ReviewSession, events: Sequence[Event]) -> str:
     groups = session.groups()
-    texts = {
-        _describe_decision(decision_view(session.with_present_group(event.new), groups))
-        for event in events
-    }
+    texts = {_describe_decision(session.with_present_group(event.new), groups) for event in events}
     return texts.pop() if len(texts) == 1 else f"{len(texts)} different decisions"
 
 
-def _describe_decision(view: DecisionView) -> str:
-    if view.decision == "group":
-        return view.group
-    if view.decision is None:
-        return "comment" if view.comment else "undecided"
-    return f"{view.decision}, perhaps {view.group}" if view.group else view.decision
+def _describe_decision(value: Any, groups: Mapping[str, Group]) -> str:
+    """Describe the value of a decision field."""
+    if value is None:
+        return "undecided"
+    decision = str(value["decision"])
+    if value["decision"] is None:
+        return "comment" if value["comment"] else "undecided"
+    if value["group"] is None:
+        return decision
+    key = value["group"]
+    name = groups[key].name if key in groups else str(key)
+    return name if decision == "group" else f"{decision}, perhaps {name}"
 
 
 def open_work(session: ReviewSession) -> str:

@@ -112,7 +112,7 @@ def test_clusters_and_groups_without_script(client: TestClient, session: ReviewS
     client.post("/merge", data={"cluster": "2", "into": "1"})
     client.post("/rename-cluster", data={"cluster": "1", "name": "the rest", "version": "0"})
     assert {number: session.cluster_name(number) for number in session.clusters()} == {1: "the rest", 3: "split off"}
-    client.post("/propose-group", data={"name": "quay", "root": "human-made", "guideline": "Where boats land."})
+    client.post("/propose-group", data={"name": "quay", "parent": "human-made", "guideline": "Where boats land."})
     client.post("/rename-group", data={"group": "0:lake", "name": "still water"})
     assert [group.name for group in session.groups().values()] == ["church", "still water", "museum", "quay"]
 
@@ -130,8 +130,8 @@ def test_clusters_and_groups_without_script(client: TestClient, session: ReviewS
         ("/move", {"focus": "0:Q1", "into": ""}, "enter a name"),
         ("/merge", {"cluster": "1", "into": "1"}, "another cluster"),
         ("/rename-cluster", {"cluster": "1", "name": " ", "version": "0"}, "enter a name"),
-        ("/propose-group", {"name": "Lake", "root": "natural", "guideline": "x"}, "already"),
-        ("/propose-group", {"name": "quay", "root": "odd", "guideline": "x"}, "choose a root"),
+        ("/propose-group", {"name": "Lake", "parent": "natural", "guideline": "x"}, "already"),
+        ("/propose-group", {"name": "quay", "parent": "odd", "guideline": "x"}, "choose a root"),
         ("/undo", {}, "nothing to undo"),
         ("/undo", {"step": "x"}, "expected a number"),
     ],
@@ -236,7 +236,7 @@ def test_groups_are_merged_and_their_conflicts_shown(tmp_path: Path) -> None:
     with open_store(tmp_path / "a.sqlite", "ada") as store:
         session = ReviewSession(LABELS, GROUPS, store, group_problems={"museum": "two names"})
         client = open_client(session)
-        client.post("/propose-group", data={"name": "Gallery", "root": "human-made", "guideline": "Pictures."})
+        client.post("/propose-group", data={"name": "Gallery", "parent": "human-made", "guideline": "Pictures."})
         decide(session, LabelAction("group", "gallery"), "Q1")
         version = session.state.field("group", "gallery").version
         client.post("/merge-group", data={"group": f"{version}:gallery", "into": "museum"})
@@ -288,15 +288,16 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 #: Values that some field takes, and values that look like them.
 WORDS = (
     "0 1 2 77 -1 ² ٣ 1e3 0:Q1 1:Q1 0:Q4 0:Q99 Q1 : ²:Q1 0:lake 1:quay 0: lake quay natural human-made x accept "
-    "accept_sure clear comment drop enter unsure group:lake group:quay group: take:1 take:² take:1@0:Q1 take:1@x:Q1 "
-    "take:@: cluster=1 filter=undecided&order=settling&as_of=0 order=table&q=x below=x undecided settling"
+    "accept_sure clear comment drop enter unsure group:lake group:quay group: above:natural above: take:1 take:² "
+    "take:1@0:Q1 take:1@x:Q1 take:@: cluster=1 filter=undecided&order=settling&as_of=0 order=table&q=x "
+    "below=x undecided settling"
 )
 HUGE = "9" * 5000
 VALUES = st.sampled_from(["", " 1", "9" * 19, HUGE, f"{HUGE}:Q1", f"take:{HUGE}@0:Q1", *WORDS.split()]).map(
     str.encode
 ) | st.sampled_from([b"\0", b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"a\r\nb", b"\xe2\x80\xae"])
 NAMES = st.sampled_from(
-    b"choose focus label comment comment_was guess into name group root guideline step version at_view at_label "
+    b"choose focus label comment comment_was guess into name group parent guideline step version at_view at_label "
     b"cluster filter below order as_of since shown q groups request store again \0".split()
 )
 FIELDS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
@@ -338,7 +339,7 @@ def test_choice_of_a_group_that_was_undone_is_refused_also_for_a_label_that_chan
 
 
 def test_request_that_is_sent_again_is_done_once(client: TestClient, session: ReviewSession) -> None:
-    group = {"name": "quay", "root": "human-made", "guideline": "Where boats land.", "request": "one"}
+    group = {"name": "quay", "parent": "human-made", "guideline": "Where boats land.", "request": "one"}
     first, again = (client.post("/propose-group", data=group, headers=FROM_SCRIPT) for _ in range(2))
     assert (first.status_code, again.status_code) == (200, 200)
     assert first.json()["step"] == again.json()["step"]

@@ -152,8 +152,8 @@ def test_all_labels_of_the_full_dataset_can_be_decided_at_once(tmp_path: Path) -
         ("/decide", {"choose": "drop", "focus": "0:Q1"}, "comment", MAX_COMMENT),
         ("/rename-cluster", {"cluster": "1", "version": "0"}, "name", MAX_CLUSTER_NAME),
         ("/move", {"focus": "0:Q1", "into": ""}, "name", MAX_CLUSTER_NAME),
-        ("/propose-group", {"root": "natural", "guideline": "x"}, "name", MAX_GROUP_NAME),
-        ("/propose-group", {"root": "natural", "name": "x"}, "guideline", MAX_GUIDELINE),
+        ("/propose-group", {"parent": "natural", "guideline": "x"}, "name", MAX_GROUP_NAME),
+        ("/propose-group", {"parent": "natural", "name": "x"}, "guideline", MAX_GUIDELINE),
         ("/rename-group", {"group": "0:lake"}, "name", MAX_GROUP_NAME),
     ],
 )

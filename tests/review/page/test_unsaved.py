@@ -210,7 +210,7 @@ def test_suggestion_that_waited_is_not_taken_for_a_new_one(
 
 @pytest.mark.slow
 def test_group_that_was_undone_in_another_window(tab: Tab, server: ServedSession) -> None:
-    server.post("propose-group", name="quay", root="human-made", guideline="Where boats land.")
+    server.post("propose-group", name="quay", parent="human-made", guideline="Where boats land.")
     wait_for(lambda: len(tab.texts("li[data-name=quay]")), 1)
     # The page must not notice the other changes before the click, as in the background.
     tab.browser.execute_script("Object.defineProperty(document, 'hidden', { get: () => true, configurable: true })")
@@ -284,7 +284,7 @@ def test_typed_text_is_kept(tab: Tab, server: ServedSession) -> None:
 
     tab.press("a")
     tab.press("quay", Keys.TAB, Keys.TAB, "Where bo")
-    server.post("propose-group", name="pier", root="human-made", guideline="Where boats land.")
+    server.post("propose-group", name="pier", parent="human-made", guideline="Where boats land.")
     wait_for(lambda: len(tab.texts("li[data-name=pier]")), 1)
     tab.press("ats land, too.", Keys.ENTER)
     wait_for(lambda: len(tab.texts("li[data-name=quay]")), 1)

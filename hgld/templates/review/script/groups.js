@@ -38,6 +38,13 @@ function withTypo(text) {
   return new RegExp(`(?<![\\p{L}\\p{N}])(?:${variants.join("|")})`, "u");
 }
 
+/** Order two ranked items: the better match first, then groups before the names above groups, then as in the tree. */
+function compare(a, b) {
+  const isInner = item => Number(item.classList.contains("inner"));
+  const byMatch = search.value.trim() ? a.rank - b.rank || isInner(a.item) - isInner(b.item) : 0;
+  return byMatch || a.item.dataset.place - b.item.dataset.place;
+}
+
 /** Show the groups that match the search, those that begin with it first; if none does, those that do but for a typo. */
 function filter() {
   const wanted = search.value.trim().toLowerCase();
@@ -49,11 +56,11 @@ function filter() {
     return item.textContent.toLowerCase().includes(wanted) ? 3 : 4;
   };
   const order = $$("#groups .groups > li")
-    .map(item => [rank(item), item.dataset.name, item])
-    .sort((a, b) => (wanted ? a[0] - b[0] : 0) || a[1].localeCompare(b[1]));
-  const typo = order.every(([rank]) => rank === 4) && wanted.length >= FORGIVING_FROM ? withTypo(wanted) : null;
-  for (const [rank, name, item] of order) {
-    item.hidden = wanted !== "" && rank === 4 && !typo?.test(name.toLowerCase());
+    .map(item => ({ rank: rank(item), item }))
+    .sort(compare);
+  const typo = order.every(({ rank }) => rank === 4) && wanted.length >= FORGIVING_FROM ? withTypo(wanted) : null;
+  for (const { rank, item } of order) {
+    item.hidden = wanted !== "" && rank === 4 && !typo?.test(item.dataset.name.toLowerCase());
     item.parentNode.append(item);
   }
   activate(wanted ? 0 : null);
@@ -102,7 +109,7 @@ on("part", id => {
   filter();
 });
 $("#groups").addEventListener("click", event => {
-  if (event.shiftKey && event.target.closest("button[value^='group:']")) guess.checked = true;
+  if (event.shiftKey && event.target.closest("button[name=choose]")) guess.checked = true;
 }, true);
 connect();
 if (search.value) filter();

@@ -83,7 +83,7 @@ function describe(action, choice, labels, form) {
     const title = form?.closest("details")?.querySelector("summary")?.firstChild.textContent.trim() ?? action.slice(1);
     return [title.toLowerCase(), $("[name=name]", form ?? document.createElement("form"))?.value].filter(Boolean).join(": ");
   }
-  if (kind === "group") return `${names}: ${$(`#groups button[value="${CSS.escape(choice)}"] span`)?.textContent ?? value}`;
+  if (kind === "group" || kind === "above") return `${names}: ${$(`#groups button[value="${CSS.escape(choice)}"] span`)?.textContent ?? value}`;
   const number = kind.startsWith("accept") ? 1 : kind === "take" ? parseInt(value, 10) : 0;
   if (number && labels.length > 1) return `${names}: suggestion ${number}`;
   if (!number) return `${names}: ${choice}`;
