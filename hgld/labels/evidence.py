@@ -12,16 +12,17 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from hgld.arrays import Floats, Integers
 from hgld.labels.class_tree import levels_above
+from hgld.labels.group_levels import decided_similarity
 from hgld.labels.wording import guideline_terms, head_words, normalised_words
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, VocabularyTerm
@@ -32,9 +33,18 @@ Source = Literal["name", "guideline", "vocabulary", "decision"]
 
 #: Kinds of evidence, strongest first: the label is a term or has the words of a decided label; a direct superclass
 #: points to the group; a farther one does; the label ends in the same words as examples of the group; its vector is
-#: similar to that of an example. Taxonomies without a vocabulary have the last kind, too: the label is similar to the
-#: names of the group and of the levels above.
-EVIDENCE_KINDS = ("term", "superclass", "farther_superclass", "ending", "similar", "names")
+#: similar to that of an example. Taxonomies without a vocabulary have the last kinds, too: the label or a superclass
+#: is similar to the names of the group and of the levels above, and the label to decided labels of the group and of
+#: these levels.
+EVIDENCE_KINDS = (
+    "term",
+    "superclass",
+    "farther_superclass",
+    "ending",
+    "similar",
+    "names",
+    "decided",
+)
 #: Weight of an example that consists of the ending alone, compared with one that has other words in front.
 _WHOLE_WEIGHT = 3.0
 #: Weight of all shorter endings together, as a number of examples.
@@ -188,8 +198,8 @@ class Evidence:
     """Evidence of one kind for every label and group.
 
     Args:
-        values: float64, shape (n_labels, n_groups + 1); 0 without evidence; the last column is for no group. Those of
-            names may be below 0.
+        values: float64, shape (n_labels, n_groups + 1); 0 without evidence; the last column is for no group. Values
+            of the last two kinds may be below 0.
         explain: Returns the evidence in words, for the index of a label and of a group with a value other than 0.
     """
 
@@ -209,16 +219,36 @@ def find_evidence(
 ) -> list[Evidence]:
     """Collect the evidence of every kind, in the order of ``EVIDENCE_KINDS``.
 
-    With ``compare_names``, labels are compared with the names of the groups and of the levels above by the kind
-    "names", and with all other examples by the kind "similar".
+    With ``compare_names``, labels and their superclasses are compared with the names of the groups and of the levels
+    above by the kind "names", labels with decided labels by the kind "decided", and with all other examples by the
+    kind "similar".
     """
     examples = collect_examples(labels, groups, vocabulary, decisions)
-    return [
+    votes = ClassVotes(examples, classes)
+    vectors = embed([example.text for example in examples.rows])
+    # Decisions leave the scale alone: values stay comparable as decisions come in.
+    is_term = np.array([example.source != "decision" for example in examples.rows])
+    example_groups = np.array([example.group for example in examples.rows], np.int64)
+    scale = _cosine_scale(vectors[is_term], example_groups[is_term])
+    evidence = [
         _term_evidence(labels, examples),
-        *_superclass_evidence(labels, examples, classes),
+        *_superclass_evidence(labels, examples, votes),
         _ending_evidence(labels, examples),
-        *_similarity_evidence(labels, examples, embed, compare_names),
     ]
+    if compare_names:
+        evidence += [
+            _similarity_evidence(labels, examples, vectors, scale, ("guideline", "vocabulary")),
+            _name_evidence(labels, examples, votes, embed, scale),
+            _decided_evidence(labels, examples, vectors),
+        ]
+    else:
+        nothing = Evidence(np.zeros_like(evidence[0].values), lambda row, group: "")
+        evidence += [
+            _similarity_evidence(labels, examples, vectors, scale, get_args(Source)),
+            nothing,
+            nothing,
+        ]
+    return evidence
 
 
 def _term_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
@@ -257,10 +287,9 @@ def _term_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
 
 
 def _superclass_evidence(
-    labels: EmbeddedLabels, examples: Examples, classes: Sequence[pa.Table]
+    labels: EmbeddedLabels, examples: Examples, votes: ClassVotes
 ) -> list[Evidence]:
     """Shares of the group in the direct superclasses, and in the farther ones."""
-    votes = ClassVotes(examples, classes)
     rows = list(zip(labels.ids, labels.texts, examples.own, strict=True))
     direct, farther = np.stack([votes.shares(*row) for row in rows], axis=1)
     return [
@@ -278,17 +307,21 @@ def _ending_evidence(labels: EmbeddedLabels, examples: Examples) -> Evidence:
 
 
 def _similarity_evidence(
-    labels: EmbeddedLabels, examples: Examples, embed: EmbedTexts, compare_names: bool
-) -> list[Evidence]:
-    """Scaled cosine to the nearest example of the group, and to the names of the group and of the levels above."""
-    vectors = embed([example.text for example in examples.rows])
+    labels: EmbeddedLabels,
+    examples: Examples,
+    vectors: Floats,
+    scale: ScaleCosines,
+    sources: Collection[Source],
+) -> Evidence:
+    """Scaled cosine to the nearest example of the group that comes from one of several sources.
+
+    Args:
+        vectors: float64, shape (n_examples, dimension).
+    """
     example_groups = np.array([example.group for example in examples.rows], np.int64)
-    is_term = np.array([example.source != "decision" for example in examples.rows])
-    # Decisions leave the scale alone: values stay comparable as decisions come in.
-    scale = _cosine_scale(vectors[is_term], example_groups[is_term])
-    if compare_names:  # names have a column of their own, which is not used
-        is_name = np.array([example.source == "name" for example in examples.rows])
-        example_groups[is_name] = examples.n_columns
+    # Examples from other sources have a column of their own, which is not used.
+    is_unused = np.array([example.source not in sources for example in examples.rows])
+    example_groups[is_unused] = examples.n_columns
     cosines, nearest = nearest_examples(
         labels.vectors,
         vectors,
@@ -296,7 +329,6 @@ def _similarity_evidence(
         examples.n_columns + 1,
         list(map(sorted, examples.own)),
     )
-    cosines = cosines[:, :-1]
 
     def explain(row: int, group: int) -> str:
         number = int(nearest[row, group])
@@ -305,39 +337,93 @@ def _similarity_evidence(
             return "near the group's name"
         return f"{'like' if source == 'decision' else 'near'} {examples.quote(number)}"
 
-    names = np.zeros_like(cosines)
-    if compare_names:
-        names[:, :-1] = scale(name_cosines(labels, examples.groups, embed))
-    return [
-        Evidence(np.maximum(scale(cosines), 0), explain),
-        Evidence(
-            names, lambda row, group: "similar to the names of the group and the levels above it"
-        ),
+    return Evidence(np.maximum(scale(cosines[:, :-1]), 0), explain)
+
+
+def _name_evidence(
+    labels: EmbeddedLabels,
+    examples: Examples,
+    votes: ClassVotes,
+    embed: EmbedTexts,
+    scale: ScaleCosines,
+) -> Evidence:
+    """Scaled cosine of the label to the names of the group, and that of the nearest direct superclass."""
+    superclasses = [
+        votes.superclass_names(label_id, text)
+        for label_id, text in zip(labels.ids, labels.texts, strict=True)
     ]
+    values = np.zeros((len(labels.ids), examples.n_columns))
+    values[:, :-1] = scale(name_cosines(labels.texts, labels.vectors, examples.groups, embed))
+    texts = list(dict.fromkeys(name for names in superclasses for name in names))
+    if texts:
+        row_of = {text: row for row, text in enumerate(texts)}
+        cosines = scale(name_cosines(texts, embed(texts), examples.groups, embed))
+        for row, names in enumerate(superclasses):
+            if names:
+                values[row, :-1] += cosines[[row_of[name] for name in names]].max(axis=0)
+
+    def explain(row: int, group: int) -> str:
+        reason = "similar to the names of the group and the levels above it"
+        names = superclasses[row]
+        if not names:
+            return reason
+        nearest = max(names, key=lambda name: cosines[row_of[name], group])
+        return f"{reason}, as a subclass of {nearest}"
+
+    return Evidence(values, explain)
 
 
-def name_cosines(labels: EmbeddedLabels, groups: Sequence[Group], embed: EmbedTexts) -> Floats:
-    """Return the mean cosine of labels to several texts for each group: float64, shape (n_labels, n_groups).
+def _decided_evidence(labels: EmbeddedLabels, examples: Examples, vectors: Floats) -> Evidence:
+    """Similarity to the decided labels of the group and of the levels above it."""
+    decided = [
+        number for number, example in enumerate(examples.rows) if example.source == "decision"
+    ]
+    if not decided:
+        return Evidence(np.zeros((len(labels.ids), examples.n_columns)), lambda row, group: "")
+    decided_groups = np.array([examples.rows[number].group for number in decided], np.int64)
+    # Rounded: the order of summation depends on the row, and must not decide between equal cosines.
+    cosines = np.round(labels.vectors @ vectors[decided].T, 6)
+    is_own = np.array([[number in own for number in decided] for own in examples.own], bool)
+    values = decided_similarity(cosines, decided_groups, is_own, examples.groups)
+    paths = [group.path for group in examples.groups]
 
-    Three texts are compared with the label: the name or the nearest of its parts, as in "Mugs & Cups"; its words in
-    the singular; and the names of all levels, which tell a kitchen's fork from a garden's. The parts are compared
-    with the last word of the label, too, with a fifth of the weight: a "field recorder" is a recorder.
+    def explain(row: int, group: int) -> str:
+        def closeness(place: int) -> tuple[int, float]:
+            other = decided_groups[place]
+            if is_own[row, place] or other == len(paths):
+                return -1, 0.0
+            n_shared = sum(
+                name == above for name, above in zip(paths[group], paths[other], strict=True)
+            )
+            return n_shared, cosines[row, place]
+
+        nearest = max(range(len(decided)), key=closeness)
+        return f"like {examples.quote(decided[nearest])}"
+
+    return Evidence(values, explain)
+
+
+def name_cosines(
+    texts: Sequence[str], vectors: Floats, groups: Sequence[Group], embed: EmbedTexts
+) -> Floats:
+    """Return the mean cosine of n texts to several texts for each group: float64, shape (n, n_groups).
+
+    Three texts are compared with each: the name of the group or the nearest of its parts, as in "Mugs & Cups"; its
+    words in the singular; and the names of all levels, which tell a kitchen's fork from a garden's. The parts are
+    compared with the last word of the text, too, with a fifth of the weight: a "field recorder" is a recorder.
+
+    Args:
+        vectors: float64, shape (n, dimension); unit vectors of the texts.
     """
     parts = [list(dict.fromkeys([group.name, *_NAME_PARTS.split(group.name)])) for group in groups]
-    owner = np.repeat(np.arange(len(groups)), [len(texts) for texts in parts])
-    part_vectors = embed([text for texts in parts for text in texts])
-    heads = embed([" ".join(head_words(text)[-1:]) or text for text in labels.texts])
-    singular, path = (
-        labels.vectors @ embed(texts).T
-        for texts in (
-            [" ".join(normalised_words(group.name)) or group.name for group in groups],
-            [", ".join(dict.fromkeys(group.path)) for group in groups],
-        )
-    )
-    name, head = (
-        nearest_examples(rows, part_vectors, owner, len(groups))[0]
-        for rows in (labels.vectors, heads)
-    )
+    owner = np.repeat(np.arange(len(groups)), [len(names) for names in parts])
+    part_vectors = embed([name for names in parts for name in names])
+    heads = embed([" ".join(head_words(text)[-1:]) or text for text in texts])
+    singular_names = [" ".join(normalised_words(group.name)) or group.name for group in groups]
+    singular = vectors @ embed(singular_names).T
+    path = vectors @ embed([", ".join(dict.fromkeys(group.path)) for group in groups]).T
+    name, _ = nearest_examples(vectors, part_vectors, owner, len(groups))
+    head, _ = nearest_examples(heads, part_vectors, owner, len(groups))
     # Rounded as in nearest_examples.
     return np.asarray(np.round((name + singular + path) / 3 + head / 5, 6) / 1.2)
 
@@ -570,6 +656,13 @@ class ClassVotes:
                 return []
             label_id = items[0]
         return levels_above([label_id], self._parents)
+
+    def superclass_names(self, label_id: str, text: str) -> list[str]:
+        """Return the names of the direct superclasses of a label's class, without those that no table names."""
+        levels = self._levels(label_id, text)
+        if not levels:
+            return []
+        return [self._labels[item] for item in levels[0] if item in self._labels]
 
     def _own_votes_below(self, label_id: str, text: str, own: frozenset[int]) -> dict[str, Floats]:
         """Return what to subtract from the votes below each class: those of the label itself."""

@@ -13,8 +13,9 @@ suggestion. For terms and similarity it is a cap instead, since the lower scores
 high.
 
 The vocabulary and ``WEIGHTS`` are those of H-GLDv2's taxonomy, also with changes. Other taxonomies, of products or
-species, have ``OTHER_WEIGHTS``: labels are compared with the names of groups and of the levels above, and groups that
-attract too many of the labels are less likely (:func:`balance`).
+species, have ``OTHER_WEIGHTS``: labels and their superclasses are compared with the names of groups and of the levels
+above, and groups that attract too many of the labels are less likely (:func:`balance`). Decisions count at every
+level, so those on a few labels of a branch already tell where similar labels belong.
 
 Answers of models to the same question are suggestions, too (:mod:`hgld.labels.machine_answers`).
 """
@@ -37,6 +38,7 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.labels.embed import embed_labels, vectors_of_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts, Evidence, find_evidence
+from hgld.labels.group_levels import named_levels, pool_scores, rank_groups
 from hgld.labels.machine_answers import Answer, answer_files, read_answers
 from hgld.labels.settings import DEFAULT_TEMPLATE
 from hgld.progress import Progress
@@ -59,6 +61,8 @@ STAGE = Stage(
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
 LIKELY_SCORE = 0.9
+#: Below this score, a reason names the level above that reaches it.
+EVEN_SCORE = 0.5
 #: Highest score of an answer of a model. Nobody has measured what the scores of models promise, and from 0.9 on the
 #: review page accepts all suggestions on the screen at once.
 MAX_ANSWER_SCORE = 0.89
@@ -92,13 +96,21 @@ RELIABILITY: Mapping[str, float] = {
     "ending": 0.927,
     "similar": 0.9,
     "names": 0.95,
+    "decided": 0.95,
 }
 #: Kinds for which the reliability is a cap on scores, not a factor.
-_CAPPED = ("term", "similar", "names")
+_CAPPED = ("term", "similar", "names", "decided")
 #: Weights for taxonomies other than H-GLDv2's. Those of names and of no group were fitted to lists of five domains
 #: (CIFAR-100, COCO, indoor scenes, groceries, landmarks); of the two best pairs, whose errors differ by 0.004, it is
-#: the one with the larger weight of no group, which promises less.
-OTHER_WEIGHTS: Mapping[str, float] = {**WEIGHTS, "similar": 2.2, "names": 2.2, "no_group": 0.5}
+#: the one with the larger weight of no group, which promises less. That of decided labels was chosen on lists of nine
+#: other domains (such as sports, minerals, languages and dishes, with trees of three levels).
+OTHER_WEIGHTS: Mapping[str, float] = {
+    **WEIGHTS,
+    "similar": 2.2,
+    "names": 2.2,
+    "decided": 0.6,
+    "no_group": 0.5,
+}
 #: Labels and names of these taxonomies are encoded as they are and as the default template says.
 OTHER_TEMPLATES = ("{}", DEFAULT_TEMPLATE)
 #: How far :func:`balance` makes groups equally frequent, chosen on the same lists: 0 not at all, 1 by half.
@@ -349,26 +361,50 @@ def _embed_once(
 def suggest_groups(
     inputs: SuggestionInputs, decisions: Iterable[Decision] = ()
 ) -> list[list[Suggestion]]:
-    """Return at most ``MAX_SUGGESTIONS`` groups with any evidence for every label, the most likely one first.
+    """Return at most ``MAX_SUGGESTIONS`` groups with any evidence for every label, the best one first.
 
-    The decision on a label itself does not change its suggestions.
+    The most likely group comes first. Taxonomies without a vocabulary have scores for every level: groups of the
+    likeliest branch come first (:func:`hgld.labels.group_levels.rank_groups`), and a group above others has the sum
+    of their scores. The decision on a label itself does not change its suggestions.
     """
     evidence = inputs.evidence(decisions)
     scores = score_groups(evidence)
+    pooled: list[Floats] = []
+    if _weights(evidence) is OTHER_WEIGHTS:
+        pooled = pool_scores(scores, inputs.groups)
+        ranking = rank_groups(pooled, inputs.groups)
+        for group, level in enumerate(named_levels(inputs.groups)):
+            scores[:, group] = pooled[level][:, group]
+    else:
+        ranking = np.argsort(-scores, axis=1, kind="stable")
     kinds = strongest_kinds(evidence)
     has_evidence = np.any([part.values[:, :-1] != 0 for part in evidence], axis=0)
-    best = np.argsort(-scores, axis=1, kind="stable")[:, :MAX_SUGGESTIONS]
     suggestions = []
-    for row, best_groups in enumerate(best.tolist()):
+    for row, best_groups in enumerate(ranking[:, :MAX_SUGGESTIONS].tolist()):
         of_label = []
         for group in best_groups:
             if has_evidence[row, group]:
                 reason = evidence[kinds[row, group]].explain(row, group)
-                of_label.append(
-                    Suggestion(inputs.groups[group].key, float(scores[row, group]), reason)
-                )
+                score = float(scores[row, group])
+                if score < EVEN_SCORE:
+                    reason += _likely_branch(
+                        inputs.groups[group], [each[row, group] for each in pooled]
+                    )
+                of_label.append(Suggestion(inputs.groups[group].key, score, reason))
         suggestions.append(of_label)
     return suggestions
+
+
+def _likely_branch(group: Group, scores: Sequence[float]) -> str:
+    """Name the finest level above a group that is as likely as not; empty if there is none.
+
+    Args:
+        scores: Scores of the group and of the names above it, finest first.
+    """
+    for name, score in zip(group.path, scores, strict=False):
+        if score >= EVEN_SCORE and name != group.name:
+            return f"; in “{name}” with {score:.0%}"
+    return ""
 
 
 def add_answers(
@@ -394,6 +430,9 @@ def add_answers(
         answered[answer.label][group] = Suggestion(group, score, reason)
     merged = []
     for suggested_groups, answered_groups in zip(suggested, answered, strict=True):
+        if not answered_groups:
+            merged.append([*suggested_groups.values()])
+            continue
         others = [each for group, each in suggested_groups.items() if group not in answered_groups]
         kept = [*answered_groups.values(), *others][: max(MAX_SUGGESTIONS, len(answered_groups))]
         merged.append(sorted(kept, key=lambda suggestion: -suggestion.score))
@@ -421,12 +460,15 @@ def score_groups(evidence: Sequence[Evidence]) -> Floats:
     label add up to less than 1, and to little without evidence.
     """
     weights = _weights(evidence)
+    values = features(evidence)
+    decided = values.pop("decided")
     logits = np.sum(
-        [weights[name] * values for name, values in features(evidence).items() if name in weights],
+        [weights[name] * values[name] for name in values if name in weights],
         axis=0,
     )
-    if "names" in weights:
-        logits = balance(logits)
+    if weights is OTHER_WEIGHTS:
+        # Decisions say which groups are frequent, so what they add is not balanced.
+        logits = balance(logits) + weights["decided"] * decided
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
     scores = exponentials[:, :-1] / exponentials.sum(axis=1, keepdims=True)
     first = scores.argmax(axis=1)[:, None]
@@ -478,7 +520,7 @@ def features(evidence: Sequence[Evidence]) -> dict[str, Floats]:
     logs = {
         kind: np.log1p(value / _SMALL_SHARE)
         for kind, value in values.items()
-        if kind not in ("similar", "names")
+        if kind not in ("similar", "names", "decided")
     }
     # A term of a group is in that group, however many labels below the same superclass were dropped.
     for kind in ("superclass", "farther_superclass"):
@@ -499,6 +541,7 @@ def features(evidence: Sequence[Evidence]) -> dict[str, Floats]:
         "similar": similar * (1 - known),
         "similar_beside_stronger": similar * known * (1 - term),
         "names": names * (1 - known),
+        "decided": values["decided"] * (1 - known),
         "no_group": no_group * (1 - known_or_ending),
         "no_group_beside_stronger": no_group * known_or_ending,
     }
@@ -525,5 +568,5 @@ def strongest_kinds(evidence: Sequence[Evidence]) -> Integers:
     if weights is OTHER_WEIGHTS:  # names are all that there is, however little they say
         weighted["names"] = np.maximum(weighted["names"], 1e-6)
     most = np.argmax([weighted[kind] for kind in EVIDENCE_KINDS], axis=0)
-    is_reason = np.stack([part.values[:, :-1] >= _REASON_SHARE for part in evidence[:-2]])
+    is_reason = np.stack([part.values[:, :-1] >= _REASON_SHARE for part in evidence[:4]])
     return np.asarray(np.where(is_reason.any(axis=0), is_reason.argmax(axis=0), most), np.int64)

@@ -103,6 +103,7 @@ def test_features_are_those_of_a_calculation_by_hand() -> None:
         "ending": [[0.5, 0.1, 0.1], [0, 0.1, 0]],
         "similar": [[2.0, 0.4, 0.3], [0.5, 1.0, 0]],
         "names": [[0.5, -0.2, 0], [0.8, 0.25, 0]],
+        "decided": [[1.5, -0.5, 0], [0.5, 0, 1.0]],
     }
     evidence = [Evidence(np.array(shares[kind], np.float64), lambda row, group: "") for kind in EVIDENCE_KINDS]
     # The superclasses of the first label sum to 0.52 and its endings to 0.7; the terms of the second sum to 0.8.
@@ -116,6 +117,7 @@ def test_features_are_those_of_a_calculation_by_hand() -> None:
         "similar": [[0.48 * 1.5, 0.48 * 0.4, 0.48 * 0.3], [0, 0.2 * 0.75, 0]],
         "similar_beside_stronger": [[0.364 * 1.5, 0.364 * 0.4, 0.364 * 0.3], [0, 0.16 * 0.75, 0]],
         "names": [[0.48 * 0.5, 0.48 * -0.2, 0], [0.2 * 0.8, 0.2 * 0.25, 0]],
+        "decided": [[0.48 * 1.5, 0.48 * -0.5, 0], [0.2 * 0.5, 0, 0.2 * 1.0]],
         "no_group": [[0, 0, 0.3], [0, 0, 0.2]],
         "no_group_beside_stronger": [[0, 0, 0.7], [0, 0, 0.8]],
     }

@@ -8,14 +8,21 @@ from numpy.typing import NDArray
 
 
 class Words:
-    """The sum of a vector for each word, drawn by its hash; remembers what it was asked."""
+    """The sum of a vector for each word, drawn by its hash; remembers what it was asked.
 
-    def __init__(self) -> None:
+    The more dimensions, the nearer to 0 is the cosine of texts without a common word.
+    """
+
+    def __init__(self, dimension: int = 64) -> None:
         self.asked: list[str] = []
+        self._dimension = dimension
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         self.asked += texts
-        return np.array([np.sum([_vector(word) for word in text.casefold().split()], axis=0) for text in texts])
+        return np.array([self._sum(text.casefold().split()) for text in texts])
+
+    def _sum(self, words: Sequence[str]) -> NDArray[np.float32]:
+        return np.asarray(np.sum([_vector(word, self._dimension) for word in words], axis=0), np.float32)
 
     def unit(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Unit vectors, as the stage embeds texts."""
@@ -23,6 +30,6 @@ class Words:
         return np.asarray(vectors / np.linalg.norm(vectors, axis=1, keepdims=True))
 
 
-def _vector(word: str) -> NDArray[np.float32]:
+def _vector(word: str, dimension: int) -> NDArray[np.float32]:
     seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
-    return np.random.default_rng(seed).normal(size=64).astype(np.float32)
+    return np.random.default_rng(seed).normal(size=dimension).astype(np.float32)
