@@ -1,7 +1,8 @@
-"""Columns of labels, a column per level: one label in each cell, or several as a list.
+"""Columns of labels, a column per level: one label in each cell, or several labels as a list.
 
-The k-th entries of the cells of a row make up a label with its ancestors. A cell with a single entry stands for all
-labels of its image, such as the landmark of an image whose landmark is in several groups.
+The k-th entries of the cells of a row make up a label with its ancestors. A cell with a single entry
+stands for all labels of its image, such as the landmark of an image whose landmark is in several
+groups.
 """
 
 from __future__ import annotations
@@ -30,68 +31,85 @@ def encode_labels(
     """Return the labels of images as indices into sorted class names.
 
     Args:
-        levels: Column of each level, finest first, without nulls: texts, or lists of texts in any of them for images
-            with several labels.
+        levels: Column of each level, finest first, without nulls: texts, or, for images with several
+            labels, lists of texts.
+        describe_row: Function from a row number to the words for that row in error messages.
 
     Returns:
-        A label matrix, int32, if all columns are texts, else label sets; and the class names of each level.
+        A label matrix, int32, if all columns are texts, or label sets; and the class names of each
+        level.
 
     Raises:
-        InputError: A label is empty; a class has several parents, or with several labels other parents in one image
-            than in another; or lists of a row differ in length.
+        InputError: A label is empty; a class has several parents, or, with several labels, other
+            parents in one image than in another; or lists of a row differ in length.
     """
     if any(is_list(column.type) for column in levels.values()):
         return _encode_lists(levels, describe_row)
-    labels, class_names = np.empty((len(next(iter(levels.values()))), len(levels)), np.int32), []
+    n_images = len(next(iter(levels.values())))
+    labels = np.empty((n_images, len(levels)), np.int32)
+    class_names = []
     for number, (name, column) in enumerate(levels.items()):
         labels[:, number], names = encode_names(column, name, describe_row)
         class_names.append(names)
-    check_tree(list(levels), [*zip(labels.T, class_names, strict=True)], describe_row)
+    check_tree(list(levels), list(zip(labels.T, class_names, strict=True)), describe_row)
     return labels, tuple(class_names)
 
 
 def _encode_lists(
     levels: Mapping[str, pa.ChunkedArray], describe_row: DescribeRow
 ) -> EncodedLabels:
+    """Encode columns that may hold lists; see :func:`encode_labels`."""
     lengths = {name: _lengths(column) for name, column in levels.items()}
     counts = np.max(list(lengths.values()), axis=0)
-    problems = [
-        f"{describe_row(int(row))}: "
-        + ", ".join(f"{lengths[name][row]} of {name}" for name in levels)
-        for row in np.flatnonzero(
-            np.any([(each != counts) & (each != 1) for each in lengths.values()], axis=0)
-            | (counts == 0)
-        )
-    ]
-    if problems:
-        raise InputError(
-            f"{len(problems):,} images have different numbers of labels at their levels, or none; expected as many "
-            f"at each level, or one that stands for all:\n{indented_list(problems)}"
-        )
-    images = np.repeat(np.arange(len(counts)), counts)
-    encoded = []
-    for name, column in levels.items():
-        values, owners = _flattened(column), np.repeat(np.arange(len(counts)), lengths[name])
+    _check_lengths(lengths, counts, describe_row)
+    n_images = len(counts)
+    images = np.repeat(np.arange(n_images), counts)  # of each label
+    label_numbers = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)
+    codes = np.empty((len(images), len(levels)), np.int64)
+    class_names = []
+    for number, (name, column) in enumerate(levels.items()):
+        values = _flattened(column)
+        owners = np.repeat(np.arange(n_images), lengths[name])  # image of each value
         if values.null_count:
             entry = pc.indices_nonzero(values.is_null())[0].as_py()
             raise InputError(
                 f"{name} has a list with a missing value in {describe_row(int(owners[entry]))}"
             )
-        codes, names = encode_names(values, name, partial(_describe_entry, owners, describe_row))
-        starts = np.cumsum(lengths[name]) - lengths[name]
-        within = np.arange(len(images)) - np.repeat(np.cumsum(counts) - counts, counts)
-        encoded.append(
-            (codes[starts[images] + np.where(lengths[name][images] == 1, 0, within)], names)
+        value_codes, names = encode_names(
+            values, name, partial(_describe_entry, owners, describe_row)
         )
-    sets = LabelSets.from_rows(
-        np.stack([codes for codes, _ in encoded], axis=1, dtype=np.int64), counts
-    )
-    class_names = tuple(names for _, names in encoded)
+        starts = np.cumsum(lengths[name]) - lengths[name]
+        # The only value of a cell stands for all labels of its image.
+        positions = np.where(lengths[name][images] == 1, 0, label_numbers)
+        codes[:, number] = value_codes[starts[images] + positions]
+        class_names.append(names)
+    sets = LabelSets.from_rows(codes, counts)
     _check_parents(sets, list(levels), class_names, describe_row)
-    return sets, class_names
+    return sets, tuple(class_names)
+
+
+def _check_lengths(
+    lengths: Mapping[str, npt.NDArray[np.int64]],
+    counts: npt.NDArray[np.int64],
+    describe_row: DescribeRow,
+) -> None:
+    """Raise an InputError unless each cell has one entry, or as many as its image has labels."""
+    is_wrong = counts == 0
+    for level_lengths in lengths.values():
+        is_wrong |= (level_lengths != counts) & (level_lengths != 1)
+    problems = []
+    for row in np.flatnonzero(is_wrong).tolist():
+        shown = ", ".join(f"{lengths[name][row]} of {name}" for name in lengths)
+        problems.append(f"{describe_row(row)}: {shown}")
+    if problems:
+        raise InputError(
+            f"{len(problems):,} images have different numbers of labels at their levels, or none; expected as many "
+            f"at each level, or one that stands for all:\n{indented_list(problems)}"
+        )
 
 
 def _describe_entry(owners: npt.NDArray[np.int64], describe_row: DescribeRow, entry: int) -> str:
+    """Return the words for the row of an entry of a flattened column."""
     return describe_row(int(owners[entry]))
 
 
@@ -101,24 +119,23 @@ def _check_parents(
     class_names: Sequence[Sequence[str]],
     describe_row: DescribeRow,
 ) -> None:
-    if (deviating := deviating_parents(sets)) is None:
+    """Raise an InputError if a class has other parents in one image than in another."""
+    deviating = deviating_parents(sets)
+    if deviating is None:
         return
     column, code, image = deviating
-    name, level, parent_level = (
-        class_names[column][code],
-        level_names[column],
-        level_names[column + 1],
-    )
-    others = sets.labels[sets.labels[:, column] == code, column + 1]
-    own = sets.of(image)
-    parents = [
-        class_names[column + 1][parent]
-        for parent in np.unique(own[own[:, column] == code, column + 1])
-    ]
-    everywhere = [class_names[column + 1][parent] for parent in np.unique(others)]
+    name = class_names[column][code]
+    level = level_names[column]
+    parent_level = level_names[column + 1]
+    parent_names = class_names[column + 1]
+    labels_of_image = sets.of(image)
+    codes_of_parents = labels_of_image[labels_of_image[:, column] == code, column + 1]
+    parents = [parent_names[parent] for parent in np.unique(codes_of_parents)]
+    codes_of_all_parents = sets.labels[sets.labels[:, column] == code, column + 1]
+    all_parents = [parent_names[parent] for parent in np.unique(codes_of_all_parents)]
     raise InputError(
         f'{level} "{name}" has the {parent_level} {", ".join(parents)} in {describe_row(image)}, but '
-        f"{', '.join(everywhere)} in others; expected the same in every image that has it"
+        f"{', '.join(all_parents)} in others; expected the same in every image that has it"
         f"{order_advice(level_names, class_names)}"
     )
 
@@ -132,34 +149,36 @@ def _lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
 
 
 def _flattened(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.list_flatten(column) if is_list(column.type) else column
+    """Return the entries of all cells, one after another."""
+    if is_list(column.type):
+        return pc.list_flatten(column)
+    return column
 
 
 def label_columns(
     labels: Labelling, level_names: Sequence[str], class_names: Sequence[Sequence[str]]
 ) -> dict[str, pa.Array]:
-    """Return a column per level, of texts or for label sets lists of texts; the inverse of :func:`encode_labels`.
+    """Return a column of texts per level, or of lists of texts for label sets.
 
-    Unlabelled images have nulls, or empty lists.
+    The inverse of :func:`encode_labels`. Unlabelled images have nulls, or empty lists.
     """
     columns: dict[str, pa.Array] = {}
-    for column, (name, classes) in enumerate(zip(level_names, class_names, strict=True)):
+    for number, (name, classes) in enumerate(zip(level_names, class_names, strict=True)):
         texts = pa.array(classes, pa.string())
         if isinstance(labels, LabelSets):
-            values = texts.take(pa.array(labels.labels[labels.members.columns, column]))
+            values = texts.take(pa.array(labels.labels[labels.members.columns, number]))
             offsets = pa.array(labels.members.offsets.astype(np.int32))
             columns[name] = pa.ListArray.from_arrays(offsets, values, type=TEXTS)
         else:
-            columns[name] = texts.take(
-                pa.array(labels[:, column], pa.int64(), mask=labels[:, column] < 0)
-            )
+            codes = labels[:, number]
+            columns[name] = texts.take(pa.array(codes, pa.int64(), mask=codes < 0))
     return columns
 
 
 def split_labels(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
-    """Return lists of the texts between separators, without white space around them and without empty ones.
+    """Split texts into lists at separators, and drop white space and empty entries.
 
-    A column that already has lists is returned as it is.
+    A column of lists is returned as it is.
 
     >>> split_labels(pa.chunked_array([["05.03.13; 26.01", "29.01;"]]), ";").to_pylist()
     [['05.03.13', '26.01'], ['29.01']]
@@ -172,19 +191,20 @@ def split_labels(column: pa.ChunkedArray, separator: str) -> pa.ChunkedArray:
     kept = pc.not_equal(texts, "").to_numpy(zero_copy_only=False)
     owners = np.repeat(np.arange(len(counts)), counts)[kept]
     offsets = np.searchsorted(owners, np.arange(len(counts) + 1)).astype(np.int32)
-    return pa.chunked_array(
-        [pa.ListArray.from_arrays(pa.array(offsets), texts.filter(pa.array(kept)), type=TEXTS)]
-    )
+    entries = texts.filter(pa.array(kept))
+    return pa.chunked_array([pa.ListArray.from_arrays(pa.array(offsets), entries, type=TEXTS)])
 
 
 def split_codes(
     codes: pa.ChunkedArray, separator: str, levels: Sequence[str], describe_row: DescribeRow
 ) -> dict[str, pa.ChunkedArray]:
-    """Return the levels of hierarchical codes: the whole code, and what is left without its last parts.
+    """Return the levels of hierarchical codes: the whole code, then the code without its last parts.
 
     Args:
         codes: Texts, or lists of texts, such as 05.03.13, with a part per level.
         separator: Separator of the parts, such as a dot.
+        levels: Names of the levels, finest first.
+        describe_row: Function from a row number to the words for that row in error messages.
 
     >>> codes = pa.chunked_array([["05.03.13", "26.01.01"]])
     >>> {name: column.to_pylist() for name, column in split_codes(codes, ".", ["a", "b", "c"], str).items()}
@@ -192,20 +212,22 @@ def split_codes(
     """
     array = codes.combine_chunks()
     texts = _flattened(array)
-    values = [text or "" for text in texts.to_pylist()]  # null in a list
-    parts = [[part.strip() for part in text.split(separator)] for text in values]
-    for entry, each in enumerate(parts):
-        if len(each) != len(levels) or not all(each):
+    values = [text or "" for text in texts.to_pylist()]  # a list may hold nulls
+    parts_by_entry = []
+    for entry, value in enumerate(values):
+        parts = [part.strip() for part in value.split(separator)]
+        filled = [part for part in parts if part]
+        if len(parts) != len(levels) or len(filled) < len(parts):
             row = int(np.repeat(np.arange(len(array)), _lengths(codes))[entry])
             raise InputError(
-                f'{describe_row(row)}: the code "{values[entry]}" has {sum(map(bool, each))} parts; '
+                f'{describe_row(row)}: the code "{value}" has {len(filled)} parts; '
                 f'expected {len(levels)} separated by "{separator}", one for each of {", ".join(levels)}'
             )
+        parts_by_entry.append(parts)
     columns: dict[str, pa.ChunkedArray] = {}
-    for dropped, name in enumerate(levels):
-        level = pa.array(
-            [separator.join(each[: len(each) - dropped]) for each in parts], pa.string()
-        )
+    for n_dropped, name in enumerate(levels):
+        n_parts = len(levels) - n_dropped
+        level = pa.array([separator.join(parts[:n_parts]) for parts in parts_by_entry], pa.string())
         if is_list(codes.type):
             level = pa.ListArray.from_arrays(array.offsets, level, type=TEXTS)
         columns[name] = pa.chunked_array([level])

@@ -1,11 +1,17 @@
 """The manifest: the images of a dataset, their files, splits, and labels at every level.
 
-The table ``manifest`` has one row per image: ``id``; ``path``, relative to a folder that is named when the images are
-read, of an image file, or of a tar file that holds the image's bytes at ``offset``, ``size`` of them; ``split``;
-where parts of images count, ``box``; then one column of strings per level, finest first, under the dataset's own
-names of its levels. Where images have several labels, these columns are lists of strings, whose k-th entries make up
-a label (:mod:`hgld.datasets.label_columns`). Plain CSV and Parquet files with these columns but the box are read,
-too.
+The table ``manifest`` has one row per image:
+
+- ``id``;
+- ``path``, relative to a folder that is named when the images are read: an image file, or a tar file
+  that holds the image's bytes at ``offset``, ``size`` of them;
+- ``split``;
+- optionally ``box``, the part of the image that counts;
+- one column of strings per level, finest first, under the dataset's names of its levels. If images
+  have several labels, these columns are lists of strings, whose k-th entries make up a label
+  (:mod:`hgld.datasets.label_columns`).
+
+Plain CSV and Parquet files with these columns, except ``box``, are read, too.
 """
 
 from __future__ import annotations
@@ -35,7 +41,7 @@ from hgld.tables.parquet import TABLE_KEY, read_metadata
 
 _BOX = MANIFEST.optional.field("box")
 
-#: Rows of a row group.
+#: Rows of a row group of the Parquet file.
 _BATCH = 2**20
 
 #: Name of the level whose class names are GLDv2's landmark ids.
@@ -54,13 +60,13 @@ class Manifest:
         offsets: int64, shape (N,): position of the image's bytes in the tar file; -1 for image files.
         sizes: int64, shape (N,): number of these bytes; -1 for image files.
         splits: N texts, such as ``train``, ``test``, ``query`` or ``gallery``.
-        labelling: Labels as indices into the class names of each column, all of which occur: int32 or int64,
-            shape (N, L), finest first and nested; or label sets, where images may have several labels. See
-            :attr:`labels`.
+        labelling: Labels as indices into the class names of each column, all of which occur: int32 or
+            int64, shape (N, L), finest first and nested; or label sets, if images may have several
+            labels. See :attr:`labels`.
         level_names: Names of the L levels, finest first.
         class_names: Names of the classes at each level, finest level first, sorted.
-        boxes: float64, shape (N, 4): the part of each image that counts, such as a query's, in pixels: left, top,
-            right, bottom; NaN for whole images. None if all images are whole.
+        boxes: float64, shape (N, 4): the part of each image that counts, such as a query's, in
+            pixels: left, top, right, bottom; NaN for whole images. None if all images are whole.
     """
 
     ids: TextArray
@@ -89,36 +95,40 @@ class Manifest:
             describe_row: Function from a row number to the words for that row in error messages.
 
         Raises:
-            InputError: There are no rows or no levels, an id or a column name is repeated, a path is absolute, an
-                offset comes without a size, a label is empty or has two parents.
+            InputError: There are no rows or no levels, an id or a column name is repeated, a path is
+                absolute, an offset comes without a size, a label is empty or has two parents.
         """
         ids = table["id"]
 
         def describe(row: int) -> str:
-            return f"{describe_row(row) if describe_row else f'row {row}'} ({ids[int(row)]})"
+            words = describe_row(row) if describe_row else f"row {row}"
+            return f"{words} ({ids[int(row)]})"
 
         _check_rows(table, describe)
         return_memory()
         boxes = _boxes(table, describe)
-        level_names = tuple(table.column_names[len(MANIFEST.schema) + (boxes is not None) :])
+        n_other_columns = len(MANIFEST.schema)
+        if boxes is not None:
+            n_other_columns += 1
+        level_names = tuple(table.column_names[n_other_columns:])
         if not level_names or len(set(table.column_names)) < len(table.column_names):
             raise InputError(
                 f"the columns are {', '.join(table.column_names)}; expected a column for each level after "
                 f"{MANIFEST.schema.names[-1]}, finest first, each name once"
             )
-        labelling, class_names = encode_labels(
-            {name: table[name] for name in level_names}, describe
-        )
+        levels = {name: table[name] for name in level_names}
+        labelling, class_names = encode_labels(levels, describe)
         for level, names in zip(level_names, class_names, strict=True):
             if "-1" in names:
                 raise InputError(
                     f"{level} has the label -1, which stands for unlabelled images; leave these out"
                 )
+        paths = TextArray(table["path"])
+        if _in_tars(table):
+            paths = TextArray.repeated(table["path"])
         return cls(
             ids=TextArray(ids),
-            paths=TextArray.repeated(table["path"])
-            if _in_tars(table)
-            else TextArray(table["path"]),
+            paths=paths,
             offsets=_with_minus_one(table["offset"]),
             sizes=_with_minus_one(table["size"]),
             splits=TextArray.repeated(table["split"]),
@@ -136,12 +146,13 @@ class Manifest:
         offsets: NDArray[np.int64] | None = None,
         sizes: NDArray[np.int64] | None = None,
     ) -> Manifest:
-        """Create a manifest of unlabelled images in a single split, ``all``; by default they are image files."""
+        """Create a manifest of unlabelled images in a single split, ``all``; by default of image files."""
+        no_places = np.broadcast_to(np.int64(-1), len(ids))
         return cls(
             ids=ids,
             paths=paths,
-            offsets=np.broadcast_to(np.int64(-1), len(ids)) if offsets is None else offsets,
-            sizes=np.broadcast_to(np.int64(-1), len(ids)) if sizes is None else sizes,
+            offsets=no_places if offsets is None else offsets,
+            sizes=no_places if sizes is None else sizes,
             splits=TextArray(["all"], np.zeros(len(ids))),
             labelling=np.empty((len(ids), 0), np.int64),
             level_names=(),
@@ -149,7 +160,7 @@ class Manifest:
         )
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
-        """Convert to batches of the table ``manifest``, which together would take as much memory as the manifest."""
+        """Yield batches of the table ``manifest``; the whole table takes as much memory as the manifest."""
         for start in range(0, len(self), _BATCH):
             rows = np.arange(start, min(start + _BATCH, len(self)))
             yield from self.take(rows).to_arrow().combine_chunks().to_batches()
@@ -173,20 +184,19 @@ class Manifest:
         return len(self.ids)
 
     def __repr__(self) -> str:
-        levels = ", ".join(
-            f"{n:,} {name}" for n, name in zip(self.n_classes, self.level_names, strict=True)
-        )
-        several = (
-            ""
-            if self.label_sets is None
-            else f", {self.label_sets.counts().mean():.2f} labels per image"
-        )
-        return f"Manifest({len(self):,} images, {levels}{several})"
+        counts = [f"{len(self):,} images"]
+        for n_classes, name in zip(self.n_classes, self.level_names, strict=True):
+            counts.append(f"{n_classes:,} {name}")
+        if self.label_sets is not None:
+            counts.append(f"{self.label_sets.counts().mean():.2f} labels per image")
+        return f"Manifest({', '.join(counts)})"
 
     @property
     def label_sets(self) -> LabelSets | None:
-        """Labels of images that may have several; None where each has one."""
-        return self.labelling if isinstance(self.labelling, LabelSets) else None
+        """Labels of images that may have several labels; None if every image has one."""
+        if isinstance(self.labelling, LabelSets):
+            return self.labelling
+        return None
 
     @property
     def labels(self) -> LabelMatrix:
@@ -198,7 +208,7 @@ class Manifest:
         return single_labels(self.labelling)
 
     def label_column(self, level: str) -> NDArray[np.int64] | None:
-        """Return the class of each image at a level, int64, shape (N,); None if images have several there."""
+        """Return the class of each image at a level, int64, shape (N,); None if images have several."""
         column = self.level_names.index(level)
         if isinstance(self.labelling, LabelSets):
             return self.labelling.single_column(column)
@@ -208,8 +218,8 @@ class Manifest:
         """Return the labels of an image, to be stacked in batches.
 
         Returns:
-            int64, shape (L,), where images have one label; else (K, L), where K is the most labels of any image of
-            the manifest, with rows of -1 after the image's own labels.
+            int64, shape (L,), if every image has one label. Otherwise (K, L), where K is the largest
+            number of labels of an image of the manifest; rows after the image's labels are -1.
         """
         if isinstance(self.labelling, LabelSets):
             padded: NDArray[np.int64] = self.labelling.padded(np.array([row]))[0]
@@ -217,7 +227,7 @@ class Manifest:
         return np.array(self.labelling[row], np.int64)
 
     def box(self, row: int) -> Box | None:
-        """Return the part of an image that counts, in pixels: left, top, right, bottom; None for the whole image."""
+        """Return the part of an image that counts: left, top, right, bottom in pixels; None for all of it."""
         if self.boxes is None or np.isnan(self.boxes[row, 0]):
             return None
         left, top, right, bottom = self.boxes[row].tolist()
@@ -234,7 +244,7 @@ class Manifest:
         return tuple(self.splits.distinct())
 
     def landmark_ids(self) -> NDArray[np.int64] | None:
-        """Return the landmark id of each image, int64, shape (N,); None unless a level holds numeric landmark ids."""
+        """Return the landmark id of each image, int64, shape (N,); None without numeric landmark ids."""
         if LANDMARK_LEVEL not in self.level_names:
             return None
         names = self.class_names[self.level_names.index(LANDMARK_LEVEL)]
@@ -244,10 +254,10 @@ class Manifest:
         return np.array([int(name) for name in names])[landmarks]
 
     def select_split(self, split: str) -> Manifest:
-        """Return the images of a split in the same order; their labels are renumbered as by :meth:`take`.
+        """Return the images of a split in the same order; labels are renumbered as by :meth:`take`.
 
         Raises:
-            ConfigurationError: There is no such split.
+            ConfigurationError: The split does not exist.
         """
         return self.take(self.rows_of(split))
 
@@ -259,34 +269,33 @@ class Manifest:
             path: File of the manifest, which the error message names.
 
         Raises:
-            ConfigurationError: There is no such split.
+            ConfigurationError: The split does not exist.
         """
         if split is None:
             return np.arange(len(self))
         if split not in self.split_names:
-            advice = "; divide the images: hgld manifest --test-share or --open-set" * (
-                len(self.split_names) == 1
-            )
-            named = "" if path is None else f"{path}: "
+            advice = ""
+            if len(self.split_names) == 1:
+                advice = "; divide the images: hgld manifest --test-share or --open-set"
+            beginning = "" if path is None else f"{path}: "
             raise ConfigurationError(
-                f'{named}there is no split "{split}" among the images; expected {" or ".join(self.split_names)}'
+                f'{beginning}there is no split "{split}" among the images; expected {" or ".join(self.split_names)}'
                 f"{advice}"
             )
         return np.flatnonzero(self.splits == split)
 
     def take(self, rows: NDArray[np.int64]) -> Manifest:
-        """Return the images of some rows, in the given order; labels are renumbered from 0 in each column."""
+        """Return the images of some rows, in the given order; labels are renumbered in each column."""
         labelling = take_images(self.labelling, rows)  # a copy, which is renumbered in place
-        matrix, class_names = (
-            labelling.labels if isinstance(labelling, LabelSets) else labelling,
-            [],
-        )
+        matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
+        class_names = []
         matrix.flags.writeable = True
         for column, names in enumerate(self.class_names):
-            kept = np.zeros(len(names), np.bool_)
-            kept[matrix[:, column]] = True
-            matrix[:, column] = (np.cumsum(kept, dtype=np.int32) - 1)[matrix[:, column]]
-            class_names.append(tuple(compress(names, kept)))
+            is_kept = np.zeros(len(names), np.bool_)
+            is_kept[matrix[:, column]] = True
+            new_codes = np.cumsum(is_kept, dtype=np.int32) - 1
+            matrix[:, column] = new_codes[matrix[:, column]]
+            class_names.append(tuple(compress(names, is_kept)))
         matrix.flags.writeable = False
         return replace(
             self,
@@ -306,8 +315,8 @@ def read_manifest(path: Path, root: Path | None = None) -> Manifest:
 
     Args:
         path: The file.
-        root: Folder that its paths are relative to, to find the images of a CSV or Parquet file that are in tar files
-            there. Default: images are not looked for.
+        root: Folder of the images, to which paths are relative. It is searched for tar files with the
+            images of a CSV or Parquet file. Default: no search.
 
     Raises:
         InputError: The file does not exist or is another table; or see :meth:`Manifest.from_arrow`.
@@ -317,9 +326,8 @@ def read_manifest(path: Path, root: Path | None = None) -> Manifest:
     else:
         table = read_table(path, MANIFEST, encoded=lambda name: name not in ("id", "path"))
         if _in_tars(table):
-            table = table.set_column(
-                table.column_names.index("path"), "path", table["path"].dictionary_encode()
-            )
+            paths = table["path"].dictionary_encode()
+            table = table.set_column(table.column_names.index("path"), "path", paths)
     with prefix_input_errors(path):
         manifest = Manifest.from_arrow(table, describe_row=lambda row: f"row {row + 1}")
     del table
@@ -342,7 +350,7 @@ def prefix_input_errors(path: Path) -> Iterator[None]:
 
 
 def is_manifest(columns: Sequence[str]) -> bool:
-    """Return whether a table with these columns is a manifest rather than, for instance, a table of labels alone."""
+    """Return whether these are the columns of a manifest, and not, for instance, of a table of labels."""
     return "path" in columns and "split" in columns
 
 
@@ -352,13 +360,12 @@ def level_columns(columns: Sequence[str]) -> list[str]:
     >>> level_columns(["path", "split", "product", "kind"])
     ['product', 'kind']
     """
-    return [
-        name for name in columns if name not in (*MANIFEST.schema.names, *MANIFEST.optional.names)
-    ]
+    other_columns = {*MANIFEST.schema.names, *MANIFEST.optional.names}
+    return [name for name in columns if name not in other_columns]
 
 
 def is_plain_table(path: Path) -> bool:
-    """Return whether a file is not a table that hgld wrote, but a CSV file or another Parquet file."""
+    """Return whether a file is a CSV file, or a Parquet file that hgld did not write."""
     if not path.is_file():
         found = "a folder" if path.is_dir() else "no such file"
         raise InputError(
@@ -372,9 +379,9 @@ def is_plain_table(path: Path) -> bool:
 def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
     """Read a CSV or Parquet file with the columns of a manifest, in any order, as the table ``manifest``.
 
-    Those are path, split, and a column of texts or numbers for each level, finest first, or of lists of them where
-    images have several labels. Optional are id, by default the path, and offset and size. If the first path is no
-    file below ``root``, images are looked for in tar files there.
+    Required columns are path, split, and a column per level, finest first, of texts or numbers, or of
+    lists if images have several labels. Optional are id, by default the path, and offset and size. If
+    the first path is not a file below ``root``, images are searched in the tar files there.
     """
     present = text_column_names(path)
     levels = level_columns(present)
@@ -383,7 +390,8 @@ def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
             f"{path}: not a manifest: its columns are {preview(present)}; expected path, split and a column for each "
             "level, finest first, or write one from this table with hgld manifest table"
         )
-    if boxes := [name for name in MANIFEST.optional.names if name in present]:
+    boxes = [name for name in MANIFEST.optional.names if name in present]
+    if boxes:
         raise InputError(
             f"{path}: has the column {boxes[0]}, which is read only from manifests that hgld manifest wrote; rename "
             "it if it is a level"
@@ -395,40 +403,39 @@ def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
         texts = texts.append_column("id", pc.utf8_normalize(texts["path"], form="NFC"))
     columns = {}
     for field in MANIFEST.schema:
-        column = (
-            texts[field.name]
-            if field.name in texts.column_names
-            else pa.nulls(len(texts), field.type)
-        )
+        if field.name in texts.column_names:
+            column = texts[field.name]
+        else:
+            column = pa.nulls(len(texts), field.type)
         try:
             columns[field.name] = column.cast(field.type)
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"{path}: {field.name}: {error}; expected whole numbers of bytes"
             ) from error
-    are_files = (
-        root is None
-        or columns["offset"].null_count < len(texts)
-        or (root / str(texts["path"][0])).is_file()
-    )
-    if root is not None and not are_files and root.is_dir():
-        found = find_in_tars(root)
-        rows = match_paths(texts["path"].to_pylist(), found.names)
-        for name, values in found.places(rows).items():
-            columns[name] = pc.coalesce(pa.chunked_array([values]), columns[name])
+    has_places = columns["offset"].null_count < len(texts)
+    if root is not None and root.is_dir() and not has_places:
+        first_path = root / str(texts["path"][0])
+        if not first_path.is_file():
+            images = find_in_tars(root)
+            rows = match_paths(texts["path"].to_pylist(), images.names)
+            for name, values in images.places(rows).items():
+                columns[name] = pc.coalesce(pa.chunked_array([values]), columns[name])
     return pa.table(columns | {name: texts[name] for name in levels})
 
 
 def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
-    """Raise unless there are rows, ids are unique, paths are relative, and offsets and sizes come together."""
+    """Raise unless there are rows, ids are unique, paths are relative, and offsets have sizes."""
     if not len(table):
         raise InputError("no images; expected a row for each")
     problems = _repeated_ids(table["id"], describe)
-    for row in pc.indices_nonzero(pc.starts_with(table["path"].cast(pa.string()), "/")).to_pylist():
+    is_absolute = pc.starts_with(table["path"].cast(pa.string()), "/")
+    for row in pc.indices_nonzero(is_absolute).to_pylist():
         problems.append(
             f"{describe(row)}: the path is {table['path'][row]}; expected one relative to a folder"
         )
-    offsets, sizes = (_with_minus_one(table[name]) for name in ("offset", "size"))
+    offsets = _with_minus_one(table["offset"])
+    sizes = _with_minus_one(table["size"])
     for row in np.flatnonzero((offsets < 0) != (sizes < 0)).tolist():
         problems.append(
             f"{describe(row)}: offset {table['offset'][row]}, size {table['size'][row]}; expected both or none"
@@ -438,12 +445,12 @@ def _check_rows(table: pa.Table, describe: Callable[[int], str]) -> None:
 
 
 def _in_tars(table: pa.Table) -> bool:
-    """Return whether images are in tar files, of which each has many."""
+    """Return whether images are in tar files, so that many images have the same path."""
     return bool(table["offset"].null_count < len(table))
 
 
 def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[str]:
-    """Describe the rows whose id an earlier row has."""
+    """Describe the rows whose id occurs in an earlier row."""
     if TextArray(ids).is_unique():
         return []
     codes = pc.index_in(ids, value_set=pc.unique(ids)).to_numpy()
@@ -456,20 +463,19 @@ def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[
 
 
 def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float64] | None:
-    """Return the boxes of a table, NaN for whole images; None if it has no column of them."""
-    if _BOX.name not in table.column_names or not pa.types.is_fixed_size_list(
-        table.schema.field(_BOX.name).type
-    ):
+    """Return the boxes of a table, NaN for whole images; None if it has no column of boxes."""
+    if _BOX.name not in table.column_names:
         return None
-    boxes = np.array([box or [np.nan] * 4 for box in table[_BOX.name].to_pylist()], np.float64)
-    is_empty = (
-        ~((boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3]))
-        & table[_BOX.name].is_valid().to_numpy()
-    )
+    column = table[_BOX.name]
+    if not pa.types.is_fixed_size_list(column.type):
+        return None
+    boxes = np.array([box or [np.nan] * 4 for box in column.to_pylist()], np.float64)
+    has_area = (boxes[:, 0] < boxes[:, 2]) & (boxes[:, 1] < boxes[:, 3])
+    is_empty = ~has_area & column.is_valid().to_numpy()
     if is_empty.any():
-        problems = [
-            f"{describe(row)}: {boxes[row].tolist()}" for row in np.flatnonzero(is_empty).tolist()
-        ]
+        problems = []
+        for row in np.flatnonzero(is_empty).tolist():
+            problems.append(f"{describe(row)}: {boxes[row].tolist()}")
         raise InputError(
             f"{len(problems):,} boxes are empty; expected left, top, right, bottom:\n{indented_list(problems)}"
         )
@@ -477,17 +483,17 @@ def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float6
 
 
 def _taken(values: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the values of some rows; a value that is there again and again takes no memory."""
-    if not any(values.strides):
-        return np.broadcast_to(values[:1], len(rows)) if len(rows) else values[:0]
-    return values[rows]
+    """Return the values of some rows; a broadcast value stays broadcast, and takes no memory."""
+    if any(values.strides):
+        return values[rows]
+    return np.broadcast_to(values[:1], len(rows)) if len(rows) else values[:0]
 
 
 def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:
     """Convert to int64, nulls to -1."""
     if column.null_count == len(column):
         return np.broadcast_to(np.int64(-1), len(column))  # takes no memory
-    filled: NDArray[np.int64] = (
-        pc.fill_null(column, -1) if column.null_count else column
-    ).to_numpy()
-    return filled
+    if column.null_count:
+        column = pc.fill_null(column, -1)
+    values: NDArray[np.int64] = column.to_numpy()
+    return values
