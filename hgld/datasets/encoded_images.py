@@ -1,4 +1,4 @@
-"""The bytes of a manifest's images, in a module that imports no torch."""
+"""Bytes of a manifest's images, in a module that does not import torch."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ class SkippedImage:
     """An image that could not be read.
 
     Args:
+        row: Row of the image in the manifest.
         reason: Why it could not be read, beginning with the id of the image.
     """
 
@@ -24,14 +25,21 @@ class SkippedImage:
 
 
 class EncodedImages:
-    """Reads the bytes of a manifest's images from image files and tar files, in worker processes, too.
+    """Reader of the encoded bytes of a manifest's images, from image files and tar files.
+
+    It may be sent to worker processes.
 
     Args:
-        root: Folder that the paths of the manifest are relative to.
+        manifest: The images.
+        root: Folder to which the paths of the manifest are relative.
+
+    Raises:
+        InputError: The folder or a tar file is missing.
     """
 
     def __init__(self, manifest: Manifest, root: Path) -> None:
-        self.manifest, self.root = manifest, root
+        self.manifest = manifest
+        self.root = root
         if not root.is_dir():
             raise InputError(
                 f"{root}: no such folder; name the one that the paths of the manifest are relative to"
@@ -49,7 +57,8 @@ class EncodedImages:
         """Return the bytes of the image in a row.
 
         Raises:
-            InputError: The tar file of the image cannot be read, or is not the one that was indexed.
+            InputError: The tar file of the image cannot be read, or differs from the indexed file.
+            UnreadableImageError: The image file cannot be read.
         """
         path: str = self.manifest.paths[row]
         offset = int(self.manifest.offsets[row])

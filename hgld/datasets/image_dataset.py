@@ -1,6 +1,7 @@
-"""Images as datasets: those of a manifest, their precomputed features, and lists of pictures, paths and arrays.
+"""Images as datasets: of a manifest, of precomputed features, and of lists of pictures.
 
-Images to embed may also be given as the table of ``hgld index-images``, a folder of pictures, or one picture.
+Images to embed may also be given as the table of ``hgld index-images``, a folder of pictures, or one
+picture.
 """
 
 from __future__ import annotations
@@ -43,13 +44,21 @@ log = logging.getLogger(__name__)
 class ImageDataset(Dataset[Example | SkippedImage]):
     """The images of a manifest, for use in forked or spawned worker processes.
 
-    An index is a row, or a pair of a row and a seed. With a seed, the random numbers of the transform depend on the
-    seed alone, so an image has the same pixels in whichever process it is read. Without one, the transform draws from
-    torch's global generator. An unreadable image is reported, never replaced by another one.
+    An index is a row, or a pair of a row and a seed. With a seed, the random numbers of the transform
+    depend only on the seed, so an image has the same pixels in any process. Without a seed, the
+    transform draws from torch's global generator. An unreadable image is reported, and never replaced
+    by another image.
+
+    Args:
+        manifest: The images.
+        root: Folder to which the paths of the manifest are relative.
+        transform: Transform of the pixels.
     """
 
     def __init__(self, manifest: Manifest, root: Path, transform: Transform) -> None:
-        self.manifest, self.root, self._transform = manifest, root, transform
+        self.manifest = manifest
+        self.root = root
+        self._transform = transform
         self.normalisation: Normalisation | None = transform.normalisation
         self._encoded = EncodedImages(manifest, root)
 
@@ -57,8 +66,12 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         return len(self.manifest)
 
     def __getitem__(self, index: int | tuple[int, int]) -> Example | SkippedImage:
-        """Return the image of a row, or why it could not be read."""
-        row, seed = index if isinstance(index, tuple) else (index, None)
+        """Return the image of a row, or the reason why it cannot be read."""
+        seed = None
+        if isinstance(index, tuple):
+            row, seed = index
+        else:
+            row = index
         try:
             picture = open_picture(self._encoded.read(row))
             box = box_inside(self.manifest.box(row), picture)
@@ -71,7 +84,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:
-        """Check, before any work, that images can be read; images are tried until the first that is readable."""
+        """Raise an InputError, before any work, if no image can be read; the first readable image suffices."""
         reasons = []
         for row in range(len(self)):
             example = self[row]
@@ -85,17 +98,20 @@ class ImageDataset(Dataset[Example | SkippedImage]):
 
 
 class FeatureDataset(Dataset[Example | SkippedImage]):
-    """The features of a manifest's images, as written by ``hgld embed-images``, to train a head on a frozen backbone.
+    """Features of a manifest's images from ``hgld embed-images``, to train a head on a frozen backbone.
 
-    Interchangeable with :class:`ImageDataset`. There is no augmentation, so the seed of an index is ignored. The
-    ``image`` of an example is float32, shape (C,).
+    Interchangeable with :class:`ImageDataset`. There is no augmentation, so the seed of an index is
+    ignored. The ``image`` of an example is float32, shape (C,).
 
     Args:
+        manifest: The images.
         path: File of features with the ids of the images.
+        n_features: Number of features C that the model expects.
     """
 
     def __init__(self, manifest: Manifest, path: Path, n_features: int) -> None:
-        self.manifest, self._path = manifest, path
+        self.manifest = manifest
+        self._path = path
         self.normalisation: Normalisation | None = None
         embeddings = read_embeddings(path)
         if embeddings.ids is None:
@@ -119,7 +135,7 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
         return len(self.manifest)
 
     def __getitem__(self, index: int | tuple[int, int]) -> Example | SkippedImage:
-        """Return the features of the image of a row, or a skipped image if it has none."""
+        """Return the features of the image of a row, or a skipped image if it has no features."""
         row = index[0] if isinstance(index, tuple) else index
         if self._rows[row] < 0:  # the image was unreadable when features were computed
             return SkippedImage(row, f"{self.manifest.ids[row]}: has no features in {self._path}")
@@ -128,10 +144,16 @@ class FeatureDataset(Dataset[Example | SkippedImage]):
 
 
 class ImageList(Dataset[Example | SkippedImage]):
-    """Images in the order of a list, without labels; unlike in a manifest, none of them may be unreadable."""
+    """Images in the order of a list, without labels; unlike in a manifest, all must be readable.
+
+    Args:
+        images: Pictures, paths or arrays of pixels.
+        transform: Transform of the pixels.
+    """
 
     def __init__(self, images: Sequence[AnyImage], transform: Transform) -> None:
-        self._images, self._transform = images, transform
+        self._images = images
+        self._transform = transform
         self.normalisation: Normalisation | None = transform.normalisation
         names = TextArray([f"image {number}" for number in range(len(images))])
         self.manifest = Manifest.without_levels(names, names)
@@ -140,18 +162,22 @@ class ImageList(Dataset[Example | SkippedImage]):
         return len(self._images)
 
     def __getitem__(self, index: int | tuple[int, int]) -> Example:
-        """Return an image."""
+        """Return the image of a row, with empty labels.
+
+        Raises:
+            InputError: The image cannot be read.
+        """
         row = index[0] if isinstance(index, tuple) else index
         image = self._images[row]
+        name = f"image {row}"
         try:
-            picture = (
-                open_picture(_read(image))
-                if isinstance(image, str | Path)
-                else Picture(as_picture(image))
-            )
+            if isinstance(image, str | Path):
+                name = str(image)
+                picture = open_picture(_read(image))
+            else:
+                picture = Picture(as_picture(image))
             pixels = self._transform.pixels(picture)
         except UnreadableImageError as error:
-            name = f"{image}" if isinstance(image, str | Path) else f"image {row}"
             raise InputError(f"{name}: {error.description}") from error
         return Example(pixels, torch.empty(0, dtype=torch.int64), row)
 
@@ -160,7 +186,8 @@ def as_picture(image: AnyImage) -> Image.Image:
     """Return an image as an upright picture in RGB.
 
     Raises:
-        UnreadableImageError: The image is damaged, its file cannot be read, or it is of another type or shape.
+        UnreadableImageError: The image is damaged, its file cannot be read, or it has another type or
+            shape.
 
     >>> as_picture(np.zeros((2, 3), np.uint8)).size
     (3, 2)
@@ -168,11 +195,8 @@ def as_picture(image: AnyImage) -> Image.Image:
     if isinstance(image, str | Path):
         image = open_image(_read(image))
     elif isinstance(image, np.ndarray):
-        if (
-            image.dtype != np.uint8
-            or image.ndim not in (2, 3)
-            or image.shape[2:] not in ((), (3,), (4,))
-        ):
+        is_image = image.ndim in (2, 3) and image.shape[2:] in ((), (3,), (4,))
+        if image.dtype != np.uint8 or not is_image:
             raise UnreadableImageError(
                 f"an array of {image.dtype}, shape {image.shape}; expected uint8, shape (h, w), (h, w, 3) or "
                 "(h, w, 4)"
@@ -188,6 +212,7 @@ def as_picture(image: AnyImage) -> Image.Image:
 
 
 def _read(path: str | Path) -> bytes:
+    """Return the bytes of a file."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -206,12 +231,12 @@ def open_images(
     Args:
         images: A manifest, the table ``images``, a picture, or a folder, see :func:`read_images`.
         transform: Transform of the pixels.
-        root: Folder that the paths of a table are relative to. Default: the folder of the table.
+        root: Folder to which the paths of a table are relative. Default: the folder of the table.
         split: Split of the manifest. Default: all images.
 
     Raises:
-        InputError: The images cannot be listed, the folder does not exist, or tar files are missing from it.
-        ConfigurationError: There is no such split.
+        InputError: The images cannot be listed, the folder does not exist, or tar files are missing.
+        ConfigurationError: The split does not exist.
     """
     manifest = read_images(images, root)
     if split is not None:
@@ -225,32 +250,35 @@ def read_images(path: Path, root: Path | None = None) -> Manifest:
     """Read the images that a table lists or a folder contains.
 
     Args:
-        path: A manifest, the table ``images``, a picture, a folder of pictures or of tar files, or such a tar file.
-            Of a folder, all pictures at any depth are taken in the order of their paths
-            (:func:`hgld.datasets.image_folders.find_images`), with :func:`~hgld.datasets.image_folders.image_id` as
-            id.
-        root: Folder that the paths of a manifest are relative to, see
-            :func:`~hgld.datasets.manifest.read_manifest`. Default: its own folder.
+        path: A manifest, the table ``images``, a picture, a folder of pictures or of tar files, or
+            such a tar file. All pictures of a folder at any depth are taken in the order of their
+            paths (:func:`hgld.datasets.image_folders.find_images`), with
+            :func:`~hgld.datasets.image_folders.image_id` as id.
+        root: Folder to which the paths of a manifest are relative, see
+            :func:`~hgld.datasets.manifest.read_manifest`. Default: the manifest's folder.
 
     Returns:
         A manifest; without levels unless ``path`` is a manifest.
 
     Raises:
-        InputError: ``path`` is none of these, there are no images, or two pictures in a folder have the same id.
+        InputError: ``path`` has another form, there are no images, or two pictures in a folder have
+            the same id.
     """
     if path.is_dir() or is_tar(path):
         return _read_folder(path)
-    if not path.exists() and path.suffix.lower() in SUFFIXES:
-        raise InputError(f"{path}: no such file; expected a picture")
+    is_picture = path.suffix.lower() in SUFFIXES
     if not path.exists():
-        raise InputError(
-            f"{path}: no such file; expected a manifest, the table of hgld index-images, or a folder of pictures"
-        )
-    if path.suffix.lower() in SUFFIXES:
+        expected = "a manifest, the table of hgld index-images, or a folder of pictures"
+        if is_picture:
+            expected = "a picture"
+        raise InputError(f"{path}: no such file; expected {expected}")
+    if is_picture:
         name = TextArray([path.name])
         return Manifest.without_levels(name, name)
-    is_index = "shard" in column_names(path)
-    manifest = read_image_index(path) if is_index else read_manifest(path, root or path.parent)
+    if "shard" in column_names(path):
+        manifest = read_image_index(path)
+    else:
+        manifest = read_manifest(path, root or path.parent)
     if not len(manifest):
         raise InputError(f"{path}: lists no images")
     return manifest
@@ -272,16 +300,17 @@ def read_image_index(path: Path) -> Manifest:
 
 
 def manifest_of_images(found: FoundImages) -> Manifest:
-    """Return images that were found in a folder as a manifest without levels, with ids as of :func:`read_images`."""
-    offsets, sizes = (
-        [-1 if each is None else each for each in values] for values in (found.offsets, found.sizes)
-    )
+    """Return images of a folder as a manifest without levels, with ids as in :func:`read_images`."""
     ids = TextArray([image_id(name) for name in found.names])
-    places = np.array(offsets, np.int64), np.array(sizes, np.int64)
-    return Manifest.without_levels(ids, TextArray(found.files), *places)
+    offsets = [-1 if offset is None else offset for offset in found.offsets]
+    sizes = [-1 if size is None else size for size in found.sizes]
+    return Manifest.without_levels(
+        ids, TextArray(found.files), np.array(offsets, np.int64), np.array(sizes, np.int64)
+    )
 
 
 def _read_folder(folder: Path) -> Manifest:
+    """Return the images below a folder or in a tar file as a manifest."""
     found = find_images(folder)
     if found.other_files:
         log.info(
@@ -294,7 +323,8 @@ def _read_folder(folder: Path) -> Manifest:
             counted(found.broken_links, "broken link"),
         )
     manifest = manifest_of_images(found)
-    if repeated := places_of_repeated(manifest.ids.tolist(), found.names):
+    repeated = places_of_repeated(manifest.ids.tolist(), found.names)
+    if repeated:
         raise InputError(
             f"{folder}: {len(repeated):,} images are there several times; embed the folder of each set by itself:\n"
             f"{indented_list(repeated)}"

@@ -1,11 +1,12 @@
-"""Images of CIFAR-10, CIFAR-100 and SVHN, which are published as arrays of pixels, as image files.
+"""Write images that are published as arrays of pixels as image files: CIFAR-10, CIFAR-100 and SVHN.
 
-Everything else reads image files. The pixels become PNG files, which keep them exactly, in a tar file, with their
-splits and labels in a CSV file beside it, for ``hgld manifest table``:
+All other commands read image files. The pixels become PNG files, which keep them exactly, in a tar
+file, with their splits and labels in a CSV file beside it, for ``hgld manifest table``:
 
-- ``images.tar``: ``train/00000.png``, ``test/00000.png``, ... in the published order, from 0 in each split;
-- ``images.csv``: columns ``path``, ``split``, and the levels, finest first: ``class``, and for CIFAR-100
-  ``superclass``.
+- ``images.tar``: ``train/00000.png``, ``test/00000.png``, ... in the published order, from 0 in each
+  split;
+- ``images.csv``: columns ``path``, ``split``, and the levels, finest first: ``class``, and for
+  CIFAR-100 ``superclass``.
 """
 
 from __future__ import annotations
@@ -27,22 +28,40 @@ from hgld.errors import InputError
 from hgld.io.files import atomic_write
 from hgld.io.restricted_pickle import read_pickle
 
-#: The largest batch, that of CIFAR-100's training images, has 155 million bytes.
+#: Largest size of a batch that is read; CIFAR-100's training images have 155 million bytes.
 _MAX_BYTES = 400_000_000
 #: Height and width of an image, in pixels.
 _SIDE = 32
-#: Files of the images by split, and the file of the names of the classes.
-_CIFAR_10 = (
+
+
+@dataclass(frozen=True)
+class _CifarLayout:
+    """Files of a version of CIFAR.
+
+    Args:
+        batches: Names of the files of images, by split.
+        names_file: Name of the file with the names of the classes.
+        levels: By level, the key of the labels in a batch, and the key of their names.
+    """
+
+    batches: Mapping[str, Sequence[str]]
+    names_file: str
+    levels: Mapping[str, tuple[str, str]]
+
+
+_CIFAR_10 = _CifarLayout(
     {"train": [f"data_batch_{n}" for n in range(1, 6)], "test": ["test_batch"]},
     "batches.meta",
+    {"class": ("labels", "label_names")},
 )
-_CIFAR_100 = ({"train": ["train"], "test": ["test"]}, "meta")
-#: By level, the key of the labels in a batch, and that of their names.
-_LEVELS_10 = {"class": ("labels", "label_names")}
-_LEVELS_100 = {
-    "class": ("fine_labels", "fine_label_names"),
-    "superclass": ("coarse_labels", "coarse_label_names"),
-}
+_CIFAR_100 = _CifarLayout(
+    {"train": ["train"], "test": ["test"]},
+    "meta",
+    {
+        "class": ("fine_labels", "fine_label_names"),
+        "superclass": ("coarse_labels", "coarse_label_names"),
+    },
+)
 
 
 @dataclass(frozen=True)
@@ -56,14 +75,19 @@ class _PixelArrays:
 
 @dataclass(frozen=True)
 class ExtractSummary:
-    """Counts of what was written."""
+    """Counts of extracted images.
+
+    Args:
+        images: Number of images, by split.
+        levels: Names of the levels, finest first.
+    """
 
     images: Mapping[str, int]
     levels: tuple[str, ...]
 
 
 def extract_images(folder: Path, out: Path) -> ExtractSummary:
-    """Write images that are published as arrays of pixels as PNG files in a tar file, with a table of their labels.
+    """Write arrays of pixels as PNG files in a tar file, with a table of their labels.
 
     ``hgld extract-images`` describes the parameters.
     """
@@ -77,26 +101,29 @@ def extract_images(folder: Path, out: Path) -> ExtractSummary:
     ):
         writer = csv.writer(lines, lineterminator="\n")
         for arrays in _read_pixel_arrays(folder):
+            split = arrays.split
             if not levels:
                 levels = tuple(arrays.levels)
                 writer.writerow(["path", "split", *levels])
-            for picture, *labels in zip(arrays.pixels, *arrays.levels.values(), strict=True):
-                path = f"{arrays.split}/{images[arrays.split]:05d}.png"
-                _add_png(archive, path, picture)
-                writer.writerow([path, arrays.split, *labels])
-                images[arrays.split] += 1
+            rows = zip(*arrays.levels.values(), strict=True)
+            for pixels, labels in zip(arrays.pixels, rows, strict=True):
+                path = f"{split}/{images[split]:05d}.png"
+                _add_png(archive, path, pixels)
+                writer.writerow([path, split, *labels])
+                images[split] += 1
     return ExtractSummary(dict(images), levels)
 
 
 def _read_pixel_arrays(folder: Path) -> Iterator[_PixelArrays]:
     """Read a folder of CIFAR-10, CIFAR-100 or SVHN, one file after the other."""
     digits = sorted(folder.glob("*_32x32.mat"))
-    if (folder / _CIFAR_10[1]).is_file():
-        yield from _read_cifar(folder, *_CIFAR_10, _LEVELS_10)
-    elif (folder / _CIFAR_100[1]).is_file():
-        yield from _read_cifar(folder, *_CIFAR_100, _LEVELS_100)
+    if (folder / _CIFAR_10.names_file).is_file():
+        yield from _read_cifar(folder, _CIFAR_10)
+    elif (folder / _CIFAR_100.names_file).is_file():
+        yield from _read_cifar(folder, _CIFAR_100)
     elif digits:
-        yield from map(_read_svhn, digits)
+        for path in digits:
+            yield _read_svhn(path)
     else:
         found = "nothing of them" if folder.is_dir() else "no such folder"
         raise InputError(
@@ -105,40 +132,41 @@ def _read_pixel_arrays(folder: Path) -> Iterator[_PixelArrays]:
         )
 
 
-def _read_cifar(
-    folder: Path,
-    files: Mapping[str, Sequence[str]],
-    meta: str,
-    levels: Mapping[str, tuple[str, str]],
-) -> Iterator[_PixelArrays]:
-    names = _dictionary(folder / meta, [key for _, key in levels.values()])
-    for split, batches in files.items():
+def _read_cifar(folder: Path, layout: _CifarLayout) -> Iterator[_PixelArrays]:
+    """Read the batches of CIFAR."""
+    label_keys = [key for key, _ in layout.levels.values()]
+    name_keys = [key for _, key in layout.levels.values()]
+    class_names = _read_dictionary(folder / layout.names_file, name_keys)
+    for split, batches in layout.batches.items():
         for batch in batches:
             path = folder / batch
-            content = _dictionary(path, ["data", *(key for key, _ in levels.values())])
+            content = _read_dictionary(path, ["data", *label_keys])
             try:
-                pixels = content["data"]
-                if (
-                    not isinstance(pixels, np.ndarray)
-                    or pixels.dtype != np.uint8
-                    or pixels.shape[1:] != (3 * _SIDE**2,)
-                ):
-                    raise ValueError("data is no uint8 array of 3,072 columns")
-                labels = {
-                    level: _names(content[key], names[name_key], len(pixels))
-                    for level, (key, name_key) in levels.items()
-                }
+                pixels = _checked_pixels(content["data"])
+                labels = {}
+                for level, (label_key, name_key) in layout.levels.items():
+                    labels[level] = _names_of_labels(
+                        content[label_key], class_names[name_key], len(pixels)
+                    )
             except (ValueError, LookupError, TypeError) as error:
                 raise InputError(
                     f"{path}: not a batch of CIFAR ({error}); download it again"
                 ) from error
-            # Rows hold the red channel of all pixels, then the green one, then the blue one.
-            yield _PixelArrays(
-                split, pixels.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1), labels
-            )
+            yield _PixelArrays(split, pixels, labels)
 
 
-def _dictionary(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+def _checked_pixels(rows: Any) -> NDArray[np.uint8]:
+    """Return the rows of a batch as images: uint8, shape (N, 32, 32, 3)."""
+    is_array = isinstance(rows, np.ndarray) and rows.dtype == np.uint8
+    if not is_array or rows.shape[1:] != (3 * _SIDE**2,):
+        raise ValueError("data is no uint8 array of 3,072 columns")
+    # A row holds the red channel of all pixels, then the green channel, then the blue channel.
+    images: NDArray[np.uint8] = rows.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
+    return images
+
+
+def _read_dictionary(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
+    """Read a pickled dictionary that has some keys."""
     content = read_pickle(path, max_bytes=_MAX_BYTES)
     if not isinstance(content, dict) or not set(keys) <= set(content):
         raise InputError(
@@ -147,7 +175,8 @@ def _dictionary(path: Path, keys: Sequence[str]) -> Mapping[str, Any]:
     return content
 
 
-def _names(numbers: Sequence[int], names: Sequence[str], n_images: int) -> list[str]:
+def _names_of_labels(numbers: Sequence[int], names: Sequence[str], n_images: int) -> list[str]:
+    """Return the name of the class of each image, after a check of the numbers."""
     if len(numbers) != n_images:
         raise ValueError(f"{n_images:,} images and {len(numbers):,} labels")
     if n_images and not 0 <= min(numbers) <= max(numbers) < len(names):
@@ -156,28 +185,28 @@ def _names(numbers: Sequence[int], names: Sequence[str], n_images: int) -> list[
 
 
 def _read_svhn(path: Path) -> _PixelArrays:
+    """Read a file of SVHN's cropped digits."""
     from scipy.io import loadmat
 
     try:
         content = loadmat(path)
-        pixels, digits = content["X"], content["y"].ravel()
+        pixels = content["X"]
+        digits = content["y"].ravel()
         if pixels.dtype != np.uint8 or pixels.shape != (_SIDE, _SIDE, 3, len(digits)):
             raise ValueError(
                 f"X is {pixels.dtype} of shape {pixels.shape} for {len(digits):,} labels"
             )
-    except Exception as error:  # of damaged files, scipy raises errors of many kinds
+    except Exception as error:  # scipy raises errors of many kinds for damaged files
         raise InputError(
             f"{path}: not a file of SVHN's cropped digits ({error}); download it again"
         ) from error
-    # The digit 0 has the label 10.
-    classes = [str(digit % 10) for digit in digits.astype(int).tolist()]
-    return _PixelArrays(
-        path.name.partition("_")[0], pixels.transpose(3, 0, 1, 2), {"class": classes}
-    )
+    classes = [str(digit % 10) for digit in digits.astype(int).tolist()]  # label 10 is the digit 0
+    split = path.name.partition("_")[0]
+    return _PixelArrays(split, pixels.transpose(3, 0, 1, 2), {"class": classes})
 
 
 def _add_png(archive: tarfile.TarFile, path: str, pixels: NDArray[np.uint8]) -> None:
-    """Add a picture to a tar file, with no time or owner, so that the same images give the same file."""
+    """Add an image to a tar file, without time and owner, so that equal images give an equal file."""
     png = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(png, "PNG")
     member = tarfile.TarInfo(path)

@@ -1,22 +1,25 @@
 """Images as ``hgld repack`` stores them, and the folder that it writes.
 
-A reduced image has the pixels of :func:`hgld.io.images.upright_rgb`, such as those of the first frame, turned as EXIF
-says. Files that are copied keep all of that, and are read like the original.
+A reduced image has the pixels of :func:`hgld.io.images.upright_rgb`, such as the first frame, turned
+as EXIF says. Copied files stay unchanged, and are read like the original.
 
-The folder has tar files of a fixed number of images each, and a record of each:
+The folder has tar files of a fixed number of images each, and a record of each tar file:
 
-- ``images_00000.tar``, ``images_00001.tar``, ...: images in the order of the manifest. Ids of GLDv2 are stored as in
-  its own tar files, ``a/b/c/abc….jpg``, so that ``hgld index-images`` finds them by id, too.
-- ``images_00000.json``, ...: what is where in the tar file, and its SHA-256. It is written last, so a tar file with a
-  record is complete.
-- ``made_of.json``: the settings, and a digest of which images these are (:mod:`hgld.parted_output`).
-- ``sha256sums.txt``: the digests again, for ``sha256sum --check`` on the machine that the folder is copied to.
+- ``images_00000.tar``, ``images_00001.tar``, ...: images in the order of the manifest. Ids of GLDv2
+  are stored as in its own tar files, ``a/b/c/abc….jpg``, so that ``hgld index-images`` finds them by
+  id, too.
+- ``images_00000.json``, ...: the places of images in the tar file, and its SHA-256. The record is
+  written last, so a tar file with a record is complete.
+- ``made_of.json``: the settings, and a digest of the original images (:mod:`hgld.parted_output`).
+- ``sha256sums.txt``: the digests of the tar files, for ``sha256sum --check`` on the machine to which
+  the folder is copied.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +51,7 @@ class RepackedImage:
     Args:
         data: Content of the file.
         suffix: Suffix of its format, such as ``.jpg``.
-        box: The part of the image that counts, in its pixels; None for all of it.
+        box: The part of the image that counts, in its pixels; None for the whole image.
         is_copy: Whether this is the original file.
     """
 
@@ -61,14 +64,15 @@ class RepackedImage:
 def repack_image(data: bytes, box: Box | None, size: int | None, quality: int) -> RepackedImage:
     """Reduce an image, and encode it as JPEG, unless it is small already.
 
-    The image is decoded in any case, so that what is damaged is found. JPEG files of more than twice the size are
+    The image is decoded in any case, to detect damage. JPEG files of more than twice the size are
     decoded at a half, a quarter or an eighth, which is still at least twice the size.
 
     Args:
         data: Content of the file.
-        box: The part of the image that counts, in pixels: left, top, right, bottom; None for all of it.
-        size: Length of the shorter side that an image is reduced to, or with a box that of the box, in pixels; the
-            other side keeps the aspect ratio. None for the original file.
+        box: The part of the image that counts, in pixels: left, top, right, bottom; None for the
+            whole image.
+        size: Length to which the shorter side of the image, or of its box, is reduced, in pixels;
+            the other side keeps the aspect ratio. None for the original file.
         quality: Quality of JPEG, 1 to 100.
 
     Returns:
@@ -81,15 +85,19 @@ def repack_image(data: bytes, box: Box | None, size: int | None, quality: int) -
     suffix = _SUFFIXES.get(image.format or "", _JPEG)
     # A box is in pixels of the upright image at full size.
     upright = upright_rgb(image, size if box is None else None)
-    part = box_inside(box, upright) or (0, 0, *upright.size)
-    shorter = min(part[2] - part[0], part[3] - part[1])
+    left, top, right, bottom = box_inside(box, upright) or (0, 0, *upright.size)
+    shorter = min(right - left, bottom - top)
     if size is None or shorter <= size:
         return RepackedImage(data, suffix, box, is_copy=True)
-    width, height = (max(round(side * size / shorter), 1) for side in upright.size)
+    width = max(round(upright.width * size / shorter), 1)
+    height = max(round(upright.height * size / shorter), 1)
     encoded = io.BytesIO()
     upright.resize((width, height), Image.Resampling.BICUBIC).save(encoded, "JPEG", quality=quality)
-    x, y = width / upright.width, height / upright.height
-    reduced_box = None if box is None else (part[0] * x, part[1] * y, part[2] * x, part[3] * y)
+    reduced_box = None
+    if box is not None:
+        x_scale = width / upright.width
+        y_scale = height / upright.height
+        reduced_box = (left * x_scale, top * y_scale, right * x_scale, bottom * y_scale)
     return RepackedImage(encoded.getvalue(), _JPEG, reduced_box, is_copy=False)
 
 
@@ -97,19 +105,21 @@ class RepackedImages:
     """The images of a manifest at their new size, by row; see :func:`repack_image`."""
 
     def __init__(self, encoded: EncodedImages, size: int | None, quality: int) -> None:
-        self.root, self._encoded, self._size, self._quality = encoded.root, encoded, size, quality
+        self.root = encoded.root
+        self._encoded = encoded
+        self._size = size
+        self._quality = quality
 
     def __getitem__(self, row: int) -> RepackedImage | SkippedImage:
-        """Return the image of a row, or why it cannot be read.
+        """Return the image of a row, or the reason why it cannot be read.
 
         Raises:
-            InputError: The tar file of the image cannot be read, or is not the one that was indexed.
+            InputError: The tar file of the image cannot be read, or differs from the indexed file.
         """
         manifest = self._encoded.manifest
         try:
-            return repack_image(
-                self._encoded.read(row), manifest.box(row), self._size, self._quality
-            )
+            data = self._encoded.read(row)
+            return repack_image(data, manifest.box(row), self._size, self._quality)
         except UnreadableImageError as error:
             return SkippedImage(row, f"{manifest.ids[row]}: {error.description}")
 
@@ -124,12 +134,19 @@ class RepackedImages:
     def load(
         self, ranges: Sequence[range], workers: int, progress: Progress
     ) -> Iterator[RepackedImage | SkippedImage]:
-        """Yield the images of ranges of rows in order, read by processes; 0 workers read them in this one."""
+        """Yield the images of ranges of rows in order, read by worker processes.
+
+        Args:
+            ranges: Ranges of rows.
+            workers: Number of processes; 0 to read in the calling process.
+            progress: Progress bar over the images.
+        """
         from hgld.datasets.loading import worker_loader  # imports torch
 
-        chunks = (
-            rows[start : start + _CHUNK] for rows in ranges for start in range(0, len(rows), _CHUNK)
-        )
+        chunks = []
+        for rows in ranges:
+            for start in range(0, len(rows), _CHUNK):
+                chunks.append(rows[start : start + _CHUNK])
         for images in worker_loader(self._read_rows, chunks, workers):
             if isinstance(images, HgldError):
                 raise images
@@ -146,11 +163,11 @@ class ShardRecord:
     """Contents of a tar file.
 
     Args:
-        rows: Row of each of its n images in the manifest, ascending.
+        rows: Row in the manifest of each of its n images, ascending.
         offsets: Position of the first byte of each image.
         sizes: Number of bytes of each image.
-        boxes: Part of each image that counts, in its pixels; None for all of it.
-        skipped: Row of each image that could not be read, and the reason.
+        boxes: Part of each image that counts, in its pixels; None for the whole image.
+        skipped: Row and reason of each image that could not be read.
         copies: Number of images that are the original files.
         n_bytes: Size of the tar file.
         sha256: SHA-256 of the tar file in hexadecimal.
@@ -180,18 +197,23 @@ class RepackedShards(Shards):
         self.folder = folder
 
     def records(self, numbers: Iterable[int], *, verify: bool) -> dict[int, ShardRecord]:
-        """Return the records of those of some tar files that have the right size, or SHA-256, by number."""
+        """Return the records of complete tar files, by number.
+
+        A tar file is complete if it has a record and its size; if ``verify`` is set, also its
+        SHA-256.
+        """
         records = {}
         for number in numbers:
             path = self.path(number)
             try:
                 record = ShardRecord(**json.loads(self._record_path(number).read_text()))
-                if record.n_bytes == path.stat().st_size and (
-                    not verify or record.sha256 == sha256_of(path)
-                ):
-                    records[number] = record
-            except (FileNotFoundError, ValueError, TypeError):  # to be written, or damaged
+                is_complete = record.n_bytes == path.stat().st_size
+            except (FileNotFoundError, ValueError, TypeError):  # not written yet, or damaged
                 continue
+            if is_complete and verify:
+                is_complete = record.sha256 == sha256_of(path)
+            if is_complete:
+                records[number] = record
         return records
 
     def write(
@@ -202,9 +224,8 @@ class RepackedShards(Shards):
         images: Iterable[RepackedImage | SkippedImage],
     ) -> ShardRecord:
         """Write the tar file of some rows of the manifest and its record, replacing earlier ones."""
-        self._record_path(number).unlink(
-            missing_ok=True
-        )  # it describes the file that is now replaced
+        # The record describes the file that is now replaced.
+        self._record_path(number).unlink(missing_ok=True)
         record = ShardRecord(rows=[], offsets=[], sizes=[], boxes=[], skipped=[])
         with atomic_write(self.path(number)) as draft:
             with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as archive:
@@ -217,17 +238,19 @@ class RepackedShards(Shards):
                         record.sizes.append(len(image.data))
                         record.boxes.append(image.box)
                         record.copies += image.is_copy
-            record.n_bytes, record.sha256 = draft.stat().st_size, sha256_of(draft)
+            record.n_bytes = draft.stat().st_size
+            record.sha256 = sha256_of(draft)
         with atomic_write(self._record_path(number)) as draft:
             draft.write_text(json.dumps(asdict(record)))
         return record
 
     def write_sums(self, records: Iterable[ShardRecord]) -> None:
         """Write the digests of all tar files, in the format of ``sha256sum``."""
+        lines = []
+        for number, record in enumerate(records):
+            lines.append(f"{record.sha256}  {self.path(number).name}\n")
         with atomic_write(self.folder / _SUMS) as draft:
-            draft.write_text(
-                "".join(f"{r.sha256}  {self.path(n).name}\n" for n, r in enumerate(records))
-            )
+            draft.write_text("".join(lines))
 
     def path(self, number: int) -> Path:
         """Return the path of a tar file."""
@@ -238,24 +261,28 @@ class RepackedShards(Shards):
 
 
 def _add(archive: tarfile.TarFile, image_id: str, image: RepackedImage) -> int:
-    """Append an image without time or owner, so that the same images give the same file; returns its offset."""
+    """Append an image to a tar file, and return its offset.
+
+    The entry has no time and no owner, so that equal images give an equal file.
+    """
     member = tarfile.TarInfo(_member_name(image_id, image.suffix))
     member.size = len(image.data)
     archive.addfile(member, io.BytesIO(image.data))
-    archive.members.clear()  # type: ignore[attr-defined]  # which would need as much memory as the index of all images
-    return archive.offset - -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+    archive.members.clear()  # type: ignore[attr-defined]  # a list of all images would fill the memory
+    n_blocks = math.ceil(member.size / tarfile.BLOCKSIZE)
+    return archive.offset - n_blocks * tarfile.BLOCKSIZE
 
 
 def _member_name(image_id: str, suffix: str) -> str:
-    """Return a name for an image from which its id can be told, and which extracts to a file below the folder.
+    """Return a name that shows the id of an image, and extracts to a file below the folder.
 
     >>> _member_name("0af3c0ffee000000", ".jpg"), _member_name("../Fruit/1.JPEG", ".jpg"), _member_name("7", ".png")
     ('0/a/f/0af3c0ffee000000.jpg', 'Fruit/1.JPEG', '7.png')
     """
     if _GLDV2_ID.fullmatch(image_id):
-        return "/".join((*image_id[:3], image_id + suffix))
-    name = (
-        "/".join(part for part in PurePosixPath(image_id).parts if part not in ("/", ".", ".."))
-        or "image"
-    )
-    return name if name.lower().endswith(SUFFIXES) else name + suffix
+        return "/".join([*image_id[:3], image_id + suffix])
+    parts = [part for part in PurePosixPath(image_id).parts if part not in ("/", ".", "..")]
+    name = "/".join(parts) or "image"
+    if name.lower().endswith(SUFFIXES):
+        return name
+    return name + suffix

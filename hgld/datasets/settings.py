@@ -37,5 +37,5 @@ class RepackConfig:
         require_at_least(0, workers=self.workers)
 
     def parameters(self) -> dict[str, Any]:
-        """Return what affects the tar files, as JSON values."""
+        """Return the settings that affect the tar files, as JSON values."""
         return {"size": self.size, "quality": self.quality, "shard_size": self.shard_size}
