@@ -223,6 +223,8 @@ def draw_coverage(path: Path, curves: Sequence[CoverageCurve]) -> None:
 
 
 def _draw_curve(axes: Axes, curve: CoverageCurve) -> None:
+    from matplotlib.patheffects import withStroke
+
     n, accuracy, scores = curve.points()
     coverage = n / len(curve.score)
     low, high = wilson(accuracy, n)
@@ -234,15 +236,16 @@ def _draw_curve(axes: Axes, curve: CoverageCurve) -> None:
         if len(reached):
             x, y = coverage[reached[-1]], accuracy[reached[-1]]
             axes.plot(x, y, "o", color=LINES[0], markersize=4)
-            axes.annotate(
+            text = axes.annotate(
                 f"{mark:g}",
                 (x, y),
-                (0, 6),
+                (0, 7),
                 textcoords="offset points",
                 fontsize=8,
                 color=INK,
                 ha="center",
             )
+            text.set_path_effects([withStroke(linewidth=2.5, foreground="white", alpha=0.85)])
     axes.set_title(curve.title, fontsize=11, color=INK)
     axes.set_xlabel("share of landmarks with a proposal of at least this score")
     axes.set_xlim(0, 1.02)
