@@ -1,9 +1,8 @@
 """Find labels that are probably wrong, of single images and of whole classes, and queue them for the review page.
 
-The nearest images of an image vote on its finest label, as in :func:`hgld.hierarchy.vote`. At coarser levels,
-all images of a class have one label, right or wrong, and would confirm each other in it. There the nearest images of
-other classes vote, and the votes on the images of a class are averaged: what is found is a class below the wrong
-group.
+The nearest images of an image vote on its finest label, as in :func:`hgld.hierarchy.vote`. At coarser levels, all
+images of a class have the same label, right or wrong. Therefore only the nearest images of other classes vote there,
+and the votes on the images of a class are averaged, which finds classes below the wrong group.
 
 Labels are ranked by the normalised margin of confident learning (C. G. Northcutt, L. Jiang, I. L. Chuang, *Confident
 Learning: Estimating Uncertainty in Dataset Labels*, JAIR 2021): the share of the votes for another label, minus that

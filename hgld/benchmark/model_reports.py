@@ -23,14 +23,14 @@ from hgld.pages.templates import page_templates
 from hgld.tables import Provenance, write_results
 
 _INTERVALS = """\
-Values are in %, distances in levels. In brackets are 95 % intervals over the classes of the evaluated images; with
-fewer than 6 classes, or where a few classes hold most images, there is no interval. A model is underlined where it is
-better than every other model, by intervals of all pairs that hold together (max-T)."""
+Values are percentages; distances are counted in levels. Brackets show 95 % intervals over the classes of the
+evaluated images; with fewer than 6 classes, or if a few classes hold most images, there is no interval. A model is
+underlined if it is better than every other model by the simultaneous intervals of all pairs of models (max-T)."""
 _RANKS = """\
-Rank of each model, and in brackets the best and the worst rank that the intervals of all pairs leave possible."""
+Rank of each model, and in brackets the best and the worst rank that these intervals leave possible."""
 _DIFFERENCES = """\
-Difference from the model that the row *reference* names for each metric, with intervals of all pairs that hold
-together. An interval that contains 0 leaves open which of the two is better."""
+Difference from the model that the row *reference* names for each metric, with simultaneous intervals of all pairs of
+models. An interval that contains 0 leaves open which of the two is better."""
 
 
 @dataclass

@@ -52,7 +52,7 @@ def scrape(
     entities: str | None = None,
     force: bool = False,
 ) -> None:
-    """Look up what each landmark is an instance of, or values of other lists, on Wikidata and Commons.
+    """Look up the "instance of" values of landmarks, or a property of other items, on Wikidata and Commons.
 
     The same command resumes an interrupted run, and retries failed rows; if the list has changed, only new landmarks
     are fetched. Beside X.parquet the API source writes X.classes.parquet with the classes and their superclasses.

@@ -117,7 +117,7 @@ def mean_intervals(
 def pair_differences(
     values: Floats, clusters: Integers, *, confidence: float, n_resamples: int, seed: int
 ) -> PairDifferences:
-    """Compare the means of all pairs of columns, with intervals that hold together.
+    """Compare the means of all pairs of columns, with simultaneous intervals.
 
     Args:
         values: float64, shape (n, M); NaN where a row has no value. Each column has a value.
