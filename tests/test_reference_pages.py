@@ -1,6 +1,7 @@
 """The reference documents every command, option, setting, table, value, file and public name."""
 
 import ast
+import csv
 import doctest
 import importlib
 import inspect
@@ -99,6 +100,18 @@ def test_every_preset_is_listed(pages_of: Callable[[str], dict[str, str]]) -> No
     names = [preset.name for kind in list_presets() for preset in kind]
     assert sorted(row[0].strip("`") for row in rows(page)) == sorted([*names, *PRESETS])
     assert [row for row in rows(page) if not row[1].strip()] == []
+
+
+def test_every_published_table_is_shown(pages_of: Callable[[str], dict[str, str]]) -> None:
+    (page,) = pages_of("published").values()
+    files = {path.name: path for path in (CHECKOUT / "docs/reference/published").glob("*.csv")}
+    with files.pop("tables.csv").open(encoding="utf-8", newline="") as lines:
+        listed = [row["file"] for row in csv.DictReader(lines)]
+    assert sorted(listed) == sorted(files)
+    for path in files.values():
+        with path.open(encoding="utf-8", newline="") as lines:
+            for row in csv.reader(lines):
+                assert f"| {' | '.join(row)} |" in page
 
 
 def test_settings_are_described_as_in_yaml(pages_of: Callable[[str], dict[str, str]]) -> None:

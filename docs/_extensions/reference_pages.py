@@ -1,4 +1,4 @@
-"""Sphinx extension that writes the reference from the code: commands, settings and presets, tables, errors, names.
+"""Sphinx extension that writes the reference from code and data: commands, settings, tables, errors, names, numbers.
 
 The pages lie in docs/reference/generated and are written anew whenever the site is built, so that they cannot say
 anything that the code does not.
@@ -13,6 +13,7 @@ from command_reference import command_pages
 from error_reference import error_pages
 from loss_reference import loss_pages
 from preset_reference import preset_pages
+from published_reference import published_pages
 from python_reference import python_pages
 from rejection_reference import rejection_pages
 from settings_reference import settings_pages
@@ -26,6 +27,7 @@ WRITERS: Iterable[Callable[[], dict[str, str]]] = (
     loss_pages,
     rejection_pages,
     preset_pages,
+    published_pages,
     table_pages,
     error_pages,
     python_pages,
