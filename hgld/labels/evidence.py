@@ -347,7 +347,11 @@ def _name_evidence(
     embed: EmbedTexts,
     scale: ScaleCosines,
 ) -> Evidence:
-    """Scaled cosine of the label to the names of the group, and that of the nearest direct superclass."""
+    """Scaled cosine to the names of the group, of the label and of the direct superclass that is nearest to them.
+
+    Both count alike. Their sum is divided by the square root of 2, so that it is as large as one of them alone where
+    they say nothing.
+    """
     superclasses = [
         votes.superclass_names(label_id, text)
         for label_id, text in zip(labels.ids, labels.texts, strict=True)
@@ -360,7 +364,8 @@ def _name_evidence(
         cosines = scale(name_cosines(texts, embed(texts), examples.groups, embed))
         for row, names in enumerate(superclasses):
             if names:
-                values[row, :-1] += cosines[[row_of[name] for name in names]].max(axis=0)
+                nearest = cosines[[row_of[name] for name in names]].max(axis=0)
+                values[row, :-1] = (values[row, :-1] + nearest) / math.sqrt(2)
 
     def explain(row: int, group: int) -> str:
         reason = "similar to the names of the group and the levels above it"

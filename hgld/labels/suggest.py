@@ -369,14 +369,12 @@ def suggest_groups(
     """
     evidence = inputs.evidence(decisions)
     scores = score_groups(evidence)
-    pooled: list[Floats] = []
-    if _weights(evidence) is OTHER_WEIGHTS:
-        pooled = pool_scores(scores, inputs.groups)
-        ranking = rank_groups(pooled, inputs.groups)
-        for group, level in enumerate(named_levels(inputs.groups)):
-            scores[:, group] = pooled[level][:, group]
-    else:
-        ranking = np.argsort(-scores, axis=1, kind="stable")
+    ranking = rank_scores(scores, inputs.groups)
+    scores_by_level = [scores]
+    own_level = [0] * len(inputs.groups)
+    if not has_vocabulary(inputs.groups):
+        scores_by_level = pool_scores(scores, inputs.groups)
+        own_level = named_levels(inputs.groups)
     kinds = strongest_kinds(evidence)
     has_evidence = np.any([part.values[:, :-1] != 0 for part in evidence], axis=0)
     suggestions = []
@@ -385,21 +383,31 @@ def suggest_groups(
         for group in best_groups:
             if has_evidence[row, group]:
                 reason = evidence[kinds[row, group]].explain(row, group)
-                score = float(scores[row, group])
+                path_scores = [float(of_level[row, group]) for of_level in scores_by_level]
+                score = path_scores[own_level[group]]
                 if score < EVEN_SCORE:
-                    reason += _likely_branch(
-                        inputs.groups[group], [each[row, group] for each in pooled]
-                    )
+                    reason += _likely_branch(inputs.groups[group], path_scores)
                 of_label.append(Suggestion(inputs.groups[group].key, score, reason))
         suggestions.append(of_label)
     return suggestions
+
+
+def rank_scores(scores: Floats, groups: Sequence[Group]) -> Integers:
+    """Return the indices of the groups for each label in the order of suggestion: int64, shape (n_labels, n_groups).
+
+    Args:
+        scores: float64, shape (n_labels, n_groups), as :func:`score_groups` returns them.
+    """
+    if has_vocabulary(groups):
+        return np.asarray(np.argsort(-scores, axis=1, kind="stable"), np.int64)
+    return rank_groups(pool_scores(scores, groups), groups)
 
 
 def _likely_branch(group: Group, scores: Sequence[float]) -> str:
     """Name the finest level above a group that is as likely as not; empty if there is none.
 
     Args:
-        scores: Scores of the group and of the names above it, finest first.
+        scores: Scores of the group and of the names above it, finest first; the names above may have none.
     """
     for name, score in zip(group.path, scores, strict=False):
         if score >= EVEN_SCORE and name != group.name:
