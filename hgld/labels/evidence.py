@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from hgld.arrays import Floats, Integers
 from hgld.labels.class_tree import levels_above
-from hgld.labels.group_levels import decided_similarity
+from hgld.labels.group_levels import decided_similarity, level_nodes
 from hgld.labels.wording import guideline_terms, head_words, normalised_words
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group, VocabularyTerm
@@ -385,25 +385,23 @@ def _decided_evidence(labels: EmbeddedLabels, examples: Examples, vectors: Float
     ]
     if not decided:
         return Evidence(np.zeros((len(labels.ids), examples.n_columns)), lambda row, group: "")
+    place_of = {number: place for place, number in enumerate(decided)}
+    is_own = np.zeros((len(labels.ids), len(decided)), bool)
+    for row, own in enumerate(examples.own):
+        is_own[row, [place_of[number] for number in own]] = True
     decided_groups = np.array([examples.rows[number].group for number in decided], np.int64)
     # Rounded: the order of summation depends on the row, and must not decide between equal cosines.
     cosines = np.round(labels.vectors @ vectors[decided].T, 6)
-    is_own = np.array([[number in own for number in decided] for own in examples.own], bool)
     values = decided_similarity(cosines, decided_groups, is_own, examples.groups)
-    paths = [group.path for group in examples.groups]
+    nodes = level_nodes(examples.groups)
+    in_group = decided_groups < len(examples.groups)
 
     def explain(row: int, group: int) -> str:
-        def closeness(place: int) -> tuple[int, float]:
-            other = decided_groups[place]
-            if is_own[row, place] or other == len(paths):
-                return -1, 0.0
-            n_shared = sum(
-                name == above for name, above in zip(paths[group], paths[other], strict=True)
-            )
-            return n_shared, cosines[row, place]
-
-        nearest = max(range(len(decided)), key=closeness)
-        return f"like {examples.quote(decided[nearest])}"
+        candidates = np.flatnonzero(in_group & ~is_own[row])
+        is_shared = nodes[:, decided_groups[candidates]] == nodes[:, [group]]
+        # The nearest one among those that share most levels.
+        order = np.lexsort((cosines[row, candidates], is_shared.sum(axis=0)))
+        return f"like {examples.quote(decided[candidates[order[-1]]])}"
 
     return Evidence(values, explain)
 

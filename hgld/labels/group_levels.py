@@ -72,9 +72,20 @@ def pool_scores(scores: Floats, groups: Sequence[Group]) -> list[Floats]:
     """
     pooled = []
     for nodes in level_nodes(groups):
-        is_below = np.eye(nodes.max() + 1)[nodes]
-        pooled.append(np.asarray((scores @ is_below)[:, nodes]))
+        pooled.append(_sum_by_node(scores, nodes, nodes.max() + 1)[:, nodes])
     return pooled
+
+
+def _sum_by_node(values: Floats, nodes: Integers, n_nodes: int) -> Floats:
+    """Return the sums of the columns of each node: float64, shape (n_labels, n_nodes).
+
+    Args:
+        values: float64, shape (n_labels, n_columns).
+        nodes: int64, shape (n_columns,); node of each column.
+    """
+    sums = np.zeros((n_nodes, len(values)))
+    np.add.at(sums, nodes, values.T)
+    return sums.T
 
 
 def rank_groups(pooled: Sequence[Floats], groups: Sequence[Group]) -> Integers:
@@ -122,8 +133,8 @@ def decided_similarity(
     for nodes in levels:
         n_nodes = nodes.max() + 1
         nodes_and_none = np.append(nodes, n_nodes)
-        is_in_node = np.eye(n_nodes + 1)[nodes_and_none[decided_groups]]
-        n_decided = (1.0 - is_own) @ is_in_node
-        of_nodes = (similarities @ is_in_node) / (n_decided + _SMOOTHING)
-        values += of_nodes[:, nodes_and_none]
+        decided_nodes = nodes_and_none[decided_groups]
+        sums = _sum_by_node(similarities, decided_nodes, n_nodes + 1)
+        n_decided = _sum_by_node(1.0 - is_own, decided_nodes, n_nodes + 1)
+        values += (sums / (n_decided + _SMOOTHING))[:, nodes_and_none]
     return np.asarray(values / len(levels))

@@ -112,3 +112,11 @@ def test_group_above_others_is_suggested_where_the_evidence_ends_there() -> None
     assert result["camembert"][0].score > 0.5
     assert textures(result["camembert"], groups) == ["soft cheese"] * 3
     assert result["brie"][0].group == "bloomy goat"
+
+
+def test_dropped_neighbour_makes_every_group_less_likely() -> None:
+    labels = [*LABELS, "pecorino romano", "pecorino sardo"]
+    before = suggest(labels)[-1]
+    after = suggest(labels, [decision("pecorino romano", "pecorino romano", None)])[-1]
+    assert [suggestion.group for suggestion in before] == [suggestion.group for suggestion in after]
+    assert all(less.score < more.score for less, more in zip(after, before, strict=True))
