@@ -85,7 +85,7 @@ def _sum_by_node(values: Floats, nodes: Integers, n_nodes: int) -> Floats:
     """
     sums = np.zeros((n_nodes, len(values)))
     np.add.at(sums, nodes, values.T)
-    return sums.T
+    return np.asarray(sums.T)
 
 
 def rank_groups(pooled: Sequence[Floats], groups: Sequence[Group]) -> Integers:
@@ -135,6 +135,6 @@ def decided_similarity(
         nodes_and_none = np.append(nodes, n_nodes)
         decided_nodes = nodes_and_none[decided_groups]
         sums = _sum_by_node(similarities, decided_nodes, n_nodes + 1)
-        n_decided = _sum_by_node(1.0 - is_own, decided_nodes, n_nodes + 1)
+        n_decided = _sum_by_node(np.where(is_own, 0.0, 1.0), decided_nodes, n_nodes + 1)
         values += (sums / (n_decided + _SMOOTHING))[:, nodes_and_none]
     return np.asarray(values / len(levels))
