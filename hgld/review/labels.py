@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow as pa
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
 from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
-from hgld.taxonomy.groups import find_taxonomy, read_taxonomy, survivors
+from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
 
@@ -207,25 +207,34 @@ class ReviewInputs:
     classes: Sequence[Path]
     taxonomy: Path
 
-    def read_tables(self) -> tuple[pa.Table, pa.Table, list[pa.Table]]:
-        """Return the ``clusters``, ``clean`` and ``classes`` tables."""
+    def read_tables(
+        self, added_groups: Iterable[Group] = ()
+    ) -> tuple[pa.Table, pa.Table, list[pa.Table]]:
+        """Return the ``clusters``, ``clean`` and ``classes`` tables.
+
+        Args:
+            added_groups: Groups that the annotator added to the taxonomy, for which there may be suggestions.
+        """
         clusters = read_table(self.clusters, CLUSTERS)
         if not len(clusters):
             raise InputError(f"{self.clusters}: no labels to review")
-        self._check_suggestions(clusters)
+        self._check_suggestions(clusters, added_groups)
         return (
             clusters,
             read_table(self.clean, CLEAN),
             [read_table(path, CLASSES) for path in self.classes],
         )
 
-    def _check_suggestions(self, clusters: pa.Table) -> None:
-        """Raise a ConfigurationError if suggestions are for groups of another taxonomy."""
-        groups = read_taxonomy(self.taxonomy)
+    def _check_suggestions(self, clusters: pa.Table, added_groups: Iterable[Group]) -> None:
+        """Raise a ConfigurationError if suggestions are for groups of another taxonomy.
+
+        Groups that another annotator added may be among them, but not more than half of all.
+        """
+        groups = [*read_taxonomy(self.taxonomy), *added_groups]
         known = {group.key for group in groups} | survivors(groups).keys()
         suggested = {group for group in clusters["suggested_group"].to_pylist() if group}
         unknown = sorted(suggested - known)
-        if unknown:
+        if 2 * len(unknown) > len(suggested):
             raise ConfigurationError(
                 f"{self.clusters}: suggestions are for groups that {self.taxonomy} lacks: {preview(unknown, 3)}; "
                 "give the taxonomy of the suggestions as `taxonomy`, or run hgld suggest again"

@@ -48,8 +48,8 @@ _CERTAINTIES = {
     "accept": ("sure", "likely"),
     "accept_sure": ("sure",),
 }
-#: At most this many suggestions are shown, and after the first only those of at least this score.
-_MAX_SUGGESTIONS, _MIN_SCORE = 3, 0.02
+#: The first suggestions of a label are shown at once: so many, and after the first only those of at least this score.
+_N_SHOWN, _MIN_SCORE = 3, 0.02
 
 #: Longest texts in characters. The fields of the page have the same limits.
 MAX_CLUSTER_NAME = 200
@@ -96,13 +96,19 @@ class LabelAction:
     comment: str | None = None
 
 
-def shown_suggestions(label: ReviewLabel) -> list[Candidate]:
-    """Return the suggestions worth showing, the most likely first."""
-    return [
-        suggestion
-        for rank, suggestion in enumerate(label.suggestions[:_MAX_SUGGESTIONS])
-        if rank == 0 or suggestion.score is None or suggestion.score >= _MIN_SCORE
-    ]
+def is_folded(candidates: Sequence[Candidate], number: int) -> bool:
+    """Return whether a page shows a candidate only when it is asked for more.
+
+    Args:
+        number: Number of the candidate, counted from 1.
+    """
+    suggestions = [candidate for candidate in candidates if not candidate.annotator]
+    candidate = candidates[number - 1]
+    rank = number - 1 - (len(candidates) - len(suggestions))
+    if candidate.annotator or rank == 0:
+        return False
+    is_unlikely = candidate.score is not None and candidate.score < _MIN_SCORE
+    return rank >= _N_SHOWN or is_unlikely
 
 
 def candidates_digest(candidates: Sequence[Candidate]) -> str:
@@ -278,7 +284,7 @@ class ReviewSession:
         """
         candidates = [opinion for opinion in label.opinions if opinion.decision is not None]
         if not label.opinions and not self.blind:
-            candidates = shown_suggestions(label)
+            candidates = list(label.suggestions)
         if not label.opinions and not self.is_decided(label.label_id):
             candidates = [*self._earlier_candidates(label), *candidates]
         present = [self._with_survivor(candidate) for candidate in candidates]

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from html import escape
+from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup
@@ -52,6 +53,7 @@ from hgld.review.session import (
     StaleError,
     candidates_digest,
 )
+from hgld.review.store import EventStore
 from hgld.taxonomy.decisions import decisions_as_csv
 from hgld.taxonomy.groups import Group
 
@@ -254,15 +256,46 @@ HANDLERS: dict[str, Handler] = {
 }
 
 
+class ClustersFile:
+    """The table of labels, clusters and suggestions, which may be written again while the page is open.
+
+    Attributes:
+        loaded: Version of the file that the page was given last.
+
+    Args:
+        path: Table from hgld cluster or hgld suggest.
+        open_session: Reads the table, and returns a session with its labels.
+    """
+
+    def __init__(self, path: Path, open_session: Callable[[EventStore], ReviewSession]) -> None:
+        self.path, self.open_session = path, open_session
+        self.loaded = ""
+        self.loaded = self.version()
+
+    def version(self) -> str:
+        """Return a text that is another one after each writing of the file; that of the last if it is missing."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return self.loaded
+        return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
+
+
 def review_app(
     session: ReviewSession,
     references: References,
     keys: PageKeys,
     *,
     host_names: Collection[str] = (),
+    clusters: ClustersFile | None = None,
 ) -> Starlette:
-    """Return the web application of a session."""
-    pages = _Endpoints(session, references)
+    """Return the web application of a session.
+
+    Args:
+        clusters: File that the labels are from; a page that is loaded after it was written again shows the new ones.
+            None: the labels stay as they are.
+    """
+    pages = _Endpoints(session, references, clusters)
     routes = [
         Route("/", pages.show),
         Route("/changes", pages.changes),
@@ -285,22 +318,48 @@ def review_app(
 class _Endpoints:
     """Endpoints of the application."""
 
-    def __init__(self, session: ReviewSession, references: References) -> None:
-        self._session, self._references = session, references
-        self._lists = LabelLists(session)
-        self._renderer = PageRenderer(self._lists, references)
+    def __init__(
+        self, session: ReviewSession, references: References, clusters: ClustersFile | None
+    ) -> None:
+        self._references, self._clusters = references, clusters
+        self._use(session)
         self._turn = asyncio.Semaphore(_WORKERS)
         self._logged: set[str] = set()
         self._steps_by_request: dict[str, int | None] = {}
+
+    def _use(self, session: ReviewSession) -> None:
+        self._session = session
+        self._lists = LabelLists(session)
+        self._renderer = PageRenderer(self._lists, self._references)
+
+    def _load_clusters(self) -> str:
+        """Show the labels of the table if it was written again; return why it cannot be used, or an empty text."""
+        if self._clusters is None or self._clusters.version() == self._clusters.loaded:
+            return ""
+        self._clusters.loaded = self._clusters.version()
+        try:
+            self._use(self._clusters.open_session(self._session.store))
+        except HgldError as error:
+            return str(error)
+        return ""
+
+    def _notice(self, problem: str = "") -> Markup:
+        """Return the line on a table that was written again."""
+        assert self._clusters is not None
+        return self._renderer.part("notice", self._clusters.path.name, problem)
 
     def _page(self, template: str, status: int = 200, **values: object) -> Response:
         return HTMLResponse(self._renderer.render(template, **values), status)
 
     async def show(self, request: Request) -> Response:
         """Answer with the page."""
+        problem = self._load_clusters()
         position = find_position(self._lists, request.query_params)
         search = request.query_params.get("groups", "")
-        return HTMLResponse(self._renderer.page(position, search))
+        notice = self._notice(problem) if problem else ""
+        version = "" if self._clusters is None else self._clusters.loaded
+        page = self._renderer.page(position, search, notice=notice, clusters_version=version)
+        return HTMLResponse(page)
 
     async def changes(self, request: Request) -> Response:
         """Answer with the parts of the page that have changed, or with 204 if the page shows everything."""
@@ -311,9 +370,17 @@ class _Endpoints:
             fields.get("at_view"),
             fields.get("shown"),
         )
-        if shown and since == self._session.state.last_event:
+        version = fields.get("clusters", "")
+        if self._clusters is not None and version:
+            version = self._clusters.version()
+        is_new_table = version != fields.get("clusters", "")
+        if shown and since == self._session.state.last_event and not is_new_table:
             return Response(status_code=204)
-        return JSONResponse(self._renderer.changes(position, since))
+        changes = self._renderer.changes(position, since)
+        if is_new_table:
+            changes["clusters"] = version
+            changes["parts"]["notice"] = self._notice()
+        return JSONResponse(changes)
 
     async def download(self, _: Request) -> Response:
         """Answer with the decisions as CSV."""

@@ -93,14 +93,23 @@ class PageRenderer:
         html: Markup = self._macros[macro](*arguments)
         return html
 
-    def page(self, position: Position, search: str) -> str:
-        """Return the whole page."""
+    def page(
+        self, position: Position, search: str, *, notice: str = "", clusters_version: str = ""
+    ) -> str:
+        """Return the whole page.
+
+        Args:
+            notice: HTML of a line above the actions.
+            clusters_version: Version of the table of the labels, which the script sends back.
+        """
         session = self._session
         return self.render(
             "page.html",
             annotator=session.store.annotator,
             position=position,
             search=search,
+            notice=notice,
+            clusters_version=clusters_version,
             last_event=session.state.last_event,
             store_id=self.store_id,
             version=__version__,

@@ -29,11 +29,11 @@ from hgld.review.decision_files import (
     with_opinions,
 )
 from hgld.review.labels import FactBook, ReviewInputs, find_inputs, review_labels
-from hgld.review.page.app import review_app
+from hgld.review.page.app import ClustersFile, review_app
 from hgld.review.page.render import References
 from hgld.review.photographs import open_photographs
 from hgld.review.session import ReviewSession
-from hgld.review.state import ReviewState, current_decisions
+from hgld.review.state import ReviewState, current_decisions, current_groups
 from hgld.review.store import EventStore, open_store, read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
 from hgld.taxonomy.groups import read_taxonomy, survivors
@@ -105,11 +105,13 @@ def _serve(
     config: ServerConfig,
     references: References,
     on_address: Callable[[str], None],
+    clusters: ClustersFile | None = None,
 ) -> None:
     """Serve the page of a session until SIGINT or SIGTERM."""
     keys = PageKeys()
     with listen(config, store) as listener, open_store(store, annotator) as event_store:
-        app = review_app(open_session(event_store), references, keys, host_names=[config.host])
+        session = open_session(event_store)
+        app = review_app(session, references, keys, host_names=[config.host], clusters=clusters)
         serve_page(app, keys, listener, config, on_address=on_address)
 
 
@@ -149,20 +151,36 @@ def serve_review(
     """
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = read_taxonomy(inputs.taxonomy)
-    tables = inputs.read_tables()
     added = changed_groups(decisions) if decisions else []
     initial = (
         read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
     )
-    references = _references(inputs, tables, images, image_landmarks)
 
-    def open_session(event_store: EventStore) -> ReviewSession:
+    def read_tables(state: ReviewState) -> tuple[Any, ...]:
+        return inputs.read_tables([*added, *current_groups(state, groups).values()])
+
+    def open_session(event_store: EventStore, tables: tuple[Any, ...]) -> ReviewSession:
         session = ReviewSession(review_labels(*tables), groups, event_store, blind=blind)
         session.import_decisions(initial, added)
         log_table_changes(session)
         return session
 
-    _serve(open_session, store, annotator, config, references, on_address)
+    def open_again(event_store: EventStore) -> ReviewSession:
+        return open_session(event_store, read_tables(event_store.state))
+
+    # A table that is written again while it is read here counts as changed.
+    file = None if blind else ClustersFile(inputs.clusters, open_again)
+    tables = read_tables(read_store(store)[1] if store.is_file() else ReviewState())
+    references = _references(inputs, tables, images, image_landmarks)
+    _serve(
+        lambda event_store: open_session(event_store, tables),
+        store,
+        annotator,
+        config,
+        references,
+        on_address,
+        file,
+    )
 
 
 def adjudicate_on_page(

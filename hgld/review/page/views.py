@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from hgld.review.group_tree import GroupTree, text_above
 from hgld.review.label_lists import View
 from hgld.review.labels import Candidate, ReviewLabel, example_link
 from hgld.review.photographs import LabelPhotographs
-from hgld.review.session import ReviewSession, candidates_digest
+from hgld.review.session import ReviewSession, candidates_digest, is_folded
 from hgld.review.state import Event
 from hgld.taxonomy.groups import Group
 
@@ -29,6 +29,7 @@ class DecisionView:
         above: Names above the group, see :meth:`hgld.review.group_tree.GroupTree.above`.
         number: Number by which a candidate is taken; 0 if it cannot be taken.
         likely: Whether the action "accept" takes it.
+        folded: Whether the card shows it only when it is asked for more.
     """
 
     decision: str | None
@@ -40,6 +41,7 @@ class DecisionView:
     likely: bool = True
     guideline: str = ""
     above: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +83,9 @@ def label_view(
 ) -> dict[str, Any]:
     """Return the row of a label in the list of a view, or its card.
 
-    ``seen`` is what a form sends back of the label, see :class:`SeenLabel`. ``certainties`` has ``sure``, ``likely``
-    or ``unlikely`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the query of an
-    address; in the list of the label's cluster it is empty, and ``cluster`` is None.
+    ``seen`` is what a form sends back of the label, see :class:`SeenLabel`. ``certainties`` has ``sure``, ``likely``,
+    ``unlikely`` or ``folded`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the
+    query of an address; in the list of the label's cluster it is empty, and ``cluster`` is None.
     """
     label_id, version, candidates = (
         label.label_id,
@@ -92,20 +94,17 @@ def label_view(
     )
     query = view.query if view is not None and view.cluster is None else ""
     cluster = session.cluster(label_id) if query else None
-    n_shown = sum(not each.annotator for each in candidates)
-    n_hidden = 0
-    if not (session.blind or label.opinions):
-        n_hidden = len(label.suggestions) - n_shown
+    certainties = []
+    for number, candidate in enumerate(candidates, 1):
+        certainties.append("folded" if is_folded(candidates, number) else candidate.certainty)
     return {
         "label_id": label_id,
         "label": label.label,
         "version": version,
         "seen": SeenLabel(version, candidates_digest(candidates)).field(label_id),
         "decision": decision_view(session.decision_value(label_id), tree),
-        "certainties": " ".join(each.certainty for each in candidates),
+        "certainties": " ".join(certainties),
         "view": query,
-        "shown_suggestions": n_shown,
-        "hidden_suggestions": n_hidden,
         "landmarks": label.landmarks,
         "parents": label.parents,
         "examples": [example_link(title) for title in label.examples],
@@ -117,7 +116,7 @@ def label_view(
 
 
 def _candidate_views(
-    candidates: Iterable[Candidate], label: ReviewLabel, tree: GroupTree
+    candidates: Sequence[Candidate], label: ReviewLabel, tree: GroupTree
 ) -> list[DecisionView]:
     views = []
     for number, candidate in enumerate(candidates, 1):
@@ -128,6 +127,7 @@ def _candidate_views(
             score=_percent(candidate.score),
             number=number,
             likely=candidate.certainty != "unlikely",
+            folded=is_folded(candidates, number),
         )
         if candidate.group:
             group = tree.groups[candidate.group]

@@ -60,6 +60,7 @@ const ACTIONS = {
     `take-${n}`,
     { section: "Decide", keys: [String(n)], about: `take ${CANDIDATE} ${n}`, run: () => choose(`take:${n}`) },
   ])),
+  "take-more": { section: "Decide", keys: ["0"], about: "show the other suggestions", run: showMoreSuggestions },
   "find-group": {
     section: "Decide", keys: ["g", "/"], run: () => focusField(search),
     about: "type to find a group; Enter chooses it, Shift Enter marks the label as unsure, perhaps in that group",
@@ -129,7 +130,16 @@ if (BLIND) for (const [name, action] of Object.entries(ACTIONS)) if (/^(accept|t
   for (const key of action.keys) withoutEffect.add(key);
   delete ACTIONS[name];
 }
-if (ADJUDICATING) delete ACTIONS["accept-screen"];
+if (ADJUDICATING) for (const name of ["accept-screen", "take-more"]) delete ACTIONS[name];
+
+/** Show all suggestions of the current label, and go to the first one that was not shown. */
+function showMoreSuggestions() {
+  const more = $("aside:not(.outdated) #more-suggestions");
+  if (!more) return showMessage("There are no other suggestions.");
+  reveal(more);
+  more.open = true;
+  $("button", more).focus();
+}
 
 function focusField(field) {
   reveal(field);

@@ -55,6 +55,8 @@ document.addEventListener("submit", event => {
   if (active === comment) setCurrent(currentRow());
 });
 
+document.addEventListener("click", event => { if (event.target.closest("[data-reload]")) location.reload(); });
+
 document.addEventListener("visibilitychange", () => { if (!document.hidden) refresh(); });
 setInterval(() => { if (!document.hidden) refresh(); }, POLL_MS);
 

@@ -40,7 +40,7 @@ export function send(action, data, form = null) {
   const about = describe(action, choice, labels, form);
   const affected = labels.map(rowOf).filter(Boolean);
   if (["/decide", "/move"].includes(action) && !labels.length) return showMessage("No label is selected.");
-  const nothing = nothingToTake(choice, affected);
+  const nothing = button ? "" : nothingToTake(choice, affected);
   if (nothing) return showMessage(nothing);
   if (action === "/decide" && !button && choice !== "comment" && labels.length === 1 && takeGuard(labels[0]))
     return showMessage(`${nameOf(currentRow())} is decided already; press again to change it.`);
@@ -66,11 +66,17 @@ function labelsOf(action, data, button) {
 function nothingToTake(choice, affected) {
   const [, kind, digits = 1] = choice.match(/^(accept|take):?(\d+)?$/) ?? [];
   const offered = affected.map(row => row.dataset.candidates.split(" ")[digits - 1]).filter(Boolean);
+  if (kind === "take" && offered.length && offered.every(certainty => certainty === "folded") && !showsMore(affected))
+    return `Suggestion ${digits} is not shown yet; open “more suggestions” first.`;
   if (!kind || offered.some(certainty => kind === "take" || certainty !== "unlikely")) return "";
   const who = affected.length === 1 ? `${nameOf(affected[0])} has` : "The selected labels have";
   if (kind === "take") return `${who} no ${CANDIDATE} ${digits}.`;
   return `${who} no ${CANDIDATE}${offered.length ? " of 50 % or more; take the first by its number" : ""}.`;
 }
+
+/** Whether the card of the only affected row shows all of its suggestions. */
+const showsMore = affected =>
+  affected.length === 1 && affected[0].dataset.label === state.card && $("#more-suggestions[open]") !== null;
 
 /** Return what a request is about, e.g. "lake and 2 more: drop". */
 function describe(action, choice, labels, form) {

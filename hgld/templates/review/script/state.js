@@ -17,6 +17,8 @@ import { $ } from "./dom.js";
 export const state = {
   /** Name of the store of decisions. */
   store: document.body.dataset.store,
+  /** Version of the table of labels that the page knows of. */
+  clusters: document.body.dataset.clusters,
   /** Id of the last event that the page shows. */
   last: Number(document.body.dataset.last),
   /** What the list shows, as the query of an address: a cluster, or filters and an order. */

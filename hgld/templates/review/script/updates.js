@@ -71,7 +71,9 @@ export function refreshAll() {
 async function refreshOnce() {
   try {
     const fields = positionFields(state.label, incomplete ? -1 : state.last);
+    fields.set("clusters", state.clusters);
     const { ok, answer } = await request(`/changes?${fields}&shown=${encodeURIComponent(state.card)}`);
+    state.clusters = answer?.clusters ?? state.clusters;
     if (ok && answer) show(() => apply(answer));
   } catch (error) {
     if (!(error instanceof Unreachable)) throw error;
