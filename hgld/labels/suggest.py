@@ -51,6 +51,7 @@ from hgld.taxonomy.groups import (
     find_taxonomy,
     read_taxonomy,
     read_vocabulary,
+    taxonomy_beside,
 )
 
 STAGE = Stage(
@@ -197,7 +198,8 @@ def suggest_file(
         out: Table to write, in the same order; may be ``clusters`` itself.
         embeddings: Label embeddings. Default: label_embeddings.parquet beside ``clusters``.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
-        taxonomy: CSV file of groups; ``annotations/taxonomy.csv`` by default.
+        taxonomy: CSV file of groups. Default: the one beside the last file of decisions that has one, else that of
+            the project, for GLDv2 ``annotations/taxonomy.csv``.
         vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated. Default:
             annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
         decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last decision counts.
@@ -214,6 +216,8 @@ def suggest_file(
         InputError: A file is missing or invalid, or a label has no embedding.
         ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
     """
+    if taxonomy is None:
+        taxonomy = _changed_taxonomy(decisions)
     files = find_suggestion_files(clusters, embeddings, classes, taxonomy, vocabulary)
     bare = tables.read_table(clusters, tables.CLUSTERS)
     bare = bare.select([name for name in bare.column_names if name not in _SUGGESTION_COLUMNS])
@@ -275,6 +279,14 @@ def _summarise(
         decisions=sum(row.decision != "unsure" for row in decisions),
         answers={path: len(rows) for path, rows in answered_by_file.items()},
     )
+
+
+def _changed_taxonomy(decisions: Sequence[Path]) -> Path | None:
+    """Return the taxonomy beside the last file of decisions that has one, as groups were added; None if none has."""
+    for path in reversed(decisions):
+        if taxonomy_beside(path).is_file():
+            return taxonomy_beside(path)
+    return None
 
 
 def find_suggestion_files(

@@ -406,6 +406,17 @@ def test_renamed_group_is_suggested_by_its_key(run: Run, clusters: Path, tmp_pat
     assert read(clusters)["snow shed"]["suggested_group"] == "gate"
 
 
+def test_groups_that_annotators_added_are_suggested(run: Run, clusters: Path, tmp_path: Path) -> None:
+    """They are in the taxonomy beside the decisions."""
+    added = [*GROUPS, Group("shed", "human-made", "Roofs.")]
+    write_taxonomy(tmp_path / "ada.taxonomy.csv", added)
+    write_decisions(tmp_path / "ada.csv", [decision("Q4", "rain shed", "shed")])
+    write_decisions(tmp_path / "ben.csv", [decision("Q1", "stone viaduct", "bridge")])
+    (tmp_path / "train.classes.parquet").unlink()
+    run(decisions=[tmp_path / "ada.csv", tmp_path / "ben.csv"], taxonomy=None)
+    assert read(clusters)["snow shed"]["suggested_group"] == "shed"
+
+
 def test_embeddings_that_do_not_fit_are_reported(run: Run, clusters: Path, tmp_path: Path) -> None:
     path = tmp_path / "label_embeddings.parquet"
     made = tables.read_provenance(path)
