@@ -109,7 +109,7 @@ def test_metadata_name_people_status_and_addresses(unpacked: Path) -> None:
     assert any(line.startswith("Development Status :: ") for line in stated.get_all("Classifier", []))
     assert all("https://" in line for line in stated.get_all("Project-URL", [""]))
     links = re.findall(r"\]\((.*?)\)", stated["Description"])
-    assert len(links) > 3
+    assert links
     assert [link for link in links if not link.startswith("https://")] == [], (
         "they lead nowhere outside of a checkout"
     )

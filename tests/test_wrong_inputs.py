@@ -4,6 +4,7 @@ Those of ``hgld manifest`` are also in ``tests/datasets/test_own_images.py``, wr
 """
 
 import gzip
+import json
 import os
 import re
 import shlex
@@ -94,6 +95,8 @@ def tar_file(name: str, share: float = 1) -> Callable[[], None]:
 
 def half_written_run() -> None:
     shutil.copytree(Path("run").resolve(), "half")
+    record = Path("half/run.json")
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"finished": False}))
     whole = Path("half/last.pt").read_bytes()
     Path("half/last.pt").write_bytes(whole[: len(whole) // 2])
 
