@@ -33,11 +33,7 @@ assert "sympy" in sys.modules
 """
 
 
-def test_backbones_are_imported_without_compilers() -> None:
-    subprocess.run([sys.executable, "-c", START], check=True)
-
-
-def test_what_timm_and_torchvision_took_from_the_stand_ins_works() -> None:
+def test_backbones_are_imported_without_compilers_which_work_later() -> None:
     subprocess.run([sys.executable, "-c", START + USE], check=True)
 
 
