@@ -61,6 +61,8 @@ _MAX_VOTES = 4.0
 _FARTHER_WEIGHT = 0.3
 #: Factor for each step up to a farther superclass.
 _DECAY_PER_STEP = 0.8
+#: Steps up to which the names of superclasses are compared with those of groups.
+_NAMED_STEPS = 2
 #: Largest number of terms that are compared with one another to scale cosines.
 _MAX_SCALE_TERMS = 4000
 #: Encodes texts as unit vectors: float64, shape (n_texts, dimension).
@@ -347,32 +349,33 @@ def _name_evidence(
     embed: EmbedTexts,
     scale: ScaleCosines,
 ) -> Evidence:
-    """Scaled cosine to the names of the group, of the label and of the direct superclass that is nearest to them.
+    """Scaled cosine to the names of the group, of the label and of the superclass that is nearest to them.
 
     Both count alike. Their sum is divided by the square root of 2, so that it is as large as one of them alone where
     they say nothing.
     """
     superclasses = [
-        votes.superclass_names(label_id, text)
+        votes.superclass_weights(label_id, text)
         for label_id, text in zip(labels.ids, labels.texts, strict=True)
     ]
     values = np.zeros((len(labels.ids), examples.n_columns))
     values[:, :-1] = scale(name_cosines(labels.texts, labels.vectors, examples.groups, embed))
-    texts = list(dict.fromkeys(name for names in superclasses for name in names))
+    texts = list(dict.fromkeys(name for weights in superclasses for name in weights))
+    scaled_cosines: Mapping[str, Floats] = {}
     if texts:
-        row_of = {text: row for row, text in enumerate(texts)}
         cosines = scale(name_cosines(texts, embed(texts), examples.groups, embed))
-        for row, names in enumerate(superclasses):
-            if names:
-                nearest = cosines[[row_of[name] for name in names]].max(axis=0)
-                values[row, :-1] = (values[row, :-1] + nearest) / math.sqrt(2)
+        scaled_cosines = dict(zip(texts, cosines, strict=True))
+    for row, weights in enumerate(superclasses):
+        if weights:
+            weighted = [weight * scaled_cosines[name] for name, weight in weights.items()]
+            values[row, :-1] = (values[row, :-1] + np.max(weighted, axis=0)) / math.sqrt(2)
 
     def explain(row: int, group: int) -> str:
         reason = "similar to the names of the group and the levels above it"
-        names = superclasses[row]
-        if not names:
+        weights = superclasses[row]
+        if not weights:
             return reason
-        nearest = max(names, key=lambda name: cosines[row_of[name], group])
+        nearest = max(weights, key=lambda name: weights[name] * scaled_cosines[name][group])
         return f"{reason}, as a subclass of {nearest}"
 
     return Evidence(values, explain)
@@ -660,12 +663,18 @@ class ClassVotes:
             label_id = items[0]
         return levels_above([label_id], self._parents)
 
-    def superclass_names(self, label_id: str, text: str) -> list[str]:
-        """Return the names of the direct superclasses of a label's class, without those that no table names."""
-        levels = self._levels(label_id, text)
-        if not levels:
-            return []
-        return [self._labels[item] for item in levels[0] if item in self._labels]
+    def superclass_weights(self, label_id: str, text: str) -> dict[str, float]:
+        """Return the names of the superclasses of a label's class, up to ``_NAMED_STEPS`` above, with their weights.
+
+        A direct superclass has the weight 1, and one a step farther ``_DECAY_PER_STEP`` of it. Superclasses that no
+        table names are left out.
+        """
+        weights: dict[str, float] = {}
+        for step, items in enumerate(self._levels(label_id, text)[:_NAMED_STEPS]):
+            for item in items:
+                if item in self._labels:
+                    weights.setdefault(self._labels[item], _DECAY_PER_STEP**step)
+        return weights
 
     def _own_votes_below(self, label_id: str, text: str, own: frozenset[int]) -> dict[str, Floats]:
         """Return what to subtract from the votes below each class: those of the label itself."""

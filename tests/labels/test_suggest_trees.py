@@ -39,8 +39,8 @@ def suggest(
     """Suggestions for labels whose ids are their texts; superclasses are names, too."""
     words = Words(2048)
     above = superclasses or {}
-    classes = {label: (label, above.get(label, ())) for label in labels}
-    classes |= {name: (name, ()) for names in above.values() for name in names}
+    named = {*labels, *(name for names in above.values() for name in names)}
+    classes = {name: (name, above.get(name, ())) for name in sorted(named)}
     inputs = SuggestionInputs(
         labels=EmbeddedLabels(labels, labels, words.unit(labels)),
         landmarks=np.ones(len(labels), np.int64),
@@ -72,6 +72,14 @@ def test_superclass_named_like_an_upper_level_puts_its_branch_first() -> None:
     assert textures(result["gruyere"])[0] == "hard cheese"
     assert "as a subclass of blue cheese" in result["roquefort"][0].reason
     assert "in “blue cheese” with" in result["stilton"][1].reason
+
+
+def test_superclass_of_a_superclass_counts_less() -> None:
+    superclasses = {"roquefort": ["causses"], "causses": ["veined blue cheese"], "stilton": ["veined blue cheese"]}
+    result = dict(zip(LABELS, suggest(LABELS, superclasses=superclasses), strict=True))
+    assert textures(result["roquefort"])[:2] == ["blue cheese", "blue cheese"]
+    assert "as a subclass of veined blue cheese" in result["roquefort"][0].reason
+    assert result["roquefort"][0].score < result["stilton"][0].score
 
 
 def test_names_that_say_nothing_make_nothing_likely() -> None:
