@@ -25,7 +25,7 @@ from development_set import Embed, class_table
 from numpy.typing import NDArray
 from report import table
 
-from hgld.completion.complete import calibration_error
+from hgld.completion.quality import calibration_error
 from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts
 from hgld.labels.group_levels import level_nodes, pool_scores
 from hgld.labels.suggest import (

@@ -39,7 +39,8 @@ from hgld.hierarchy.settings import BuildConfig
 from hgld.progress import TerminalProgress, byte_size
 
 if TYPE_CHECKING:
-    from hgld.completion.complete import CompleteSummary, CompletionQuality
+    from hgld.completion.complete import CompleteSummary
+    from hgld.completion.quality import CompletionQuality
     from hgld.hierarchy.build import BuildSummary, CompletedCounts
     from hgld.hierarchy.compare import Explanation, HierarchyComparison, LandmarkChange
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
@@ -273,8 +274,9 @@ def complete(
         evaluate: Only print and plot (.coverage.png beside the output) the accuracy of proposals for labelled
             landmarks whose group is hidden.
     """
-    from hgld.completion.complete import complete_file, evaluate_completion
+    from hgld.completion.complete import complete_file
     from hgld.completion.inputs import find_completion_files
+    from hgld.completion.quality import evaluate_completion
 
     files = find_completion_files(
         hierarchy, embeddings, image_landmarks or (), config.reasons, removed=removed, clean=clean
@@ -534,7 +536,7 @@ def _format_complete(summary: CompleteSummary) -> str:
 
 
 def _format_completion_quality(quality: CompletionQuality) -> str:
-    from hgld.completion.complete import N_FOLDS
+    from hgld.completion.quality import N_FOLDS
 
     lines = [
         f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time"
@@ -551,7 +553,7 @@ def _format_completion_quality(quality: CompletionQuality) -> str:
 
 def format_accepted(quality: CompletionQuality) -> list[str]:
     """Return a table of coverage and accuracy by score, and the calibration error."""
-    from hgld.completion.complete import THRESHOLDS
+    from hgld.completion.quality import THRESHOLDS
 
     rows = []
     for accepted in map(quality.accepted, THRESHOLDS):

@@ -1,4 +1,4 @@
-"""Groups for landmarks without a label, from their photographs: the stage ``complete`` and its quality."""
+"""The stage ``complete``: groups for landmarks without a label, from their photographs."""
 
 import lazy_loader
 

@@ -1,5 +1,5 @@
 from .complete import complete_file as complete_file
-from .complete import evaluate_completion as evaluate_completion
 from .inputs import CompletionFiles as CompletionFiles
 from .inputs import find_completion_files as find_completion_files
+from .quality import evaluate_completion as evaluate_completion
 from .settings import CompleteConfig as CompleteConfig

@@ -1,4 +1,4 @@
-"""Inputs of proposals: settings, files, and the photographs of landmarks with and without a group."""
+"""Inputs of proposals: files, landmarks with and without a group, and their photographs."""
 
 from __future__ import annotations
 
@@ -13,23 +13,27 @@ import torch
 
 from hgld import tables
 from hgld.arrays import Booleans, Integers
-from hgld.completion.settings import MIN_LABELLED
+from hgld.completion.settings import MIN_LABELLED, CompleteConfig
 from hgld.compute.parted import PartedTensor
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
 from hgld.tables.embeddings import Embeddings, find_ids_file, read_embeddings
 from hgld.tables.image_landmarks import images_of_landmarks, landmark_numbers, split_and_path
 
-#: Vectors whose lengths are measured at once.
+#: Number of vectors checked at once.
 _BLOCK = 2**14
 
 
 @dataclass(frozen=True)
 class CompletionFiles:
-    """Files that proposals are made from.
+    """Input files of proposals.
 
     Args:
         hierarchy: Table from ``hgld build``; landmarks labelled from photographs are not used.
+        embeddings: Embeddings of photographs.
+        image_landmarks: Files with the landmark of each image, or pairs of a split and a file.
+        removed: Table of removed landmarks; None if not needed.
+        clean: Table from ``hgld clean``; None if not needed.
     """
 
     hierarchy: Path
@@ -42,27 +46,32 @@ class CompletionFiles:
         self, encoder_checkpoint: Path | None = None
     ) -> dict[str, Path | Sequence[Path] | None]:
         """Return all files by their role."""
+        ids_files = []
+        for path in self.embeddings:
+            ids_file = find_ids_file(path)
+            if ids_file is not None:
+                ids_files.append(ids_file)
+        image_files = []
+        for item in self.image_landmarks:
+            image_files.append(item[1] if isinstance(item, tuple) else item)
         return {
             "hierarchy": self.hierarchy,
             "embeddings": self.embeddings,
-            "embedding_ids": [
-                ids for path in self.embeddings if (ids := find_ids_file(path)) is not None
-            ],
-            "images": [
-                item[1] if isinstance(item, tuple) else item for item in self.image_landmarks
-            ],
+            "embedding_ids": ids_files,
+            "images": image_files,
             "removed": self.removed,
             "clean": self.clean,
             "checkpoint": encoder_checkpoint,
         }
 
     def image_splits(self) -> list[str | None]:
-        """Return the split of each file of images by what is given or by its name; None if neither tells."""
-        names = (item[0] if isinstance(item, tuple) else item.name for item in self.image_landmarks)
-        return [
-            next((split for split in tables.SPLITS if name.startswith(split)), None)
-            for name in names
-        ]
+        """Return each image file's split from the argument or its name; None if unknown."""
+        splits: list[str | None] = []
+        for item in self.image_landmarks:
+            name = item[0] if isinstance(item, tuple) else item.name
+            matches = [split for split in tables.SPLITS if name.startswith(split)]
+            splits.append(matches[0] if matches else None)
+        return splits
 
 
 def find_completion_files(
@@ -74,28 +83,39 @@ def find_completion_files(
     removed: Path | None = None,
     clean: Path | None = None,
 ) -> CompletionFiles:
-    """Return the files, with ``removed.parquet`` and ``clean.parquet`` beside the hierarchy where they are needed."""
+    """Return the input files; required tables default to files beside the hierarchy.
+
+    Args:
+        hierarchy: Table from ``hgld build``.
+        embeddings: Embeddings of photographs.
+        image_landmarks: Files with the landmark of each image, or pairs of a split and a file.
+        reasons: Reasons why landmarks have no group, see :class:`CompleteConfig`.
+        removed: Table of removed landmarks. Default: ``removed.parquet`` beside the hierarchy.
+        clean: Table from ``hgld clean``. Default: ``clean.parquet`` beside the hierarchy.
+    """
     if not embeddings:
         raise ConfigurationError("`embeddings` is empty; hgld embed-images writes them")
+    needs_clean = "excluded" in reasons
+    needs_removed = any(reason != "excluded" for reason in reasons)
+    removed = removed or hierarchy.with_name("removed.parquet")
+    clean = clean or hierarchy.with_name("clean.parquet")
     return CompletionFiles(
         hierarchy=hierarchy,
         embeddings=embeddings,
         image_landmarks=image_landmarks,
-        removed=(removed or hierarchy.with_name("removed.parquet"))
-        if {*reasons} - {"excluded"}
-        else None,
-        clean=(clean or hierarchy.with_name("clean.parquet")) if "excluded" in reasons else None,
+        removed=removed if needs_removed else None,
+        clean=clean if needs_clean else None,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
-    """N vectors of photographs or texts, which are read from their files when they are used.
+    """N vectors of photographs or texts, which are read from their files on use.
 
     Args:
-        embeddings: Float, shape (M, d); those of all files, one after another.
+        embeddings: Float, shape (M, d); embeddings of all files, one after another.
         row: int64, shape (N,); row of each vector in ``embeddings``.
-        item: int64, shape (N,); number of the landmark of each photograph, or of each text.
+        item: int64, shape (N,); item of each vector: the number of a landmark or text.
     """
 
     embeddings: torch.Tensor
@@ -105,23 +125,24 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.row)
 
-    def of_items(self, chosen: Booleans) -> Vectors:
-        """Return the vectors of the items with True in ``chosen``, bool, shape (n_items,)."""
-        kept = chosen[self.item]
-        return Vectors(self.embeddings, self.row[kept], self.item[kept])
+    def of_items(self, item_mask: Booleans) -> Vectors:
+        """Return the vectors of the items in a mask: bool, shape (n_items,)."""
+        is_kept = item_mask[self.item]
+        return Vectors(self.embeddings, self.row[is_kept], self.item[is_kept])
 
     def unit(self, block: slice) -> torch.Tensor:
-        """Return some vectors in float32, scaled to length 1, shape (n, d)."""
+        """Return a block of vectors in float32, scaled to length 1, shape (n, d)."""
         vectors = self.embeddings[torch.from_numpy(self.row[block])].float()
         vectors /= torch.linalg.vector_norm(vectors, dim=1, keepdim=True)
         return vectors
 
     def unusable(self) -> Integers:
-        """Return the numbers of the vectors with NaN or infinite values, or with nothing but zeros."""
-        blocks = (self.unit(slice(start, start + _BLOCK)) for start in range(0, len(self), _BLOCK))
-        return np.flatnonzero(
-            np.concatenate([~block.isfinite().all(dim=1).numpy() for block in blocks])
-        )
+        """Return the numbers of the vectors with NaN or infinite values, or with zeros only."""
+        is_usable = []
+        for start in range(0, len(self), _BLOCK):
+            block = self.unit(slice(start, start + _BLOCK))
+            is_usable.append(block.isfinite().all(dim=1).numpy())
+        return np.flatnonzero(~np.concatenate(is_usable))
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,8 +150,13 @@ class CompletionInputs:
     """Landmarks with their photographs.
 
     Args:
-        landmarks: Columns split, landmark_id, category and reason, null for labelled landmarks, which come first.
+        landmarks: Columns split, landmark_id, category and reason: labelled landmarks, whose reason
+            is null, then landmarks without a group. The number of a landmark is its row.
+        group_names: Names of the groups.
+        roots: Root of each group.
         groups: int64, shape (n_labelled,); group of each labelled landmark.
+        labels: Label of each labelled landmark.
+        photographs: Photographs of the landmarks.
     """
 
     landmarks: pa.Table
@@ -147,12 +173,11 @@ class CompletionInputs:
 
     def names(self) -> list[str]:
         """Return the name of each labelled landmark, such as ``train/161``."""
-        labelled = self.landmarks.slice(0, self.n_labelled)
-        keys = zip(labelled["split"].to_pylist(), labelled["landmark_id"].to_pylist(), strict=True)
-        return [f"{split}/{landmark_id}" for split, landmark_id in keys]
+        labelled = self.landmarks.slice(0, self.n_labelled).select(["split", "landmark_id"])
+        return [f"{row['split']}/{row['landmark_id']}" for row in labelled.to_pylist()]
 
     def count_photographs(self, landmarks: Integers) -> int:
-        """Return the number of photographs of landmarks by their numbers."""
+        """Return the total number of photographs of landmarks, given by their numbers."""
         return int(np.isin(self.photographs.item, landmarks).sum())
 
     def labelled_with_photographs(self) -> Integers:
@@ -166,41 +191,60 @@ class CompletionInputs:
         return numbers
 
 
+def calibration_sample(labelled: Integers, config: CompleteConfig) -> Integers:
+    """Return at most ``calibration_landmarks`` of the labelled landmarks, chosen at random."""
+    n_landmarks = config.calibration_landmarks
+    if len(labelled) <= n_landmarks:
+        return labelled
+    return np.random.default_rng(config.seed).choice(labelled, n_landmarks, replace=False)
+
+
 def read_completion_inputs(files: CompletionFiles, reasons: Sequence[str]) -> CompletionInputs:
-    """Read the labelled landmarks, those without a group and the photographs of both."""
+    """Read the labelled landmarks, the landmarks without a group, and the photographs of both."""
     hierarchy = tables.without_completed(tables.read_table(files.hierarchy, tables.HIERARCHY))
-    labelled = hierarchy.select(["split", "landmark_id", "category"])
-    candidates = []
-    if files.removed is not None:
-        removed = tables.read_table(files.removed, tables.REMOVED)
-        candidates.append(removed.filter(pc.is_in(removed["reason"], pa.array(reasons))))
-    if files.clean is not None:
-        clean = tables.read_table(files.clean, tables.CLEAN)
-        candidates.append(
-            clean.append_column("reason", pa.array(["excluded"] * len(clean), pa.string()))
-        )
-    columns = [*labelled.column_names, "reason"]
-    plain = [part.select(columns).replace_schema_metadata() for part in candidates]
-    missing = pa.concat_tables([part.cast(plain[0].schema) for part in plain])
-    # A landmark that clean removed may be in the hierarchy, if that was built with several labels.
-    keys = ["split", "landmark_id"]
-    missing = missing.join(labelled.select(keys), keys, join_type="left anti")
-    missing = missing.select(columns).sort_by([(key, "ascending") for key in keys])
-    labelled = labelled.append_column(
-        "reason", pa.nulls(len(labelled), pa.string())
-    ).replace_schema_metadata()
-    landmarks = pa.concat_tables([labelled, missing.cast(labelled.schema)])
-    group, *above = tables.level_columns(hierarchy.column_names)
-    levels = (hierarchy[name].to_pylist() for name in (group, above[-1] if above else group))
-    names, roots = zip(*sorted(set(zip(*levels, strict=True))), strict=True)
+    labelled = hierarchy.select(["split", "landmark_id", "category"]).replace_schema_metadata()
+    labelled = labelled.append_column("reason", pa.nulls(len(labelled), pa.string()))
+    unlabelled = _read_unlabelled(files, reasons, labelled)
+    landmarks = pa.concat_tables([labelled, unlabelled])
+    levels = tables.level_columns(hierarchy.column_names)
+    groups = hierarchy[levels[0]]
+    root_of_group = dict(zip(groups.to_pylist(), hierarchy[levels[-1]].to_pylist(), strict=True))
+    group_names = sorted(root_of_group)
+    codes = pc.index_in(groups, value_set=pa.array(group_names)).to_numpy()
     return CompletionInputs(
         landmarks=landmarks,
-        group_names=names,
-        roots=roots,
-        groups=pc.index_in(hierarchy[group], value_set=pa.array(names)).to_numpy().astype(np.int64),
+        group_names=group_names,
+        roots=[root_of_group[name] for name in group_names],
+        groups=codes.astype(np.int64),
         labels=hierarchy["supercategory"].to_pylist(),
         photographs=read_photographs(files.embeddings, files.image_landmarks, landmarks),
     )
+
+
+def _read_unlabelled(
+    files: CompletionFiles, reasons: Sequence[str], labelled: pa.Table
+) -> pa.Table:
+    """Return the landmarks without a group, sorted by key, with the columns of ``labelled``."""
+    parts = []
+    if files.removed is not None:
+        removed = tables.read_table(files.removed, tables.REMOVED)
+        parts.append(removed.filter(pc.is_in(removed["reason"], pa.array(reasons))))
+    if files.clean is not None:
+        clean = tables.read_table(files.clean, tables.CLEAN)
+        parts.append(
+            clean.append_column("reason", pa.array(["excluded"] * len(clean), pa.string()))
+        )
+    columns = labelled.column_names
+    candidates = []
+    for part in parts:
+        candidates.append(part.select(columns).replace_schema_metadata().cast(labelled.schema))
+    # A landmark that clean removed may be in a hierarchy with several labels per landmark.
+    keys = ["split", "landmark_id"]
+    unlabelled = pa.concat_tables(candidates).join(
+        labelled.select(keys), keys, join_type="left anti"
+    )
+    unlabelled = unlabelled.select(columns).sort_by([(key, "ascending") for key in keys])
+    return unlabelled.cast(labelled.schema)
 
 
 def read_photographs(
@@ -208,16 +252,18 @@ def read_photographs(
     image_landmarks: Sequence[Path | tuple[str, Path]],
     landmarks: pa.Table,
 ) -> Vectors:
-    """Read the photographs of some landmarks; those of others are ignored.
+    """Read the photographs of the given landmarks; photographs of other landmarks are ignored.
 
     Args:
-        image_landmarks: Files with the landmark of each image, such as ``train.csv``, each with its split unless its
-            name begins with one; if there are none, the embeddings must have landmark ids.
+        embeddings: Files of embeddings.
+        image_landmarks: Files with the landmark of each image, such as ``train.csv``, each with its
+            split unless its name begins with a split. Without files, the embeddings must have
+            landmark ids.
         landmarks: Columns split and landmark_id; the number of a landmark is its row.
 
     Raises:
-        InputError: A file cannot be read, embeddings have no ids or no landmark ids, their dimensions differ, no
-            landmark has a photograph, or a vector has no direction.
+        InputError: A file cannot be read, embeddings have no ids or no landmark ids, their
+            dimensions differ, no landmark has a photograph, or a vector has no direction.
     """
     splits = tables.in_order(pc.unique(landmarks["split"]).to_pylist())
     files = [read_embeddings(path) for path in embeddings]
@@ -226,41 +272,35 @@ def read_photographs(
         raise InputError(
             f"embeddings differ in dimension ({dims}); embed all images with the same model"
         )
-    landmark_of_image = None
     if image_landmarks:
-        landmark_of_image = images_of_landmarks(
-            (split_and_path(item, splits) for item in image_landmarks), landmarks
-        )
-    numbers = [
-        _numbers_by_image(file, *landmark_of_image)
-        if landmark_of_image
-        else _numbers_by_id(file, landmarks, splits)
-        for file in files
-    ]
-    rows = [np.flatnonzero(part >= 0) for part in numbers]
-    starts = np.cumsum([0, *map(len, files[:-1])])
-    photographs = Vectors(
-        PartedTensor([file.vectors for file in files]),
-        np.concatenate([start + chosen for start, chosen in zip(starts, rows, strict=True)]),
-        np.concatenate([part[chosen] for part, chosen in zip(numbers, rows, strict=True)]),
-    )
-    _check(files, rows, photographs)
+        lists = [split_and_path(item, splits) for item in image_landmarks]
+        image_ids, numbers = images_of_landmarks(lists, landmarks)
+    landmark_by_row = []
+    for file in files:
+        if image_landmarks:
+            landmark_by_row.append(_landmarks_by_image(file, image_ids, numbers))
+        else:
+            landmark_by_row.append(_landmarks_by_id(file, landmarks, splits))
+    items = np.concatenate(landmark_by_row)
+    rows = np.flatnonzero(items >= 0)
+    photographs = Vectors(PartedTensor([file.vectors for file in files]), rows, items[rows])
+    _check_photographs(files, photographs)
     return photographs
 
 
-def _numbers_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers) -> Integers:
-    """Return the number of the landmark of each embedding by the id of its image, -1 for none of the landmarks."""
+def _landmarks_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers) -> Integers:
+    """Return the landmark number of each embedding by the id of its image, -1 if unknown."""
     if file.ids is None:
         raise InputError(
             f"{file.path}: has no ids, by which `image_landmarks` names the landmark of each image; write them to "
             f"{file.path.stem}.ids.txt beside it, one per line"
         )
-    position = pc.fill_null(pc.index_in(file.ids.to_arrow(), value_set=image_ids), -1).to_numpy()
-    return np.where(position >= 0, numbers[position] if len(numbers) else -1, -1)
+    positions = pc.fill_null(pc.index_in(file.ids.to_arrow(), value_set=image_ids), -1).to_numpy()
+    return np.append(numbers, -1)[positions]  # position -1 is the appended -1
 
 
-def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> Integers:
-    """Return the number of the landmark of each embedding by its landmark id, -1 for none of the landmarks."""
+def _landmarks_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> Integers:
+    """Return the landmark number of each embedding by its landmark id, -1 if unknown."""
     if file.landmark_ids is None:
         raise InputError(
             f"{file.path}: has no landmark ids; name the landmark of each image in `image_landmarks`"
@@ -273,8 +313,8 @@ def _numbers_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str])
     return landmark_numbers(landmarks, splits[0], file.landmark_ids)
 
 
-def _check(files: Sequence[Embeddings], rows: Sequence[Integers], photographs: Vectors) -> None:
-    """Raise unless there are photographs, each with a direction; ``rows`` are their rows in each file."""
+def _check_photographs(files: Sequence[Embeddings], photographs: Vectors) -> None:
+    """Raise an :class:`InputError` without photographs, or for vectors without a direction."""
     paths = ", ".join(str(file.path) for file in files)
     if not len(photographs):
         raise InputError(
@@ -283,9 +323,13 @@ def _check(files: Sequence[Embeddings], rows: Sequence[Integers], photographs: V
     unusable = photographs.unusable()
     if len(unusable):
         names = []
-        for file, part in zip(files, rows, strict=True):
-            names += [f"row {row}" for row in part] if file.ids is None else file.ids[part].tolist()
+        for file in files:
+            if file.ids is None:
+                names += [f"row {row}" for row in range(len(file))]
+            else:
+                names += file.ids.tolist()
+        unusable_names = [names[row] for row in photographs.row[unusable]]
         raise InputError(
             f"{paths}: {len(unusable):,} embeddings have NaN or infinite values or only zeros: "
-            f"{preview([names[number] for number in unusable])}; embed these images again or leave them out"
+            f"{preview(unusable_names)}; embed these images again or exclude them"
         )

@@ -11,7 +11,7 @@ from hgld.labels.settings import DEFAULT_ENCODER
 from hgld.tables.column_values import MISSING_GROUP_REASON_MEANINGS
 
 Method = Literal["neighbours", "zero-shot"]
-#: Fewest labelled landmarks that proposals are evaluated and calibrated on.
+#: Smallest number of labelled landmarks for calibration and evaluation.
 MIN_LABELLED = 20
 
 
@@ -20,14 +20,16 @@ class CompleteConfig:
     """Settings of proposals.
 
     Args:
-        method: Compare with photographs of labelled landmarks, or with the texts of labels and groups.
+        method: Compare with photographs of labelled landmarks, or with the texts of labels and
+            groups.
         k: Number of photographs or texts that a photograph is compared with.
-        reasons: Landmarks to propose groups for: removed by hgld clean as unlabelled, multiple or irrelevant, or
-            excluded by hgld build; may be repeated.
-        encoder: Text encoder of the model that embedded the photographs, for zero-shot: open_clip:MODEL/TAG, or
-            open_clip:MODEL/PATH with a local checkpoint.
-        calibration_landmarks: Maximum number of labelled landmarks to calibrate scores on, or to evaluate.
-        seed: Seed of the choice of these landmarks.
+        reasons: Landmarks to propose groups for: removed by hgld clean as unlabelled, multiple or
+            irrelevant, or excluded by hgld build; may be repeated.
+        encoder: Text encoder of the model that embedded the photographs, for zero-shot:
+            open_clip:MODEL/TAG, or open_clip:MODEL/PATH with a local checkpoint.
+        calibration_landmarks: Maximum number of labelled landmarks to calibrate scores on, or to
+            evaluate.
+        seed: Seed of the sample of labelled landmarks.
         device: Torch device: cpu, cuda or cuda:N.
     """
 
@@ -45,11 +47,10 @@ class CompleteConfig:
         require_choice(Method, method=self.method)
         require_at_least(1, k=self.k)
         require_at_least(MIN_LABELLED, calibration_landmarks=self.calibration_landmarks)
-        if not self.reasons or (
-            unknown := sorted(set(self.reasons) - {*MISSING_GROUP_REASON_MEANINGS})
-        ):
+        unknown = sorted(set(self.reasons).difference(MISSING_GROUP_REASON_MEANINGS))
+        if unknown or not self.reasons:
             raise ConfigurationError(
-                f"`reasons` is {', '.join(unknown) if self.reasons else 'empty'}; expected some of "
+                f"`reasons` is {', '.join(unknown) or 'empty'}; expected some of "
                 f"{', '.join(MISSING_GROUP_REASON_MEANINGS)}"
             )
         usable_device(self.device)

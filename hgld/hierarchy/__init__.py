@@ -1,4 +1,4 @@
-"""The hierarchy of landmarks, groups and roots: how it is built, loaded and compared, its levels and label matrix.
+"""Hierarchies of landmarks, groups and roots: building, loading, comparison, label matrices.
 
 Names are imported on first use.
 """

@@ -1,8 +1,8 @@
-"""The tables that a hierarchy was made from, found by the digests in provenance."""
+"""Find the tables that a hierarchy was made from, by the SHA-256 digests in its provenance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,11 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True)
 class BuildInputs:
-    """Contents of the tables that a hierarchy was made from, and decisions on labels; None if not found.
+    """Tables that a hierarchy was made from, and decisions on labels; None if not found.
 
     Args:
-        digests: SHA-256 of the inputs of ``build`` by role; empty if the hierarchy is not from ``hgld build``.
+        digests: SHA-256 of the inputs of ``build`` by role; empty if the hierarchy is not from
+            ``hgld build``.
         missing: Sentences that name the tables that were not found.
     """
 
@@ -47,35 +48,43 @@ class BuildInputs:
 
 
 def find_build_inputs(hierarchy: str | Path, folder: Path | None = None) -> BuildInputs:
-    """Read the tables that a hierarchy was made from, as far as they are found (:func:`find_input_tables`)."""
+    """Read the tables that a hierarchy was made from; see :func:`find_input_tables`."""
     path = Path(hierarchy)
     if folder is not None and not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
-    path = path / "hierarchy.parquet" if path.is_dir() else path
+    if path.is_dir():
+        path = path / "hierarchy.parquet"
     try:
-        built = tables.read_provenance(path)
+        provenance = tables.read_provenance(path)
     except InputError:
-        return BuildInputs(missing=(f"{hierarchy} does not say what it was built from",))
+        return BuildInputs(missing=(f"{hierarchy} does not record the files it was built from",))
     folder = folder or path.parent
-    found = find_input_tables(path, folder)
-    clean, removed = (
-        table and tables.read_table(table, spec)
-        for table, spec in ((found.clean, tables.CLEAN), (found.removed, tables.REMOVED))
-    )
-    parts = [tables.read_table(table, tables.SCRAPED) for table in found.scraped]
-    scraped = (
-        pa.concat_tables([part.replace_schema_metadata() for part in parts]) if parts else None
-    )
+    files = find_input_tables(path, folder)
     annotations = find_annotations(path, folder)
-    decisions = (
-        read_annotations(annotations)[0]
-        if annotations.keys() >= {"decisions", "taxonomy"}
-        else None
+    decisions = None
+    if "decisions" in annotations and "taxonomy" in annotations:
+        decisions, _, _ = read_annotations(annotations)
+    missing = [
+        f"{folder} has no {name} table that {hierarchy} was made from" for name in files.missing
+    ]
+    return BuildInputs(
+        digests=provenance.inputs,
+        clean=tables.read_table(files.clean, tables.CLEAN) if files.clean else None,
+        removed=tables.read_table(files.removed, tables.REMOVED) if files.removed else None,
+        scraped=_read_scraped(files.scraped),
+        decisions=decisions,
+        missing=tuple(missing),
     )
-    missing = tuple(
-        f"{folder} has no {name} table that {hierarchy} was made from" for name in found.missing
-    )
-    return BuildInputs(built.inputs, clean, removed, scraped, decisions, missing)
+
+
+def _read_scraped(paths: Sequence[Path]) -> pa.Table | None:
+    """Return the rows of scraped tables in one table; None without tables."""
+    if not paths:
+        return None
+    parts = []
+    for path in paths:
+        parts.append(tables.read_table(path, tables.SCRAPED).replace_schema_metadata())
+    return pa.concat_tables(parts)
 
 
 @dataclass(frozen=True)
@@ -95,33 +104,45 @@ class InputTables:
 def find_input_tables(hierarchy: Path, folder: Path | None = None) -> InputTables:
     """Find the tables that a hierarchy was made from.
 
-    A file counts if its SHA-256 is the one in the provenance of what was made from it, whatever its name.
+    Tables are matched by the SHA-256 in provenance, not by name.
+
+    Args:
+        hierarchy: Table from hgld build.
+        folder: Folder of the tables. Default: the folder of the hierarchy.
     """
     folder = folder or hierarchy.parent
-
-    def find(spec: tables.TableSpec, made_from: tables.Provenance) -> list[Path]:
-        digests = _digests(made_from, spec.name)
-        found = {sha256_of(path): path for path in _tables(folder, spec)} if digests else {}
-        return [found[digest] for digest in digests] if found.keys() >= set(digests) else []
-
-    clean = next(iter(find(tables.CLEAN, tables.read_provenance(hierarchy))), None)
-    if clean is None:
+    clean_tables = _find_inputs(tables.read_provenance(hierarchy), tables.CLEAN, folder)
+    if not clean_tables:
         return InputTables(missing=(tables.CLEAN.name,))
-    cleaned = tables.read_provenance(clean)
-    same_run = (
-        path
-        for path in _tables(folder, tables.REMOVED)
-        if tables.read_provenance(path).same_work(cleaned)
-    )
-    scraped = find(tables.SCRAPED, cleaned)
-    return InputTables(
-        clean, next(same_run, None), scraped, () if scraped else (tables.SCRAPED.name,)
-    )
+    clean = clean_tables[0]
+    provenance = tables.read_provenance(clean)
+    removed = None
+    for path in _tables(folder, tables.REMOVED):
+        if tables.read_provenance(path).same_work(provenance):
+            removed = path
+            break
+    scraped = _find_inputs(provenance, tables.SCRAPED, folder)
+    missing = () if scraped else (tables.SCRAPED.name,)
+    return InputTables(clean, removed, scraped, missing)
 
 
-def _digests(provenance: tables.Provenance, role: str) -> list[str]:
-    """Return the digests of the inputs with a role; roles of several files are numbered, such as ``scraped.0``."""
-    return [digest for name, digest in provenance.inputs.items() if name.partition(".")[0] == role]
+def _find_inputs(provenance: tables.Provenance, spec: tables.TableSpec, folder: Path) -> list[Path]:
+    """Return the inputs of one kind in a folder; empty if any of these files is missing."""
+    digests = []
+    for role, digest in provenance.inputs.items():
+        if role.partition(".")[0] == spec.name:  # roles of several files are numbered: scraped.0
+            digests.append(digest)
+    if not digests:
+        return []
+    files = _by_digest(_tables(folder, spec))
+    if not files.keys() >= set(digests):
+        return []
+    return [files[digest] for digest in digests]
+
+
+def _by_digest(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return paths by the SHA-256 of the files."""
+    return {sha256_of(path): path for path in paths}
 
 
 def _tables(folder: Path, spec: tables.TableSpec) -> Iterator[Path]:
@@ -135,31 +156,39 @@ def _tables(folder: Path, spec: tables.TableSpec) -> Iterator[Path]:
 
 
 def find_annotations(hierarchy: Path, folder: Path | None = None) -> dict[str, Path]:
-    """Return the files of decisions and of groups that a hierarchy was built with, as far as they are found.
+    """Find the files of decisions and groups that a hierarchy was built with.
 
-    Files are compared by the SHA-256 that the hierarchy records: those that come with hgld, those of the project
-    (:mod:`hgld.taxonomy.project`), and the CSV files of a folder and of the folder ``decisions`` in it.
+    Files are compared by the SHA-256 that the hierarchy records. Candidates are the files of hgld,
+    the files of the project (:mod:`hgld.taxonomy.project`), and the CSV files of a folder and of
+    its subfolder ``decisions``.
+
+    Args:
+        hierarchy: Table from hgld build.
+        folder: Folder of CSV files. Default: the folder of the hierarchy.
 
     Returns:
         Paths by role: ``decisions``, ``taxonomy``, ``corrections``.
     """
     try:
-        built = tables.read_provenance(hierarchy)
+        provenance = tables.read_provenance(hierarchy)
     except InputError:
         return {}
-    folder = folder or hierarchy.parent
-    candidates = [*sorted(folder.glob("*.csv")), *sorted(folder.glob("decisions/*.csv"))]
-    known = [annotation_file(name) for name in ("decisions/final.csv", "taxonomy.csv")]
-    roles: tuple[Role, ...] = ("taxonomy", "decisions")
-    for role in roles:
-        path = project_file_of(role, hierarchy)
+    candidates = [annotation_file("decisions/final.csv"), annotation_file("taxonomy.csv")]
+    project_roles: tuple[Role, ...] = ("taxonomy", "decisions")
+    for project_role in project_roles:
+        path = project_file_of(project_role, hierarchy)
         if path is not None:
-            known.append(path)
-    found = {sha256_of(path): path for path in (*known, *candidates)}
-    digests = {
-        role: built.inputs.get(role, "") for role in ("decisions", "taxonomy", "corrections")
-    }
-    return {role: found[digest] for role, digest in digests.items() if digest in found}
+            candidates.append(path)
+    folder = folder or hierarchy.parent
+    candidates += sorted(folder.glob("*.csv"))
+    candidates += sorted(folder.glob("decisions/*.csv"))
+    files = _by_digest(candidates)
+    annotations = {}
+    for role in ("decisions", "taxonomy", "corrections"):
+        digest = provenance.inputs.get(role)
+        if digest in files:
+            annotations[role] = files[digest]
+    return annotations
 
 
 def read_annotations(
@@ -168,26 +197,29 @@ def read_annotations(
     """Read the files of :func:`find_annotations`.
 
     Returns:
-        Decisions with the corrections applied; the corrections by their key; and the groups. All are empty without
-        files.
+        Decisions with the corrections applied; the corrections by their key; and the groups. All
+        are empty without files.
     """
     if not files:
         return DecisionIndex([]), {}, []
     groups = read_taxonomy(files["taxonomy"])
-    corrections = read_corrections(files["corrections"], groups) if "corrections" in files else {}
-    named = read_named_decisions(files["decisions"], groups)
-    return DecisionIndex(corrected_decisions(named, corrections)), corrections, groups
+    corrections = {}
+    if "corrections" in files:
+        corrections = read_corrections(files["corrections"], groups)
+    decisions = read_named_decisions(files["decisions"], groups)
+    return DecisionIndex(corrected_decisions(decisions, corrections)), corrections, groups
 
 
 def rows_of(table: pa.Table | None, keys: Sequence[Key]) -> dict[Key, dict[str, Any]]:
-    """Return the rows of some landmarks by key; none without a table."""
+    """Return the rows of landmarks by key; empty without a table."""
     if table is None:
         return {}
     ids = table["landmark_id"]
-    some = table.filter(pc.is_in(ids, pa.array([number for _, number in keys], ids.type)))
-    wanted = set(keys)
-    return {
-        key: row
-        for row in some.to_pylist()
-        if (key := (row["split"], row["landmark_id"])) in wanted
-    }
+    wanted_ids = pa.array([landmark_id for _, landmark_id in keys], ids.type)
+    wanted_keys = set(keys)
+    rows = {}
+    for row in table.filter(pc.is_in(ids, wanted_ids)).to_pylist():
+        key = row["split"], row["landmark_id"]
+        if key in wanted_keys:
+            rows[key] = row
+    return rows

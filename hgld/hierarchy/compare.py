@@ -1,8 +1,9 @@
-"""Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their levels.
+"""Compare two hierarchies: changed landmarks, the causes of changes, and the agreement of levels.
 
-The place of a landmark follows from its label, which comes from Wikidata, and the decision on that label. If both
-have changed, each is tried alone: the new label in the earlier hierarchy, and the earlier label in the new one. The
-one that leads to the new place without the other is the cause; if both do so, or neither, both are.
+The place of a landmark follows from its label, which comes from Wikidata, and the decision on that
+label. If both have changed, each change is tried alone: the new label in the earlier hierarchy, and
+the earlier label in the new hierarchy. The change that leads to the new place without the other
+change is the cause. If both changes do so, or neither does, both are causes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ CAUSES: Mapping[str, str] = {
     "unknown": "tables are missing",
 }
 _KEY = ["split", "landmark_id"]
-_SIDES = ("before", "after")
+#: Number of example changes per cause.
 _EXAMPLES = 3
 
 
@@ -46,14 +47,20 @@ class LandmarkChange:
     """A landmark that was added, lost or moved.
 
     Args:
-        change: ``moved`` to another group, ``root`` if only the group's root is another, ``added`` or ``lost``.
-        before: Group in the first hierarchy, or root if ``change`` is ``root``; empty if the landmark is not in it.
-        after: The same in the second hierarchy.
-        cause: One of :data:`CAUSES`, or two joined by ``+`` if both were needed or either would have done.
-        label_before: Label in the first hierarchy, or in parentheses why ``clean`` removed the landmark; empty if
-            unknown. ``label_after`` is that in the second one.
-        item_before: Wikidata item that the first scrape found; None if unknown. ``item_after`` is that of the second.
-        revision_before: Revision of that item; None if unknown. ``revision_after`` is that of the second scrape.
+        change: ``moved`` to another group, ``root`` if only the root of the group changed,
+            ``added`` or ``lost``.
+        before: Group in the first hierarchy, or root if ``change`` is ``root``; empty if the
+            landmark is missing.
+        after: Group or root in the second hierarchy; empty if the landmark is missing.
+        cause: One of :data:`CAUSES`, or two joined by ``+`` if both were necessary or either was
+            sufficient.
+        label_before: Label in the first hierarchy, or the reason in parentheses why ``clean``
+            removed the landmark; empty if unknown.
+        label_after: Label in the second hierarchy, or the reason in parentheses.
+        item_before: Wikidata item of the first scrape; None if unknown.
+        item_after: Wikidata item of the second scrape; None if unknown.
+        revision_before: Revision of the item of the first scrape; None if unknown.
+        revision_after: Revision of the item of the second scrape; None if unknown.
     """
 
     split: str
@@ -83,12 +90,13 @@ class CauseCounts:
 
 @dataclass(frozen=True)
 class Explanation:
-    """The causes of all changes.
+    """Causes of all changes between two hierarchies.
 
     Args:
         causes: Counts by cause, the most frequent first.
         examples: The first few changes of each cause.
-        same_place: Number of landmarks with another label, but in the same group; None if labels are unknown.
+        same_place: Number of landmarks with another label, but in the same group; None if labels
+            are unknown.
         missing: Sentences that name the tables that were not found.
     """
 
@@ -102,27 +110,25 @@ def join_hierarchies(before: Hierarchy, after: Hierarchy) -> pd.DataFrame:
     """Return the landmarks of two hierarchies, sorted by split and id.
 
     Returns:
-        Columns split, landmark_id, ``change`` (empty for no change), and row, group and root with the suffixes
-        ``_before`` and ``_after``, which are missing in the hierarchy that lacks the landmark.
+        Columns split, landmark_id, ``change`` (empty for no change), and row, group and root with
+        the suffixes ``_before`` and ``_after``, which are missing in the hierarchy that lacks the
+        landmark.
     """
-    joined = (
-        _places(before)
-        .merge(_places(after), "outer", _KEY, suffixes=("_before", "_after"))
-        .sort_values(_KEY)
-    )
+    places = _places(before).merge(_places(after), "outer", _KEY, suffixes=("_before", "_after"))
+    joined = places.sort_values(_KEY)
     conditions = {
         "added": joined["group_before"].isna(),
         "lost": joined["group_after"].isna(),
         "moved": joined["group_before"] != joined["group_after"],
         "root": joined["root_before"] != joined["root_after"],
     }
-    result: pd.DataFrame = joined.assign(
-        change=np.select([*conditions.values()], [*conditions], "")
-    )
+    change = np.select(list(conditions.values()), list(conditions), "")
+    result: pd.DataFrame = joined.assign(change=change)
     return result
 
 
 def _places(hierarchy: Hierarchy) -> pd.DataFrame:
+    """Return the columns split, landmark_id, row, group and root."""
     columns = {
         "split": hierarchy.splits,
         "landmark_id": hierarchy.landmark_ids,
@@ -137,17 +143,18 @@ def _places(hierarchy: Hierarchy) -> pd.DataFrame:
 def write_changes(path: Path, changes: pd.DataFrame) -> None:
     """Write changes as CSV.
 
-    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.columns.escape_formula`).
+    Values that a spreadsheet would run as formulas are escaped
+    (:func:`hgld.io.columns.escape_formula`).
 
     Raises:
         ConfigurationError: The file exists and has other columns.
     """
-    known = changes.where(changes.notna(), "")  # None among whole numbers would make them floats
-    escaped = known.map(lambda value: escape_formula(value) if isinstance(value, str) else value)
+    texts = changes.where(changes.notna(), "")  # None among whole numbers would make them floats
+    escaped = texts.map(lambda value: escape_formula(value) if isinstance(value, str) else value)
     write_csv(path, list(escaped.columns), escaped.itertuples(index=False))
 
 
-#: Id and text of a label; None if the landmark has none.
+#: Id and text of a label; None for a landmark without a label.
 _Label = tuple[str, str] | None
 
 
@@ -155,150 +162,202 @@ class _Side(NamedTuple):
     """One of the two hierarchies.
 
     Args:
-        inputs: What it was made from.
-        groups: Group of each label, by the id of the label; empty if landmarks with it have none.
+        inputs: Tables that the hierarchy was made from.
+        groups: Group by label id; empty if landmarks with the label have no group.
     """
 
     inputs: BuildInputs
     groups: Mapping[str, str]
 
     def group_of(self, label: _Label) -> str | None:
-        """Return the group of a label, "" if landmarks with it are left out, or None if that is unknown."""
+        """Return the group of a label, "" if the label is excluded, or None if it is unknown."""
         if label is None:
             return ""
-        if label[0] in self.groups or self.inputs.decisions is None:
-            return self.groups.get(label[0])
-        decision = self.inputs.decisions.find(*label)
+        identity, text = label
+        if identity in self.groups or self.inputs.decisions is None:
+            return self.groups.get(identity)
+        decision = self.inputs.decisions.find(identity, text)
         if decision is None:
             return None
-        return decision.group or "" if decision.decision == "group" else ""
+        if decision.decision != "group":
+            return ""
+        return decision.group or ""
 
 
 def explain_changes(
     before: tuple[Hierarchy, BuildInputs], after: tuple[Hierarchy, BuildInputs]
 ) -> tuple[pd.DataFrame, Explanation]:
     """Return the changes between two hierarchies with their causes, and a summary."""
-    joined = join_hierarchies(before[0], after[0])
-    by_class = before[1].clean is not None and after[1].clean is not None
-    sides = []
-    for name, (hierarchy, inputs) in zip(_SIDES, (before, after), strict=True):
-        labels = _labels(hierarchy, inputs, by_class=by_class)
-        joined = joined.merge(
-            labels[[*_KEY, "label"]].rename(columns={"label": f"label_{name}"}), "left", _KEY
-        )
-        # The first group of landmarks with the label, if any has a group.
-        groups = labels.groupby(labels["label"].str[0])["group"].first().fillna("")
-        sides.append(_Side(inputs, {str(label): str(group) for label, group in groups.items()}))
-    first, second = sides
+    hierarchy_before, inputs_before = before
+    hierarchy_after, inputs_after = after
+    by_class = inputs_before.clean is not None and inputs_after.clean is not None
+    labels_before = _labels(hierarchy_before, inputs_before, by_class=by_class)
+    labels_after = _labels(hierarchy_after, inputs_after, by_class=by_class)
+    joined = join_hierarchies(hierarchy_before, hierarchy_after)
+    joined = _with_label(joined, labels_before, "label_before")
+    joined = _with_label(joined, labels_after, "label_after")
+    side_before = _Side(inputs_before, _groups_of_labels(labels_before))
+    side_after = _Side(inputs_after, _groups_of_labels(labels_after))
     changed = joined[joined["change"] != ""].astype(object)
-    changes = _with_causes(changed.where(changed.notna(), None), first, second)
+    changes = _with_causes(changed.where(changed.notna(), None), side_before, side_after)
     same_place = None
     if by_class:
-        relabelled = joined["label_before"].notna() & (
-            joined["label_before"] != joined["label_after"]
-        )
-        same_place = int((relabelled & (joined["group_before"] == joined["group_after"])).sum())
-    return changes, _summary(changes, same_place, (*first.inputs.missing, *second.inputs.missing))
+        is_labelled = joined["label_before"].notna()
+        is_relabelled = joined["label_before"] != joined["label_after"]
+        in_same_group = joined["group_before"] == joined["group_after"]
+        same_place = int((is_labelled & is_relabelled & in_same_group).sum())
+    return changes, _summary(changes, same_place, inputs_before.missing + inputs_after.missing)
+
+
+def _with_label(joined: pd.DataFrame, labels: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Add the labels of landmarks as a column of a given name."""
+    column = labels[[*_KEY, "label"]].rename(columns={"label": name})
+    result: pd.DataFrame = joined.merge(column, "left", _KEY)
+    return result
+
+
+def _groups_of_labels(labels: pd.DataFrame) -> dict[str, str]:
+    """Return the first group of the landmarks with each label by label id; "" without one."""
+    groups = labels.groupby(labels["label"].str[0])["group"].first().fillna("")
+    return {str(label): str(group) for label, group in groups.items()}
 
 
 def _with_causes(changed: pd.DataFrame, before: _Side, after: _Side) -> pd.DataFrame:
     """Return a row with the fields of :class:`LandmarkChange` for each changed landmark.
 
     Args:
-        changed: Columns of :func:`join_hierarchies`, and ``label_before`` and ``label_after``, ids and texts.
+        changed: Columns of :func:`join_hierarchies`, and ``label_before`` and ``label_after``, ids
+            and texts.
     """
     keys = list(zip(changed["split"], changed["landmark_id"], strict=True))
-    scraped = [rows_of(side.inputs.scraped, keys) for side in (before, after)]
-    removed = [rows_of(side.inputs.removed, keys) for side in (before, after)]
+    scraped_before = rows_of(before.inputs.scraped, keys)
+    scraped_after = rows_of(after.inputs.scraped, keys)
+    removed_before = rows_of(before.inputs.removed, keys)
+    removed_after = rows_of(after.inputs.removed, keys)
     records = []
     for key, row in zip(keys, changed.to_dict("records"), strict=True):
+        split, landmark_id = key
         level = "root" if row["change"] == "root" else "group"
-        record = {name: row[name] for name in (*_KEY, "change")}
-        record |= {name: row[f"{level}_{name}"] or "" for name in _SIDES}
-        labels = row["label_before"], row["label_after"]
-        cause_of_label = _cause_of_label(before, after, scraped[0].get(key), scraped[1].get(key))
-        record["cause"] = _cause(
-            row["change"], record["after"], labels, before, after, cause_of_label
+        place_after = row[f"{level}_after"] or ""
+        label_before, label_after = row["label_before"], row["label_after"]
+        row_before, row_after = scraped_before.get(key), scraped_after.get(key)
+        cause_of_label = _cause_of_label(before, after, row_before, row_after)
+        cause = "taxonomy"
+        if row["change"] != "root":
+            cause = _cause(place_after, label_before, label_after, before, after, cause_of_label)
+        record = LandmarkChange(
+            split=split,
+            landmark_id=landmark_id,
+            change=row["change"],
+            before=row[f"{level}_before"] or "",
+            after=place_after,
+            cause=cause,
+            label_before=_label_text(label_before, removed_before.get(key)),
+            label_after=_label_text(label_after, removed_after.get(key)),
+            item_before=row_before["item"] if row_before else None,
+            item_after=row_after["item"] if row_after else None,
+            revision_before=row_before["revision"] if row_before else None,
+            revision_after=row_after["revision"] if row_after else None,
         )
-        for number, name in enumerate(_SIDES):
-            removed_row, scraped_row = removed[number].get(key), scraped[number].get(key, {})
-            without_label = "" if removed_row is None else f"({removed_row['reason']})"
-            label = labels[number]
-            record[f"label_{name}"] = without_label if label is None else label[1]
-            record |= {f"{field}_{name}": scraped_row.get(field) for field in ("item", "revision")}
-        records.append(record)
+        records.append(asdict(record))
     columns = [field.name for field in fields(LandmarkChange)]
     changes: pd.DataFrame = pd.DataFrame(records, columns=columns, dtype=object)
     return changes
 
 
+def _label_text(label: _Label, removed: Mapping[str, Any] | None) -> str:
+    """Return the text of a label, or in parentheses the reason why the landmark was removed."""
+    if label is not None:
+        return label[1]
+    if removed is not None:
+        return f"({removed['reason']})"
+    return ""
+
+
 def _labels(hierarchy: Hierarchy, inputs: BuildInputs, *, by_class: bool) -> pd.DataFrame:
     """Return split, landmark_id, label (its id and text) and group of the landmarks with labels.
 
-    Two labels are equal if they are of the same class and have the same text. The group is missing where the label
-    does not lead to one.
+    Labels are equal if they have the same class and the same text. The group is missing if the
+    label has no group.
     """
     places = _places(hierarchy)
     if hierarchy.label_sources is not None:
         places = places[hierarchy.label_sources != "photographs"]
     if inputs.clean is not None:
         labels = inputs.clean.select([*_KEY, "supercategory", "class_item"]).to_pandas()
-    elif hierarchy.supercategories is not None:
-        columns = dict(zip(_KEY, (hierarchy.splits, hierarchy.landmark_ids), strict=True))
-        labels = pd.DataFrame({**columns, "supercategory": hierarchy.supercategories})
     else:
-        labels = places[_KEY].iloc[:0].assign(supercategory="")
+        labels = pd.DataFrame({"split": hierarchy.splits, "landmark_id": hierarchy.landmark_ids})
+        if hierarchy.supercategories is None:
+            labels = labels.iloc[:0].assign(supercategory="")
+        else:
+            labels["supercategory"] = hierarchy.supercategories
     items = labels["class_item"] if by_class else [None] * len(labels)
-    pairs = [
-        (label_id(text, item), text)
-        for text, item in zip(labels["supercategory"], items, strict=True)
-    ]
-    labels = labels.assign(label=pd.Series(pairs, labels.index, dtype=object))
+    pairs = []
+    for text, item in zip(labels["supercategory"], items, strict=True):
+        pairs.append((label_id(text, item), text))
+    labels["label"] = pd.Series(pairs, labels.index, dtype=object)
     result: pd.DataFrame = labels.merge(places[[*_KEY, "group"]], "left", _KEY)
     return result
 
 
 def _cause(
-    change: str,
     new_group: str,
-    labels: tuple[_Label, _Label],
+    label_before: _Label,
+    label_after: _Label,
     before: _Side,
     after: _Side,
     cause_of_label: str,
 ) -> str:
-    """Return the cause of the change of one landmark, one of :data:`CAUSES` or two joined by ``+``.
+    """Return the cause of a new group, one of :data:`CAUSES` or two joined by ``+``.
 
-    A landmark that is lost has the new group "".
+    Args:
+        new_group: Group in the second hierarchy; empty if the landmark is lost.
+        label_before: Label in the first hierarchy.
+        label_after: Label in the second hierarchy.
+        cause_of_label: Cause of another label.
     """
-    if change == "root":
-        return "taxonomy"
-    # The cause that would give the same label another group.
-    cause_of_group = "settings" if _same_input(before, after, "taxonomy") else "taxonomy"
-    corrections = [side.inputs.digests.get("corrections") for side in (before, after)]
-    if not _same_input(before, after, "decisions") or corrections[0] != corrections[1]:
-        cause_of_group = "decisions"
-    first, second = labels
-    if first == second and (first is not None or cause_of_label == "cleaning"):
+    cause_of_group = _cause_of_group(before, after)
+    if label_before == label_after and (label_before is not None or cause_of_label == "cleaning"):
         return cause_of_group
     if cause_of_label == "unknown" or cause_of_group == "settings":
         return cause_of_label
-    # A label that the earlier hierarchy never met gives no answer there: its first decision followed from the label.
-    by_label = before.group_of(second) in (new_group, None)
-    by_decision = after.group_of(first) == new_group
-    if by_label != by_decision:
-        return cause_of_label if by_label else cause_of_group
+    # A label that the earlier hierarchy does not have was decided because it appeared.
+    label_suffices = before.group_of(label_after) in (new_group, None)
+    decision_suffices = after.group_of(label_before) == new_group
+    if label_suffices and not decision_suffices:
+        return cause_of_label
+    if decision_suffices and not label_suffices:
+        return cause_of_group
     return f"{cause_of_label}+{cause_of_group}"
 
 
+def _cause_of_group(before: _Side, after: _Side) -> str:
+    """Return the cause that would give the same label another group."""
+    corrections_before = before.inputs.digests.get("corrections")
+    corrections_after = after.inputs.digests.get("corrections")
+    if not _same_input(before, after, "decisions") or corrections_before != corrections_after:
+        return "decisions"
+    if not _same_input(before, after, "taxonomy"):
+        return "taxonomy"
+    return "settings"
+
+
 def _cause_of_label(
-    before: _Side, after: _Side, first: Mapping[str, Any] | None, second: Mapping[str, Any] | None
+    before: _Side,
+    after: _Side,
+    scraped_before: Mapping[str, Any] | None,
+    scraped_after: Mapping[str, Any] | None,
 ) -> str:
-    """Return what would give a landmark another label, from its rows in the scraped tables."""
+    """Return the cause that would give a landmark another label, from its scraped rows."""
     if before.inputs.scraped is None or after.inputs.scraped is None:
         return "unknown"
-    if first is None or second is None or first["title"] != second["title"]:
+    if scraped_before is None or scraped_after is None:
         return "list"
-    return "cleaning" if first["instance_of"] == second["instance_of"] else "wikidata"
+    if scraped_before["title"] != scraped_after["title"]:
+        return "list"
+    if scraped_before["instance_of"] == scraped_after["instance_of"]:
+        return "cleaning"
+    return "wikidata"
 
 
 def _same_input(before: _Side, after: _Side, role: str) -> bool:
@@ -310,20 +369,16 @@ def _same_input(before: _Side, after: _Side, role: str) -> bool:
 def _summary(
     changes: pd.DataFrame, same_place: int | None, missing: tuple[str, ...]
 ) -> Explanation:
-    counts = pd.crosstab(changes["cause"], changes["change"]).reindex(
-        columns=CHANGE_KINDS, fill_value=0
-    )
-    counts = counts.loc[sorted(counts.index, key=lambda cause: (-counts.loc[cause].sum(), cause))]
-    examples = changes.groupby("cause").head(_EXAMPLES)
-    examples = examples.sort_values(
-        "cause", key=lambda causes: causes.map(counts.index.get_loc), kind="stable"
-    )
-    return Explanation(
-        tuple(CauseCounts(*row) for row in counts.itertuples()),
-        tuple(LandmarkChange(*row) for row in examples.to_numpy()),
-        same_place,
-        missing,
-    )
+    counts = pd.crosstab(changes["cause"], changes["change"])
+    counts = counts.reindex(columns=CHANGE_KINDS, fill_value=0)
+    totals = counts.sum(axis=1)
+    causes = []
+    examples = []
+    for cause in sorted(counts.index, key=lambda cause: (-totals[cause], cause)):
+        causes.append(CauseCounts(cause, *counts.loc[cause].tolist()))
+        for record in changes[changes["cause"] == cause].head(_EXAMPLES).to_dict("records"):
+            examples.append(LandmarkChange(**record))
+    return Explanation(tuple(causes), tuple(examples), same_place, missing)
 
 
 @dataclass(frozen=True)
@@ -344,7 +399,8 @@ class GroupFlow:
     """Landmarks that moved from one group to another.
 
     Args:
-        renamed: Whether these are all landmarks of both groups, the source being gone and the target new.
+        renamed: Whether the group was renamed: the source no longer exists, the target is new, and
+            all landmarks of both groups moved.
     """
 
     source: str
@@ -355,7 +411,7 @@ class GroupFlow:
 
 @dataclass(frozen=True)
 class PartitionAgreement:
-    """Agreement of two partitions of the same landmarks; the measures are defined in :func:`partition_agreement`."""
+    """Agreement of two partitions of the same landmarks, see :func:`partition_agreement`."""
 
     ari: float
     ami: float
@@ -371,9 +427,14 @@ class HierarchyComparison:
     """Differences between two hierarchies.
 
     Args:
+        before: Name of the first hierarchy.
+        after: Name of the second hierarchy.
+        splits: Changes by split.
+        common: Number of landmarks in both hierarchies.
         flows: Landmarks that moved between groups, the largest flow first.
-        agreement: Agreement over the landmarks in both by level, finest first; empty if there are none.
-        explanation: Causes of the changes; None if they were not looked for.
+        agreement: Agreement by level over the landmarks in both hierarchies, finest first; empty
+            without landmarks.
+        explanation: Causes of the changes; None if not requested.
     """
 
     before: str
@@ -387,15 +448,15 @@ class HierarchyComparison:
     @property
     def identical(self) -> bool:
         """Whether the same landmarks are in the same groups, below the same roots."""
-        return not any(
-            split.added or split.lost or split.moved or split.other_root for split in self.splits
-        )
+        n_changes = 0
+        for split in self.splits:
+            n_changes += split.added + split.lost + split.moved + split.other_root
+        return n_changes == 0
 
     def to_json(self) -> str:
         """Return all fields, and whether the hierarchies are identical, as JSON."""
-        return json.dumps(
-            {**asdict(self), "identical": self.identical}, indent=2, ensure_ascii=False
-        )
+        document = {**asdict(self), "identical": self.identical}
+        return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def compare_files(
@@ -406,24 +467,27 @@ def compare_files(
     after_tables: Path | None = None,
     changes: Path | None = None,
 ) -> HierarchyComparison:
-    """Compare two hierarchies from files, and explain the changes from the tables that they were made from.
+    """Compare two hierarchies from files, and explain changes by the tables they were made from.
 
     Args:
         before: First hierarchy: a Parquet file, an official CSV file, or a folder with these.
         after: Second hierarchy, in any of these formats.
-        before_tables: Folder of the tables that ``before`` was made from. Default: that of ``before``.
-        after_tables: Folder of the tables that ``after`` was made from. Default: that of ``after``.
-        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions; see
-            :class:`hgld.hierarchy.compare.LandmarkChange`.
+        before_tables: Folder of the tables that ``before`` was made from. Default: the folder of
+            ``before``.
+        after_tables: Folder of the tables that ``after`` was made from. Default: the folder of
+            ``after``.
+        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions;
+            see :class:`hgld.hierarchy.compare.LandmarkChange`.
     """
-    first, second = load_hierarchy(before), load_hierarchy(after)
+    first = load_hierarchy(before)
+    second = load_hierarchy(after)
     comparison = compare_hierarchies(first, second, before_name=str(before), after_name=str(after))
-    inputs = find_build_inputs(before, before_tables), find_build_inputs(after, after_tables)
-    explained, explanation = explain_changes((first, inputs[0]), (second, inputs[1]))
-    comparison = replace(comparison, explanation=explanation)
+    first_inputs = find_build_inputs(before, before_tables)
+    second_inputs = find_build_inputs(after, after_tables)
+    explained, explanation = explain_changes((first, first_inputs), (second, second_inputs))
     if changes is not None:
         write_changes(changes, explained)
-    return comparison
+    return replace(comparison, explanation=explanation)
 
 
 def compare_hierarchies(
@@ -435,21 +499,28 @@ def compare_hierarchies(
     for split in in_order(joined["split"]):
         rows = joined[joined["split"] == split]
         counts = rows["change"].value_counts()
-        added, lost, moved = (int(counts.get(kind, 0)) for kind in ("added", "lost", "moved"))
-        other_root = int((rows["root_before"] != rows["root_after"]).sum()) - added - lost
-        splits.append(
-            SplitChange(split, len(rows) - added, len(rows) - lost, added, lost, moved, other_root)
+        added = int(counts.get("added", 0))
+        lost = int(counts.get("lost", 0))
+        n_other_root = int((rows["root_before"] != rows["root_after"]).sum())
+        change = SplitChange(
+            split=split,
+            before=len(rows) - added,
+            after=len(rows) - lost,
+            added=added,
+            lost=lost,
+            moved=int(counts.get("moved", 0)),
+            other_root=n_other_root - added - lost,
         )
+        splits.append(change)
     both = joined[~joined["change"].isin(["added", "lost"])]
-    rows_before, rows_after = (both[f"row_{side}"].to_numpy(np.int64) for side in _SIDES)
-    agreement = {
-        name: partition_agreement(
-            before.labels[rows_before, before.column(name)],
-            after.labels[rows_after, after.column(name)],
-        )
-        for name in before.level_names[1:]
-        if name in after.level_names and len(both)
-    }
+    labels_before = before.labels[both["row_before"].to_numpy(np.int64)]
+    labels_after = after.labels[both["row_after"].to_numpy(np.int64)]
+    agreement = {}
+    for name in before.level_names[1:]:
+        if name in after.level_names and len(both):
+            agreement[name] = partition_agreement(
+                labels_before[:, before.column(name)], labels_after[:, after.column(name)]
+            )
     return HierarchyComparison(
         before=before_name,
         after=after_name,
@@ -465,14 +536,15 @@ def partition_agreement(before: Integers, after: Integers) -> PartitionAgreement
 
     With n items, n_ij of them in part i before and part j after:
 
-    - ``ari``: adjusted Rand index, the share of pairs of items that are together in both partitions or apart in
-      both, adjusted for chance (Hubert and Arabie 1985);
-    - ``ami``: adjusted mutual information, normalised by the mean of both entropies (Vinh et al. 2010);
-    - ``homogeneity``: 1 - H(before | after) / H(before), 1 if no part after has items of several parts before;
-      ``completeness``: 1 - H(after | before) / H(after); ``v_measure``: their harmonic mean (Rosenberg and
-      Hirschberg 2007);
-    - ``purity_after``: sum over j of max over i of n_ij, divided by n: the share of items in the majority part before
-      of their part after; ``purity_before``: the same with i and j exchanged.
+    - ``ari``: adjusted Rand index, the share of pairs of items that are together in both partitions
+      or apart in both, adjusted for chance (Hubert and Arabie 1985);
+    - ``ami``: adjusted mutual information, normalised by the mean of both entropies (Vinh et al.
+      2010);
+    - ``homogeneity``: 1 - H(before | after) / H(before), 1 if no part after has items of several
+      parts before; ``completeness``: 1 - H(after | before) / H(after); ``v_measure``: their
+      harmonic mean (Rosenberg and Hirschberg 2007);
+    - ``purity_after``: sum over j of max over i of n_ij, divided by n: the share of items in the
+      majority part before of their part after; ``purity_before``: the same with i and j exchanged.
 
     >>> partition_agreement(np.array([0, 0, 1, 1]), np.array([5, 5, 7, 7])).ari
     1.0
@@ -498,22 +570,18 @@ def partition_agreement(before: Integers, after: Integers) -> PartitionAgreement
 
 
 def _flows(before: Hierarchy, after: Hierarchy, both: pd.DataFrame) -> tuple[GroupFlow, ...]:
-    source_sizes, target_sizes = (
-        both["group_before"].value_counts(),
-        both["group_after"].value_counts(),
-    )
-    groups = [set(hierarchy.names(hierarchy.group_level)) for hierarchy in (before, after)]
-    removed, new = groups[0] - groups[1], groups[1] - groups[0]
+    source_sizes = both["group_before"].value_counts()
+    target_sizes = both["group_after"].value_counts()
+    old_groups = set(before.names(before.group_level))
+    new_groups = set(after.names(after.group_level))
     moved = both.loc[both["change"] == "moved", ["group_before", "group_after"]].value_counts()
-    flows = [
-        GroupFlow(
-            source,
-            target,
-            count,
-            renamed=source in removed
-            and target in new
-            and bool(source_sizes[source] == target_sizes[target] == count),
+    flows = []
+    for (source, target), count in moved.to_dict().items():
+        renamed = (
+            source not in new_groups
+            and target not in old_groups
+            and source_sizes[source] == count
+            and target_sizes[target] == count
         )
-        for (source, target), count in moved.to_dict().items()
-    ]
+        flows.append(GroupFlow(source, target, count, bool(renamed)))
     return tuple(sorted(flows, key=lambda flow: (-flow.landmarks, flow.source, flow.target)))

@@ -1,10 +1,11 @@
 """Load hierarchies from files, and read and write the released CSV format of H-GLDv2.
 
-The format of ``train_label_to_hierarchical.csv`` and ``index_label_to_hierarchical.csv`` is known in part. Known are
-the columns and their order, the file names, and, from the released index landmarks: lines end in CR LF, rows are
-sorted by landmark_id, values are quoted only where necessary, and one group is spelled ``ocean area `` with a
-trailing space. The columns category and supercategory were not available; it is assumed that they were written by the
-same CSV writer, which quotes values with commas, quotes or line ends as in GLDv2's own ``*_label_to_category.csv``.
+The format of ``train_label_to_hierarchical.csv`` and ``index_label_to_hierarchical.csv`` is partly
+known: the file names, the columns and their order. The released index landmarks also show that
+lines end in CR LF, rows are sorted by landmark_id, values are quoted only where necessary, and one
+group is spelled ``ocean area `` with a trailing space. The columns category and supercategory were
+not available; the writer quotes their values if they contain commas, quotes or line ends, as in
+GLDv2's own ``*_label_to_category.csv``.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
 
     Returns:
         A table in the order of the file (split, landmark_id, category and supercategory if present,
-        hierarchical_label, natural_or_human_made; without whitespace around texts), and the line of each row.
+        hierarchical_label, natural_or_human_made; without whitespace around texts), and the line of
+        each row.
     """
 
     def parse(line: int, row: Mapping[str, str]) -> dict[str, str | int]:
@@ -57,7 +59,9 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
             if not row[name].strip():
                 raise ValueError(f"the {name} is empty")
         values: dict[str, str | int] = {"line": line, "split": split}
-        values |= {name: row[name].strip() for name in OFFICIAL_COLUMNS if name in row}
+        for name in OFFICIAL_COLUMNS:
+            if name in row:
+                values[name] = row[name].strip()
         values["landmark_id"] = parse_whole_number("landmark_id", row["landmark_id"].strip())
         return values
 
@@ -68,7 +72,8 @@ def read_official(path: Path, split: str) -> tuple[pa.Table, list[int]]:
 def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
     """Write the released CSV files of the splits that occur, each atomically.
 
-    Landmarks whose group comes from photographs are left out, as no column of these files would tell them apart.
+    Landmarks whose group comes from photographs are excluded, because these files have no column
+    for the source.
     """
     hierarchy = without_completed(hierarchy)
     columns = [name for name in OFFICIAL_COLUMNS if name in hierarchy.column_names]
@@ -77,14 +82,13 @@ def write_official(folder: Path, hierarchy: pa.Table) -> list[Path]:
         rows = hierarchy.filter(pc.equal(hierarchy["split"], split)).sort_by("landmark_id")
         if not len(rows):
             continue
-        groups = [
-            _RELEASED_SPELLING.get(group, group) for group in rows["hierarchical_label"].to_pylist()
-        ]
-        position = rows.column_names.index("hierarchical_label")
-        values = rows.set_column(position, "hierarchical_label", pa.array(groups)).select(columns)
+        values = []
+        for row in rows.select(columns).to_pylist():
+            group = row["hierarchical_label"]
+            row["hierarchical_label"] = _RELEASED_SPELLING.get(group, group)
+            values.append(row.values())
         path = folder / name
-        texts = zip(*(column.to_pylist() for column in values.columns), strict=True)
-        write_csv(path, columns, texts, lineterminator="\r\n")
+        write_csv(path, columns, values, lineterminator="\r\n")
         paths.append(path)
     return paths
 
@@ -93,32 +97,37 @@ def load_hierarchy(path_or_name: str | Path, *, split: str | None = None) -> Hie
     """Load a hierarchy.
 
     Args:
-        path_or_name: A Parquet file from ``hgld build``; a CSV file in the format of the released ones, whose columns
-            category and supercategory may be missing; a folder with ``hierarchy.parquet``, one from ``hgld release``,
-            or one with one or both released files; or ``"h-gldv2"``, the released files, which are downloaded once
-            (:func:`released_files`).
+        path_or_name: A Parquet file from ``hgld build``; a CSV file in the released format, whose
+            columns category and supercategory may be missing; a folder with ``hierarchy.parquet``,
+            from ``hgld release``, or with one or both released files; or ``"h-gldv2"`` for the
+            released files, which are downloaded once (:func:`released_files`).
         split: Split of a CSV file whose name does not begin with ``train_`` or ``index_``.
 
     Raises:
-        InputError: There is no such file, or it contains no valid hierarchy, see :meth:`Hierarchy.from_arrow`.
+        InputError: The file is missing, or contains no valid hierarchy, see
+            :meth:`Hierarchy.from_arrow`.
     """
     if path_or_name == H_GLDV2:
         return _load_official(released_files(), None)
     path = Path(path_or_name)
     if path.is_dir():
         return _load_folder(path, split)
-    return _load_official([path], split) if path.suffix == ".csv" else _load_parquet([path])
+    if path.suffix == ".csv":
+        return _load_official([path], split)
+    return _load_parquet([path])
 
 
 def _load_folder(folder: Path, split: str | None) -> Hierarchy:
-    built = folder / "hierarchy.parquet"
-    if built.is_file():
-        return _load_parquet([built])
-    if released := sorted(folder.glob("data/*.parquet")):
-        return _load_parquet(released)
+    table = folder / "hierarchy.parquet"
+    if table.is_file():
+        return _load_parquet([table])
+    release_tables = sorted(folder.glob("data/*.parquet"))
+    if release_tables:
+        return _load_parquet(release_tables)
     names = OFFICIAL_FILES.values()
-    if existing := [folder / name for name in names if (folder / name).is_file()]:
-        return _load_official(existing, split)
+    official_files = [folder / name for name in names if (folder / name).is_file()]
+    if official_files:
+        return _load_official(official_files, split)
     raise InputError(
         f"{folder}: no hierarchy.parquet and no {' and no '.join(names)} in this folder"
     )
@@ -136,7 +145,10 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
     parts: list[pa.Table] = []
     row_names: list[str] = []
     for path in paths:
-        file_split = next((name for name in SPLITS if path.name.startswith(f"{name}_")), split)
+        file_split = split
+        for name in SPLITS:
+            if path.name.startswith(f"{name}_"):
+                file_split = name
         if file_split not in SPLITS:
             raise ConfigurationError(
                 f"{path}: the file name does not begin with a split and `split` is {file_split}; expected "
@@ -145,10 +157,11 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
         table, lines = read_official(path, file_split)
         parts.append(table)
         row_names += [f"{path.name} line {line}" for line in lines]
-    # Keep only the columns that all files have, as others would have gaps.
-    common = [
-        name for name in parts[0].column_names if all(name in part.column_names for part in parts)
-    ]
+    common = parts[
+        0
+    ].column_names  # columns that all files have: values of other columns would be missing
+    for part in parts[1:]:
+        common = [name for name in common if name in part.column_names]
     try:
         table = pa.concat_tables([part.select(common) for part in parts])
         return Hierarchy.from_arrow(table, row_name=row_names.__getitem__)
@@ -157,11 +170,11 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
 
 
 def released_files() -> list[Path]:
-    """Return the released CSV files of both splits, downloading those that are not in the cache from GLDv2's host.
+    """Return the released CSV files of both splits, and download missing files to the cache.
 
-    The addresses are those in the README of github.com/cvdfoundation/google-landmark. The host publishes checksums of
-    the tar files of photographs, but not of these files, whose downloads are compared with the size that the server
-    reports.
+    Addresses come from the README of github.com/cvdfoundation/google-landmark. The host publishes
+    checksums of the tar files of photographs, but not of these files; their size is compared with
+    the size that the server reports.
 
     Raises:
         SourceError: The files cannot be downloaded.

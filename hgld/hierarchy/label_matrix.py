@@ -1,17 +1,20 @@
 """Labels of images in a hierarchy: label matrices, and sets of several labels per image.
 
-A hierarchy has L levels. The papers number them from 1, the coarsest (the root, natural or human-made), to L, the
-finest (the landmark); level 0 means "nothing in common". A label matrix has one *column* per level, the finest first.
-So level l is column L - l; :func:`column_of` is the only place that converts between them.
+A hierarchy has L levels. The papers number them from 1, the coarsest (the root, natural or
+human-made), to L, the finest (the landmark); level 0 means "nothing in common". A label matrix has
+one *column* per level, the finest first. So level l is column L - l; only :func:`column_of`
+converts levels to columns.
 
-A row of -1 is an unlabelled image, never a class: it shares nothing with any image. Evaluations leave such images out
-and count them, rejection scores know which images of an index they are, and losses and samplers refuse them.
+A row of -1 is an unlabelled image, never a class: it has nothing in common with any image.
+Evaluations exclude such images and count them, rejection scores identify the unlabelled images of
+an index, and losses and samplers refuse them.
 
-Images with several labels each, as trademarks have by the Vienna classification (thesis, section 4.2.2 and Fig. 6.1),
-are described by :class:`LabelSets`. A label is a row of a label matrix: a class of the finest level together with its
-ancestors. Two labels share the finest level at which they are equal, and two images the finest level that any of
-their labels share. That level is not a tree distance: a may share a label with b, and b another one with c, while a
-and c have nothing in common.
+:class:`LabelSets` describe images with several labels, such as trademarks with the Vienna
+classification (thesis, section 4.2.2 and Fig. 6.1). A label is a row of a label matrix: a class of
+the finest level together with its ancestors. The level of two labels is the finest level at which
+they are equal, and the level of two images is the finest level that any of their labels share. It
+is not a tree distance: image a may share a label with b, and b another label with c, while a and c
+have nothing in common.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ from hgld.arrays import AnyIntegers, Booleans, Floats, Integers
 from hgld.errors import ConfigurationError, InputError, require_at_least
 from hgld.ragged import RaggedIndices
 
-#: One row per item and one column per level, the finest first, shape (N, L): int64, or int32 from manifests.
+#: One row per item and one column per level, the finest first, shape (N, L): int64, or int32 from
+#: manifests.
 LabelMatrix = AnyIntegers
 Codes = npt.NDArray[np.int32]
 #: End of messages about labels that are not nested, where the first column has the fewest classes.
@@ -50,10 +54,10 @@ def column_of(level: int, n_levels: int) -> int:
 
 
 def labelled_rows(labels: LabelMatrix) -> Booleans:
-    """Return which images have labels: bool, shape (N,); unlabelled ones have -1 at every level.
+    """Return which images have labels: bool, shape (N,); unlabelled images have -1 at every level.
 
     Raises:
-        InputError: A label is negative, and the image has others, or it is below -1.
+        InputError: A label is below -1, or -1 at some levels only.
 
     >>> labelled_rows(np.array([[7, 0], [-1, -1]]))
     array([ True, False])
@@ -76,19 +80,21 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
         gallery_labels: int64, shape (n_gallery, L), finest level first.
 
     Returns:
-        Codes of queries and gallery: int32, same shapes; equal where the labels are equal. Unlabelled queries have
-        the code -1 and unlabelled gallery items -2, so that they share nothing.
+        Codes of queries and gallery: int32, same shapes; equal where the labels are equal.
+        Unlabelled queries have the code -1 and unlabelled gallery items -2, so that they share
+        nothing.
 
     Raises:
-        InputError: The shapes do not match, a label is invalid (:func:`labelled_rows`), or the labels are not nested:
-            two items with the same label differ at a coarser level.
+        InputError: The shapes do not match, a label is invalid (:func:`labelled_rows`), or the
+            labels are not nested: two items with the same label differ at a coarser level.
 
     >>> nested_codes(np.array([[70, 9]]), np.array([[50, 9], [70, 9], [60, 5]]))[1].tolist()
     [[0, 1], [2, 1], [1, 0]]
     """
     import pandas as pd  # not for the help of commands that read hierarchies
 
-    queries, gallery = np.asarray(query_labels), np.asarray(gallery_labels)
+    queries = np.asarray(query_labels)
+    gallery = np.asarray(gallery_labels)
     if (
         queries.ndim != 2
         or gallery.ndim != 2
@@ -105,7 +111,7 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
         codes[:, column] = pd.factorize(values, sort=True)[0]
     for column, (finer, coarser) in enumerate(pairwise(codes.T)):
         parents = np.empty(finer.max(initial=-1) + 1, np.int32)
-        parents[finer] = coarser  # the parent in the last row with each label
+        parents[finer] = coarser  # of several parents, the one in the last row remains
         deviating = np.flatnonzero(parents[finer] != coarser)
         if deviating.size:
             first = deviating[0]
@@ -122,7 +128,7 @@ def nested_codes(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> tupl
 
 
 def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) -> Integers:
-    """Return the finest level that each query shares with each gallery item, that of their lowest common ancestor.
+    """Return the level of the lowest common ancestor of each query and each gallery item.
 
     Takes O(n_query * n_gallery) memory; pass queries in blocks if the gallery is large.
 
@@ -147,11 +153,14 @@ def lowest_common_level(query_labels: LabelMatrix, gallery_labels: LabelMatrix) 
 def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: float = 1.0) -> Floats:
     """Return the relevance of each gallery item for each query (paper, Eq. 20).
 
-    It is ``rel(k) = (l/L)^alpha / |Omega^(l)|``.
+    ::
 
-    Omega^(l) is the set of gallery items whose lowest common level with the query is exactly l, so the relevances of
-    a level that occurs add up to (l/L)^alpha. It is counted in the gallery passed: a query that is excluded from its
-    own retrieval set must not be in it. Queries are independent of each other and may be passed in blocks.
+        rel(k) = (l/L)^alpha / |Omega^(l)|
+
+    Omega^(l) is the set of gallery items whose lowest common level with the query is exactly l, so
+    the relevances of a level that occurs add up to (l/L)^alpha. Pass a gallery without the query if
+    the query is excluded from its own retrieval set. Queries are independent of each other and may
+    be passed in blocks.
 
     Args:
         query_labels: int64, shape (n_query, L), finest level first.
@@ -177,12 +186,13 @@ def relevance(query_labels: LabelMatrix, gallery_labels: LabelMatrix, alpha: flo
 
 @dataclass(frozen=True, eq=False)
 class LabelSets:
-    """Labels of images that may have several each; immutable.
+    """Labels of images that may have several labels each; immutable.
 
     Args:
-        labels: int64, shape (n_labels, L), finest level first: the distinct labels, each with its ancestors.
-        members: Rows of ``labels`` for each image, each once; the first is the image's main label. An image without
-            any is unlabelled.
+        labels: int64, shape (n_labels, L), finest level first: the distinct labels, each with its
+            ancestors.
+        members: Distinct rows of ``labels`` for each image; the first is the image's main label. An
+            image without rows is unlabelled.
 
     >>> sets = LabelSets.from_lists([np.array([[3, 0], [5, 1]]), np.array([[3, 0]])])
     >>> len(sets), sets.labels.tolist(), sets.of(0).tolist()
@@ -198,7 +208,10 @@ class LabelSets:
 
     @classmethod
     def from_lists(cls, images: Sequence[npt.ArrayLike]) -> LabelSets:
-        """Create label sets from the labels of each image, integers of shape (n, L); repeated labels count once."""
+        """Create label sets from the labels of each image: integers of shape (n, L).
+
+        Repeated labels of an image count once.
+        """
         arrays = [np.asarray(image) for image in images]
         depths = {array.shape[1] for array in arrays if array.ndim == 2}
         for position, array in enumerate(arrays):
@@ -209,24 +222,26 @@ class LabelSets:
                 )
         if not arrays:
             raise InputError("there are no images; expected the labels of at least one")
-        return cls.from_rows(
-            np.concatenate(arrays).astype(np.int64), np.array([len(array) for array in arrays])
-        )
+        counts = np.array([len(array) for array in arrays])
+        return cls.from_rows(np.concatenate(arrays).astype(np.int64), counts)
 
     @classmethod
     def from_rows(cls, rows: LabelMatrix, counts: Integers) -> LabelSets:
-        """Create label sets from the labels of all images, one after another; repeated labels of an image count once.
+        """Create label sets from the labels of all images in one array.
+
+        Repeated labels of an image count once.
 
         Args:
             rows: int64, shape (n_rows, L).
             counts: int64, shape (N,); number of rows of each image, which add up to n_rows.
         """
         labels, codes = np.unique(rows, axis=0, return_inverse=True)
+        codes = codes.reshape(-1)
         images = np.repeat(np.arange(len(counts)), counts)
-        _, first = np.unique(images * len(labels) + codes.reshape(-1), return_index=True)
+        _, first = np.unique(images * len(labels) + codes, return_index=True)
         first.sort()  # the order of an image's labels is kept
         offsets = np.searchsorted(images[first], np.arange(len(counts) + 1))
-        return cls(labels, RaggedIndices(offsets, codes.reshape(-1)[first]))
+        return cls(labels, RaggedIndices(offsets, codes[first]))
 
     def __len__(self) -> int:
         return len(self.members)
@@ -253,7 +268,7 @@ class LabelSets:
         return self.labels[self.members.row(image)]
 
     def take(self, images: Integers) -> LabelSets:
-        """Return the labels of some images, in the given order, without labels that none of them has."""
+        """Return the labels of the given images, in this order, without unused labels."""
         members = self.members.take(images)
         used, columns = np.unique(members.columns, return_inverse=True)
         return LabelSets(self.labels[used], RaggedIndices(members.offsets, columns))
@@ -263,49 +278,63 @@ class LabelSets:
         return self.labels[self.members.columns[self.members.offsets[:-1]]]
 
     def single(self) -> LabelMatrix | None:
-        """Return the label matrix, int64 (N, L), if every image has exactly one label; else None."""
-        return self.first() if (self.counts() == 1).all() else None
+        """Return the label matrix, int64 (N, L), if every image has one label; otherwise None."""
+        if (self.counts() == 1).all():
+            return self.first()
+        return None
 
     def single_column(self, column: int) -> Integers | None:
-        """Return a column, int64 (N,), if the labels of each image agree in it and all images have labels; else None.
+        """Return the class of each image at a level, int64 (N,), if it is unique; otherwise None.
+
+        It is None if an image has several classes at the level, or no label.
 
         >>> LabelSets.from_lists([np.array([[3, 0], [5, 0]])]).single_column(1)
         array([0])
         """
         if not self.counts().all():
             return None
-        values = self.labels[self.members.columns, column]
-        first = self.first()[:, column]
-        return first if np.array_equal(values, np.repeat(first, self.counts())) else None
+        classes = self.labels[self.members.columns, column]
+        first_classes = self.first()[:, column]
+        if np.array_equal(classes, np.repeat(first_classes, self.counts())):
+            return first_classes
+        return None
 
     def rarest(self) -> LabelMatrix:
-        """Return the label of each image that the fewest images have, the earlier of equals: int64, shape (N, L).
+        """Return the rarest label of each image, the earlier of equally rare labels.
 
         All images must have labels.
+
+        Returns:
+            int64, shape (N, L): of the labels of an image, the label that the fewest images have.
         """
-        sizes = np.bincount(self.members.columns, minlength=len(self.labels))[self.members.columns]
-        order = np.lexsort((np.arange(len(sizes)), sizes, self.members.rows()))
-        return self.labels[self.members.columns[order[self.members.offsets[:-1]]]]
+        members = self.members
+        n_images = np.bincount(members.columns, minlength=len(self.labels))[members.columns]
+        order = np.lexsort((np.arange(len(n_images)), n_images, members.rows()))
+        rarest_members = order[members.offsets[:-1]]
+        return self.labels[members.columns[rarest_members]]
 
     def padded(self, images: Integers | None = None) -> Integers:
-        """Return labels in one array: int64, shape (n, K, L), padded with -1; K is :attr:`most_labels`.
+        """Return labels as one int64 array of shape (n, K, L), padded with -1.
+
+        K is :attr:`most_labels`.
 
         Args:
-            images: int64, shape (n,); images to return. Default: all of them.
+            images: int64, shape (n,); images to return. Default: all images.
         """
         members = self.members if images is None else self.members.take(images)
         rows = members.padded(self.most_labels)
-        array = np.full((*rows.shape, self.n_levels), -1)
-        array[rows >= 0] = self.labels[rows[rows >= 0]]
-        return array
+        is_label = rows >= 0
+        padded = np.full((*rows.shape, self.n_levels), -1)
+        padded[is_label] = self.labels[rows[is_label]]
+        return padded
 
 
-#: Labels of images with one each (a row per image, -1 in those of unlabelled images), or with several each.
+#: Labels of images: a row per image, -1 for unlabelled images; or sets of several labels per image.
 Labelling: TypeAlias = LabelMatrix | LabelSets
 
 
 def take_images(labels: Labelling, images: Integers | Booleans) -> Labelling:
-    """Return the labels of some images, given by their numbers or by a mask."""
+    """Return the labels of images that are selected by indices or by a mask."""
     if isinstance(labels, LabelSets):
         return labels.take(np.arange(len(labels))[images])
     return labels[images]
@@ -327,8 +356,8 @@ def require_labelled(labels: Labelling) -> None:
     labelled = labelled_images(labels)
     if not labelled.all():
         raise InputError(
-            f"{int((~labelled).sum()):,} of {len(labelled):,} images are unlabelled (labels of -1, or none), first "
-            f"image {int(labelled.argmin())}; leave them out"
+            f"{int((~labelled).sum()):,} of {len(labelled):,} images are unlabelled (labels of -1, or no labels), "
+            f"first image {int(labelled.argmin())}; exclude them"
         )
 
 
@@ -347,7 +376,7 @@ def single_labels(labels: Labelling) -> LabelMatrix:
 
 
 def main_labels(labels: Labelling) -> LabelMatrix:
-    """Return the main label of each image: int64, shape (N, L); the first of several, -1 for unlabelled images.
+    """Return the first label of each image: int64, shape (N, L); -1 for unlabelled images.
 
     >>> main_labels(LabelSets.from_lists([np.array([[3, 0], [5, 1]]), np.array([[4, 0]])]))
     array([[3, 0],
@@ -355,16 +384,18 @@ def main_labels(labels: Labelling) -> LabelMatrix:
     """
     if not isinstance(labels, LabelSets):
         return labels
+    members = labels.members
     labelled = labels.counts() > 0
     matrix = np.full((len(labels), labels.n_levels), -1)
-    matrix[labelled] = labels.labels[labels.members.columns[labels.members.offsets[:-1][labelled]]]
+    matrix[labelled] = labels.labels[members.columns[members.offsets[:-1][labelled]]]
     return matrix
 
 
 def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
-    """Return the first class whose parents differ between images, as (column, class, image); None without one.
+    """Return the first class whose parents differ between images, as (column, class, image).
 
-    A class may have several parents, as a landmark is in several groups, but then every image of it has them all.
+    A class may have several parents, as a landmark may be in several groups, but every image of the
+    class must then have all these parents. Returns None if no class deviates.
 
     >>> deviating_parents(LabelSets.from_lists([np.array([[3, 0], [3, 1]]), np.array([[3, 0]])]))
     (0, 3, 1)
@@ -376,15 +407,14 @@ def deviating_parents(sets: LabelSets) -> tuple[int, int, int] | None:
     for column in range(sets.n_levels - 1):
         columns = {"image": images, "class": rows[:, column], "parent": rows[:, column + 1]}
         table = pd.DataFrame(columns).drop_duplicates()
-        images_of_class = table.groupby("class")["image"].nunique()
-        images_of_pair = table.groupby(["class", "parent"]).size()
-        deviating = images_of_pair.index[
-            images_of_pair < images_of_class.reindex(images_of_pair.index, level="class")
-        ]
+        n_with_class = table.groupby("class")["image"].nunique()
+        n_with_parent = table.groupby(["class", "parent"]).size()
+        n_expected = n_with_class.reindex(n_with_parent.index, level="class")
+        deviating = n_with_parent.index[n_with_parent < n_expected]
         if len(deviating):
-            name, parent = deviating[0]
-            with_class = table[table["class"] == name]
+            number, parent = deviating[0]
+            with_class = table[table["class"] == number]
             with_parent = with_class.loc[with_class["parent"] == parent, "image"]
             image = with_class.loc[~with_class["image"].isin(with_parent), "image"].min()
-            return column, int(name), int(image)
+            return column, int(number), int(image)
     return None

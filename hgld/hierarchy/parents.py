@@ -1,10 +1,10 @@
 """Groups and levels from the superclasses of labels on Wikidata.
 
-Where superclasses are a tree already, as those of taxa are, they give the groups and all levels above them; elsewhere
-they give levels between groups and root.
+:func:`groups_from_parents` derives groups and all levels above them from superclasses that form a
+tree, as taxa do. Its levels are ranks, such as genus, family and order, from the column ``rank`` of
+the tables ``classes``.
 
-A level is a rank of the superclasses, such as genus, family and order; which item has which rank is in the column
-``rank`` of the tables ``classes``.
+:func:`subclass_levels` derives levels between given groups and roots from any superclasses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hgld.labels.clean import InstanceOf
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group
 
-#: A rank becomes a level if this share of the entities has it, and not all of them the same item.
+#: Share of the entities that must have a rank for it to become a level by default.
 _COMMON = 0.9
 
 
@@ -30,74 +30,87 @@ def groups_from_parents(
 ) -> tuple[list[Group], list[Decision]]:
     """Return the groups above labels, and a decision for each label.
 
-    The ancestor of a label at a level is the nearest superclass of that rank. The decision is ``unsure``, with the
-    reason as comment, if there is no such superclass, or several are equally near.
+    The ancestor of a label at a level is the nearest superclass of this rank. The decision is
+    ``unsure``, with the reason as comment, if a label has no superclass of a rank, or several
+    equally near ones.
 
     Args:
         labels: Label of each entity; repetitions count.
         tree: Superclasses and ranks of the classes.
-        levels: Ranks, finest first. Default: those that most entities have, without ranks where all have the same.
+        levels: Ranks, finest first. Default: ranks that most entities have, and that distinguish
+            entities.
 
     Raises:
-        ConfigurationError: No entity has one of the ranks, or the levels cannot be found.
+        ConfigurationError: No entity has one of the ranks, or no rank is suitable by default.
     """
     counts = Counter(labels)
-    above = {label: _by_rank(label, tree) for label in counts}
-    levels = levels or _common_levels(counts, above)
-    existing = {rank for ranks in above.values() for rank in ranks}
-    if missing := [level for level in levels if level not in existing]:
-        raise ConfigurationError(
-            f"nothing has the rank {missing[0]}; there are {preview(sorted(existing))}"
-        )
-    paths = {label: _path(ranks, levels, tree) for label, ranks in above.items()}
-    names = _unique_names([path for path in paths.values() if not isinstance(path, str)], tree)
+    ranked_classes = {label: _nearest_by_rank(label, tree) for label in counts}
+    ranks = {rank for classes in ranked_classes.values() for rank in classes}
+    levels = levels or _common_levels(counts, ranked_classes)
+    for level in levels:
+        if level not in ranks:
+            raise ConfigurationError(
+                f"nothing has the rank {level}; there are {preview(sorted(ranks))}"
+            )
+    paths = {}
+    reasons = {}
+    for label, classes in ranked_classes.items():
+        reason = _ambiguity(classes, levels, tree)
+        if reason is None:
+            paths[label] = tuple(classes[level][0] for level in levels)
+        else:
+            reasons[label] = reason
+    names = _unique_names(paths.values(), tree)
     groups: dict[str, Group] = {}
     decisions = []
-    for label, path in paths.items():
-        now = datetime.now(timezone.utc)
-        if isinstance(path, str):
+    now = datetime.now(timezone.utc)
+    for label in ranked_classes:
+        identity = label.item or ""
+        if label in reasons:
             decisions.append(
-                Decision(label.item or "", label.label, "unsure", None, "machine", now, path)
+                Decision(identity, label.label, "unsure", None, "machine", now, reasons[label])
             )
             continue
-        name, *upper = [names[level, item] for level, item in enumerate(path)]
-        root = upper[-1] if upper else name
+        path = paths[label]
+        path_names = tuple(names[level, item] for level, item in enumerate(path))
+        name = path_names[0]
         groups[name] = Group(
-            name, root, "", path[:1], between=tuple(upper[:-1]), levels=tuple(levels)
+            name, path_names[-1], "", path[:1], between=path_names[1:-1], levels=tuple(levels)
         )
-        decisions.append(Decision(label.item or "", label.label, "group", name, "machine", now))
+        decisions.append(Decision(identity, label.label, "group", name, "machine", now))
     return list(groups.values()), decisions
 
 
-def _by_rank(label: InstanceOf, tree: ClassTree) -> dict[str, list[str]]:
-    """Return the nearest classes of each rank at or above a label, in the order of their distance."""
-    by_rank: dict[str, list[str]] = {}
+def _nearest_by_rank(label: InstanceOf, tree: ClassTree) -> dict[str, list[str]]:
+    """Return the nearest classes of each rank at or above a label, nearest rank first."""
+    nearest: dict[str, list[str]] = {}
     if label.item is None:
-        return by_rank
+        return nearest
     for items in [[label.item], *levels_above([label.item], tree.superclasses)]:
-        nearest = defaultdict(list)
+        equally_near = defaultdict(list)
         for item in items:
             if item in tree.ranks:
-                nearest[tree.ranks[item]].append(item)
-        for rank, classes in nearest.items():
-            by_rank.setdefault(rank, classes)
-    return by_rank
+                equally_near[tree.ranks[item]].append(item)
+        for rank, classes in equally_near.items():
+            nearest.setdefault(rank, classes)
+    return nearest
 
 
 def _common_levels(
-    counts: Mapping[InstanceOf, int], above: Mapping[InstanceOf, Mapping[str, list[str]]]
+    counts: Mapping[InstanceOf, int], ranked_classes: Mapping[InstanceOf, Mapping[str, list[str]]]
 ) -> list[str]:
-    """Return the ranks that most entities have, those with the most items first."""
+    """Return the ranks that most entities have, in descending order of their numbers of items."""
     n_entities: Counter[str] = Counter()
     items = defaultdict(set)
-    for label, ranks in above.items():
-        for rank, nearest in ranks.items():
+    for label, classes_by_rank in ranked_classes.items():
+        for rank, classes in classes_by_rank.items():
             n_entities[rank] += counts[label]
-            items[rank].update(nearest)
-    total = sum(counts.values())
-    levels = [
-        rank for rank in n_entities if n_entities[rank] >= _COMMON * total and len(items[rank]) > 1
-    ]
+            items[rank].update(classes)
+    least_entities = _COMMON * sum(counts.values())
+    levels = []
+    for rank, count in n_entities.items():
+        if count >= least_entities and len(items[rank]) > 1:
+            levels.append(rank)
     if not levels:
         raise ConfigurationError(
             f"no rank is above {_COMMON:.0%} of the entities and tells them apart; name the levels, such as "
@@ -106,27 +119,31 @@ def _common_levels(
     return sorted(levels, key=lambda rank: -len(items[rank]))
 
 
-def _path(
-    ranks: Mapping[str, list[str]], levels: Sequence[str], tree: ClassTree
-) -> tuple[str, ...] | str:
-    """Return the item of each level; the reason as a text if a level has none or several."""
+def _ambiguity(
+    classes: Mapping[str, list[str]], levels: Sequence[str], tree: ClassTree
+) -> str | None:
+    """Return the reason why a label has no unique class at each level; None if it has."""
     for level in levels:
-        nearest = ranks.get(level, [])
-        if len(nearest) != 1:
-            several = " and ".join(f"{tree.labels[item]} ({item})" for item in nearest)
-            return f"{several} are equally near as {level}" if several else f"no {level} above it"
-    return tuple(ranks[level][0] for level in levels)
+        nearest = classes.get(level, [])
+        if not nearest:
+            return f"no {level} above it"
+        if len(nearest) > 1:
+            described = " and ".join(f"{tree.labels[item]} ({item})" for item in nearest)
+            return f"{described} are equally near as {level}"
+    return None
 
 
 def _unique_names(paths: Iterable[Sequence[str]], tree: ClassTree) -> dict[tuple[int, str], str]:
-    """Return the name of each item at a level: its label, with the item if another one has the same."""
-    items = dict.fromkeys((level, item) for path in paths for level, item in enumerate(path))
-    n_same = Counter((level, tree.labels[item]) for level, item in items)
-    return {
-        (level, item): tree.labels[item]
-        + (f" ({item})" if n_same[level, tree.labels[item]] > 1 else "")
-        for level, item in items
-    }
+    """Return the name of each item at a level: its label, with the item if labels are equal."""
+    items: dict[tuple[int, str], None] = {}
+    for path in paths:
+        items.update(dict.fromkeys(enumerate(path)))
+    n_same_label = Counter((level, tree.labels[item]) for level, item in items)
+    names = {}
+    for level, item in items:
+        label = tree.labels[item]
+        names[level, item] = f"{label} ({item})" if n_same_label[level, label] > 1 else label
+    return names
 
 
 @dataclass(frozen=True)
@@ -150,18 +167,26 @@ def subclass_levels(
     class_labels: Mapping[str, str],
     n_levels: int,
 ) -> dict[str, tuple[str, ...]]:
-    """Return the names above each group at extra levels, from the subclass relation of Wikidata (P279).
+    """Return the names above each group at extra levels, from "subclass of" on Wikidata (P279).
 
-    The nodes of the first level are the groups, whose classes are the ``items`` of the taxonomy. A node is put under
-    the nearest class that is also above another node of the same root; nodes under the same class become one node of
-    the next level. The distance is the smallest number of P279 steps from any class of the node; it is 0 if another
-    node is below one of these classes (mountain, with volcano below it). Among equally near classes the one above the
-    fewest nodes is taken, then the first by item. A node that shares no class with other nodes stays alone under its
-    own name. So levels are nested and never cross roots, whatever cycles and errors P279 has.
+    The nodes of the first level are the groups, whose classes are the ``items`` of the taxonomy.
+    The parent of a node is the nearest class that is also above another node of the same root;
+    nodes with the same parent become one node of the next level. The distance is the smallest
+    number of P279 steps from any class of the node; it is 0 if another node is below one of these
+    classes (volcano is below mountain). Ties go to the class above the fewest nodes, then to the
+    first item. A node that shares no class with other nodes remains a node with its own name. So
+    levels are nested and never cross roots, whatever cycles and errors P279 has.
+
+    Args:
+        groups: Groups of the taxonomy.
+        superclasses: Direct superclasses by class.
+        class_labels: Label by class.
+        n_levels: Number of extra levels.
 
     Returns:
-        ``n_levels`` names by group, finest first, without the root. Names of a level are unique: a class that occurs
-        under both roots is followed by the root, and classes with the same label by their items.
+        ``n_levels`` names by group, finest first, without the root. Names of a level are unique: a
+        class that occurs under both roots is followed by the root, and classes with the same label
+        by their items.
 
     >>> groups = [
     ...     Group("volcano", "natural", "", ("Q8072",)),
@@ -172,13 +197,16 @@ def subclass_levels(
     >>> subclass_levels(groups, superclasses, {"Q8502": "mountain"}, 1)
     {'volcano': ('mountain',), 'mountain': ('mountain',), 'lake': ('lake',)}
     """
-    ancestors: dict[str, tuple[str, ...]] = {group.name: () for group in groups}
-    current = {group.name: _Node(group.name, group.root, group.items) for group in groups}
+    nodes = [_Node(group.name, group.root, group.items) for group in groups]
+    level_names = []
     for _ in range(n_levels):
-        parents = _parent_nodes(dict.fromkeys(current.values()), superclasses, class_labels)
-        current = {group: parents[node] for group, node in current.items()}
-        names = _unique_node_names(dict.fromkeys(current.values()))
-        ancestors = {group: (*ancestors[group], names[node]) for group, node in current.items()}
+        parents = _parent_nodes(dict.fromkeys(nodes), superclasses, class_labels)
+        nodes = [parents[node] for node in nodes]
+        names = _unique_node_names(dict.fromkeys(nodes))
+        level_names.append([names[node] for node in nodes])
+    ancestors = {}
+    for position, group in enumerate(groups):
+        ancestors[group.name] = tuple(names[position] for names in level_names)
     return ancestors
 
 
@@ -188,24 +216,25 @@ def _parent_nodes(
     class_labels: Mapping[str, str],
 ) -> dict[_Node, _Node]:
     """Return the node of the next level above each node; see :func:`subclass_levels`."""
-    steps_by_node = {
-        node: {
-            item: steps
-            for steps, items in enumerate([node.items, *levels_above(node.items, superclasses)])
-            for item in items
-        }
-        for node in nodes
-    }
-    n_below = Counter((node.root, item) for node, steps in steps_by_node.items() for item in steps)
+    steps_by_node: dict[_Node, dict[str, int]] = {}
+    n_below: Counter[tuple[str, str]] = Counter()
+    for node in nodes:
+        steps_to_item: dict[str, int] = {}
+        for steps, items in enumerate([node.items, *levels_above(node.items, superclasses)]):
+            steps_to_item.update(dict.fromkeys(items, steps))
+        n_below.update((node.root, item) for item in steps_to_item)
+        steps_by_node[node] = steps_to_item
     parents = {}
-    for node, steps in steps_by_node.items():
-        shared = [item for item in steps if n_below[node.root, item] > 1]
-        if shared:
-            # Items of equal length are sorted like their numbers.
-            item = min(
-                shared, key=lambda item: (steps[item], n_below[node.root, item], len(item), item)
-            )
-            parents[node] = _Node(class_labels.get(item, item), node.root, (item,))
+    for node, steps_to_item in steps_by_node.items():
+        candidates = []
+        for item, steps in steps_to_item.items():
+            n_nodes = n_below[node.root, item]
+            if n_nodes > 1:
+                # Items of equal length are sorted like their numbers.
+                candidates.append((steps, n_nodes, len(item), item))
+        if candidates:
+            nearest = min(candidates)[-1]
+            parents[node] = _Node(class_labels.get(nearest, nearest), node.root, (nearest,))
         else:
             parents[node] = node
     return parents
@@ -217,7 +246,9 @@ def _unique_node_names(nodes: Collection[_Node]) -> dict[_Node, str]:
     n_roots = Counter(name for name, _ in n_same_root)
     names = {}
     for node in nodes:
-        qualifiers = [node.root] if n_roots[node.name] > 1 else []
+        qualifiers = []
+        if n_roots[node.name] > 1:
+            qualifiers.append(node.root)
         if n_same_root[node.name, node.root] > 1:
             qualifiers += node.items
         names[node] = f"{node.name} ({', '.join(qualifiers)})" if qualifiers else node.name

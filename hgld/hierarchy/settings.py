@@ -19,9 +19,10 @@ class BuildConfig:
         extra_levels: Add N levels between group and root, from "subclass of" (P279).
         multi: Keep landmarks with several labels, with a list of all their groups.
         completed_above: Lowest score of the groups that are taken from photographs.
-        levels_from: Take groups and levels from the classes above the labels on Wikidata instead of decisions:
-            ``parents``, or ``parents:genus,family,order`` to name the levels, finest first. What is ambiguous there
-            is excluded, and listed. Default: decisions and taxonomy.
+        levels_from: Take groups and levels from the classes above the labels on Wikidata instead of
+            decisions: ``parents``, or ``parents:genus,family,order`` to name the levels, finest
+            first. Labels with ambiguous classes are excluded and listed. Default: decisions and
+            taxonomy.
     """
 
     allow_undecided: bool = False

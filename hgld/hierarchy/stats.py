@@ -37,12 +37,14 @@ class HierarchyStats:
     """Counts of a hierarchy.
 
     Args:
-        images: Number of images by split and root, for the splits whose images were given.
+        landmarks: Number of landmarks by split and root.
+        images: Number of images by split and root, for splits with given images.
         images_elsewhere: Number of images of landmarks that are not in the hierarchy.
-        from_photographs: Number of landmarks by split whose group comes from photographs, not from a label; no
-            entry for a split without such landmarks.
-        imbalance: Imbalance over groups of ``landmarks`` (``entities`` in hierarchies of other lists) and, if given,
-            of ``images``.
+        from_photographs: Number of landmarks whose group comes from photographs, by split, for
+            splits with such landmarks.
+        groups: Counts of each group, the largest group first.
+        imbalance: Imbalance over groups of ``landmarks`` (``entities`` in hierarchies of other
+            lists) and, if given, of ``images``.
     """
 
     landmarks: dict[str, dict[str, int]]
@@ -67,16 +69,16 @@ def stats_file(
 
     Args:
         hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
-        image_landmarks: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv;
-            see :func:`count_images`. The split of a file must be given unless its name begins with a split or the
-            hierarchy has only one.
-        picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
+        image_landmarks: Landmark of each image: GLDv2's train.csv, train_clean.csv or
+            index_image_to_landmark.csv; see :func:`count_images`. The split of a file must be given
+            unless its name begins with a split or the hierarchy has only one.
+        picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show
+            them as areas.
     """
     loaded = load_hierarchy(hierarchy)
     counts = {}
-    existing = loaded.split_names
     for item in image_landmarks:
-        split, path = split_and_path(item, existing)
+        split, path = split_and_path(item, loaded.split_names)
         if split in counts:
             raise ConfigurationError(f"{path}: images of the split {split} were given already")
         counts[split] = count_images(path)
@@ -91,61 +93,66 @@ def stats_file(
 def hierarchy_stats(
     hierarchy: Hierarchy, images: Mapping[str, Mapping[int, int]] | None = None
 ) -> HierarchyStats:
-    """Count landmarks and images by split, root and group."""
+    """Count landmarks and images by split, root and group.
+
+    Args:
+        images: Number of images by split and landmark id.
+    """
     images = images or {}
     images_per_landmark = np.zeros(len(hierarchy), np.int64)
-    elsewhere = 0
+    images_elsewhere = 0
     for split, counts in images.items():
         rows = np.flatnonzero(hierarchy.splits == split)
-        images_per_landmark[rows] = [
-            counts.get(number, 0) for number in hierarchy.landmark_ids[rows].tolist()
-        ]
-        elsewhere += sum(counts.values()) - int(images_per_landmark[rows].sum())
+        ids = hierarchy.landmark_ids[rows].tolist()
+        images_per_landmark[rows] = [counts.get(landmark_id, 0) for landmark_id in ids]
+        images_elsewhere += sum(counts.values()) - int(images_per_landmark[rows].sum())
     level = hierarchy.group_level
-    names, codes = hierarchy.names(level), hierarchy.labels[:, hierarchy.column(level)]
+    names = hierarchy.names(level)
+    codes = hierarchy.labels[:, hierarchy.column(level)]
     n_landmarks = np.bincount(codes, minlength=len(names))
-    n_images = np.bincount(codes, weights=images_per_landmark, minlength=len(names)).astype(
-        np.int64
-    )
-    groups = [
-        GroupCount(
-            group=name,
-            root=(name, *hierarchy.ancestors(name, level))[-1],
-            landmarks=int(n_landmarks[code]),
-            images=int(n_images[code]) if images else None,
-        )
-        for code, name in enumerate(names)
-    ]
+    weighted = np.bincount(codes, weights=images_per_landmark, minlength=len(names))
+    n_images = weighted.astype(np.int64)
+    groups = []
+    for code, name in enumerate(names):
+        path = [name, *hierarchy.ancestors(name, level)]
+        group_images = int(n_images[code]) if images else None
+        groups.append(GroupCount(name, path[-1], int(n_landmarks[code]), group_images))
     imbalances = {hierarchy.nouns[1]: imbalance(names, n_landmarks)}
     if images and n_images.any():
         imbalances["images"] = imbalance(names, n_images)
     ones = np.ones(len(hierarchy), np.int64)
-    sources = hierarchy.label_sources
-    from_photographs = Counter(
-        [] if sources is None else hierarchy.splits[sources == "photographs"].tolist()
-    )
     return HierarchyStats(
         landmarks=_sum_by_split_and_root(hierarchy, ones, hierarchy.split_names),
         images=_sum_by_split_and_root(hierarchy, images_per_landmark, images),
-        images_elsewhere=elsewhere,
-        from_photographs={
-            split: count for split in hierarchy.split_names if (count := from_photographs[split])
-        },
+        images_elsewhere=images_elsewhere,
+        from_photographs=_count_from_photographs(hierarchy),
         groups=tuple(sorted(groups, key=lambda group: (-group.landmarks, group.group))),
         imbalance=imbalances,
     )
+
+
+def _count_from_photographs(hierarchy: Hierarchy) -> dict[str, int]:
+    """Return the number of landmarks with a group from photographs by split, if not 0."""
+    sources = hierarchy.label_sources
+    if sources is None:
+        return {}
+    counts = Counter(hierarchy.splits[sources == "photographs"].tolist())
+    return {split: counts[split] for split in hierarchy.split_names if split in counts}
 
 
 def imbalance(names: Sequence[str], counts: Integers) -> Imbalance:
     """Measure the imbalance of group sizes.
 
     - ``largest`` and ``largest_share``: the largest group, and its share of the total;
-    - ``ratio_to_median``: size of the largest group divided by the median size; None if the median is 0;
-    - ``gini``: Gini coefficient, half the mean absolute difference of two groups divided by their mean: 0 if all
-      groups have the same size, close to 1 if one group has everything;
-    - ``effective_groups``: exponential of the entropy in nats, the number of equal groups with the same entropy.
+    - ``ratio_to_median``: size of the largest group divided by the median size; None if the median
+      is 0;
+    - ``gini``: Gini coefficient, half the mean absolute difference of two groups divided by their
+      mean: 0 if all groups have the same size, close to 1 if one group has all items;
+    - ``effective_groups``: exponential of the entropy in nats, the number of equal groups with the
+      same entropy.
 
     Args:
+        names: Names of the n groups.
         counts: int64, shape (n,), not all 0; size of each group.
 
     >>> imbalance(["a", "b"], np.array([3, 1])).gini
@@ -166,20 +173,23 @@ def imbalance(names: Sequence[str], counts: Integers) -> Imbalance:
 
 def count_images(path: Path) -> dict[int, int]:
     """Return the number of images of each landmark id in a file of :func:`read_image_landmarks`."""
-    numbers, counts = np.unique(read_image_landmarks(path)[1], return_counts=True)
-    return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    _, landmark_ids = read_image_landmarks(path)
+    ids, counts = np.unique(landmark_ids, return_counts=True)
+    return dict(zip(ids.tolist(), counts.tolist(), strict=True))
 
 
 def draw_hierarchy(path: Path, hierarchy: Hierarchy, nouns: Nouns) -> None:
     """Draw roots, groups and, if known, the labels of each group as areas by number of landmarks.
 
-    ``nouns`` are the words for one and for several of the things in the hierarchy.
+    Args:
+        path: Image file to write; a page is written beside it.
+        nouns: Singular and plural noun for the entities of the hierarchy.
     """
     table = hierarchy.to_arrow()
-    named = (hierarchy.root_level, hierarchy.group_level, "supercategory", "label")
-    levels = [name for name in dict.fromkeys(named) if name in table.column_names]
+    names = dict.fromkeys([hierarchy.root_level, hierarchy.group_level, "supercategory", "label"])
+    levels = [name for name in names if name in table.column_names]
     counts = table.group_by(levels).aggregate([([], "count_all")]).select([*levels, "count_all"])
-    roots = build_nodes(zip(*(column.to_pylist() for column in counts.columns), strict=True))
+    roots = build_nodes(tuple(row.values()) for row in counts.to_pylist())
     draw_tree(path, roots, nouns)
     write_tree_page(path.with_suffix(".html"), roots, nouns)
 
@@ -188,12 +198,13 @@ def _sum_by_split_and_root(
     hierarchy: Hierarchy, weights: Integers, splits: Iterable[str]
 ) -> dict[str, dict[str, int]]:
     """Sum the weights of landmarks by split and root, for the splits that occur."""
-    root = hierarchy.root_level
-    names, codes = hierarchy.names(root), hierarchy.labels[:, hierarchy.column(root)]
-    return {
-        split: {
-            name: int(weights[in_split & (codes == code)].sum()) for code, name in enumerate(names)
-        }
-        for split in splits
-        if (in_split := hierarchy.splits == split).any()
-    }
+    roots = hierarchy.names(hierarchy.root_level)
+    codes = hierarchy.labels[:, hierarchy.column(hierarchy.root_level)]
+    sums: dict[str, dict[str, int]] = {}
+    for split in splits:
+        in_split = hierarchy.splits == split
+        if in_split.any():
+            sums[split] = {}
+            for code, root in enumerate(roots):
+                sums[split][root] = int(weights[in_split & (codes == code)].sum())
+    return sums

@@ -1,4 +1,4 @@
-"""The hierarchy: landmarks, and the groups and roots above them, from a table whose columns are checked."""
+"""The hierarchy: landmarks with the groups and roots above them, from a validated table."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +23,8 @@ from hgld.tables.parquet import with_neutral_names, without_neutral_names
 if TYPE_CHECKING:
     import pandas as pd
 
-GROUP, ROOT = "hierarchical_label", "natural_or_human_made"
-_TYPES = {
-    field.name: field.type for field in (*tables.HIERARCHY.schema, *tables.HIERARCHY.optional)
-}
+GROUP = "hierarchical_label"
+ROOT = "natural_or_human_made"
 #: Returns the name of a row for error messages, given its number.
 DescribeRow = Callable[[int], str]
 #: Number of different parents of a name that an error message lists.
@@ -36,30 +33,37 @@ _MAX_PARENTS = 5
 log = logging.getLogger(__name__)
 #: A level by its number (1: coarsest) or by its name.
 Level = int | str
-#: Names of the finest level: of H-GLDv2, and of other lists.
-_FINEST, _FINEST_NEUTRAL = "landmark", "entity"
+#: Name of the finest level of H-GLDv2.
+_FINEST = "landmark"
+#: Name of the finest level of other lists.
+_FINEST_NEUTRAL = "entity"
 
 
 def _check_columns(table: pa.Table) -> pa.Table:
     """Return the table cast to the types of the table ``hierarchy``."""
     names = table.column_names
     levels = tables.level_columns(names)
-    problems = [
-        f"no column {name}" for name in ("split", "landmark_id", *levels) if name not in names
-    ]
+    types = {field.name: field.type for field in tables.HIERARCHY.schema}
+    types |= {field.name: field.type for field in tables.HIERARCHY.optional}
+    types |= dict.fromkeys(levels, pa.string())
+    problems = []
+    for name in ("split", "landmark_id", *levels):
+        if name not in names:
+            problems.append(f"no column {name}")
     if not levels:
         problems.append(f"no column {GROUP}, and no other level")
-    problems += [
-        f"unknown column {name}" for name in names if name not in _TYPES and name not in levels
-    ]
-    problems += [
-        f"{name} is missing in {table[name].null_count:,} of {len(table):,} rows"
-        for name in names
-        if table[name].null_count and not (name == "category" and GROUP not in names)
-    ]
-    if problems or not len(table):
-        raise InputError(f"not a hierarchy:\n{indented_list(problems or ['no rows'])}")
-    types = {**_TYPES, **dict.fromkeys(levels, pa.string())}
+    for name in names:
+        if name not in types:
+            problems.append(f"unknown column {name}")
+    for name in names:
+        n_missing = table[name].null_count
+        may_be_missing = name == "category" and GROUP not in names
+        if n_missing and not may_be_missing:
+            problems.append(f"{name} is missing in {n_missing:,} of {len(table):,} rows")
+    if not problems and not len(table):
+        problems.append("no rows")
+    if problems:
+        raise InputError(f"not a hierarchy:\n{indented_list(problems)}")
     if GROUP not in names and not pa.types.is_integer(table.schema.field("landmark_id").type):
         types["landmark_id"] = pa.string()
     try:
@@ -76,25 +80,26 @@ def _check_unique_landmarks(
 ) -> None:
     """Check that no landmark occurs twice."""
     repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (landmark_ids[1:] == landmark_ids[:-1]))
-    if len(repeated):
-        problems = [
-            f"{describe_row(rows[i])} occurs again in {describe_row(rows[i + 1])}" for i in repeated
-        ]
-        raise InputError(f"{len(repeated):,} landmarks occur twice:\n{indented_list(problems)}")
+    problems = []
+    for place in repeated:
+        row = describe_row(rows[place])
+        problems.append(f"{row} occurs again in {describe_row(rows[place + 1])}")
+    if problems:
+        raise InputError(f"{len(problems):,} landmarks occur twice:\n{indented_list(problems)}")
 
 
 def encode_names(
     column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
 ) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
-    """Return a column as indices into its sorted names, and these names, without whitespace around them."""
+    """Return a column as indices into its sorted names, and the names without outer whitespace."""
     encoded = TextArray.repeated(column).without_unused()
     texts = pc.utf8_trim_whitespace(encoded.texts)
-    empty = np.flatnonzero(
-        pc.equal(texts, "").to_numpy(zero_copy_only=False)[encoded.positions]
-    ).tolist()
-    if empty:
+    is_empty = pc.equal(texts, "").to_numpy(zero_copy_only=False)
+    empty_rows = np.flatnonzero(is_empty[encoded.positions]).tolist()
+    if empty_rows:
+        described = [describe_row(row) for row in empty_rows]
         raise InputError(
-            f"{name} is empty in {len(empty):,} rows:\n{indented_list([describe_row(row) for row in empty])}"
+            f"{name} is empty in {len(empty_rows):,} rows:\n{indented_list(described)}"
         )
     names = pc.unique(texts).sort()
     codes: npt.NDArray[np.int32] = pc.index_in(texts, value_set=names).to_numpy()
@@ -106,36 +111,45 @@ def check_tree(
     encoded: Sequence[tuple[AnyIntegers, Sequence[str]]],
     describe_row: DescribeRow,
 ) -> None:
-    """Check that every name has one parent."""
+    """Check that every name has one parent.
+
+    Args:
+        level_names: Names of the levels, finest first.
+        encoded: For each level, the code of each row, and the names by code.
+        describe_row: Returns the name of a row for messages.
+
+    Raises:
+        InputError: A name has several parents.
+    """
     problems = []
-    levels = list(zip(level_names, encoded, strict=True))
-    for (level_name, (codes, names)), (parent_level, (parent_codes, parent_names)) in pairwise(
-        levels
-    ):
+    for level in range(len(level_names) - 1):
+        codes, names = encoded[level]
+        parent_codes, parent_names = encoded[level + 1]
         parent_of = np.zeros(len(names), parent_codes.dtype)
         parent_of[codes] = parent_codes
-        if np.array_equal(
-            parent_of[codes], parent_codes
-        ):  # most often so, and without sorting millions of rows
+        if np.array_equal(parent_of[codes], parent_codes):  # without sorting millions of rows
             continue
         import pandas as pd  # not for the help of commands that read hierarchies
 
         pairs = pd.DataFrame({"code": codes, "parent": parent_codes}).drop_duplicates()
         deviating = pairs[pairs.duplicated("code", keep=False)].sort_values(["code", "parent"])
         for code, parents in deviating.groupby("code")["parent"]:
-            first = parents.head(_MAX_PARENTS)
-            shown = [
-                f'"{parent_names[parent]}" in {describe_row(row)}' for row, parent in first.items()
-            ]
-            listed = ", ".join([*shown, "…"] if len(parents) > len(first) else shown)
-            problems.append(f'{level_name} "{names[code]}" has several {parent_level}: {listed}')
+            listed = []
+            for row, parent in parents.head(_MAX_PARENTS).items():
+                listed.append(f'"{parent_names[parent]}" in {describe_row(row)}')
+            if len(parents) > _MAX_PARENTS:
+                listed.append("…")
+            problems.append(
+                f'{level_names[level]} "{names[code]}" has several {level_names[level + 1]}: '
+                f"{', '.join(listed)}"
+            )
     if problems:
         advice = order_advice(level_names, [names for _, names in encoded])
         raise InputError(f"every name must have one parent{advice}:\n{indented_list(problems)}")
 
 
 def order_advice(level_names: Sequence[str], names: Sequence[Sequence[str]]) -> str:
-    """Return advice to order levels by decreasing numbers of names; empty if they have this order.
+    """Return advice to order levels by decreasing numbers of names; empty for levels in this order.
 
     >>> order_advice(["kind", "product"], [["fruit"], ["apple", "pear"]])
     '; levels are given finest first, which by their numbers of names is product, kind'
@@ -148,7 +162,7 @@ def order_advice(level_names: Sequence[str], names: Sequence[Sequence[str]]) -> 
 
 
 def _extra_levels(table: pa.Table, describe_row: DescribeRow) -> list[pa.Array]:
-    """Return the levels of the column extra_levels, finest first; an empty list without the column."""
+    """Return the levels of the column extra_levels, finest first; empty without the column."""
     if "extra_levels" not in table.column_names:
         return []
     lengths = pc.list_value_length(table["extra_levels"]).to_numpy()
@@ -163,38 +177,42 @@ def _extra_levels(table: pa.Table, describe_row: DescribeRow) -> list[pa.Array]:
 
 
 def _group_lists(table: pa.Table, rows: Integers) -> npt.NDArray[np.object_] | None:
-    """Return the column hierarchical_labels as tuples, in the order of ``rows``; None without this column."""
+    """Return the column hierarchical_labels as tuples in the order of ``rows``, or None."""
     if "hierarchical_labels" not in table.column_names:
         return None
     lists = np.empty(len(rows), object)
-    lists[:] = [
-        tuple(name.strip() for name in names) for names in table["hierarchical_labels"].to_pylist()
-    ]
+    for row, names in enumerate(table["hierarchical_labels"].to_pylist()):
+        lists[row] = tuple(name.strip() for name in names)
     return lists[rows]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Hierarchy:
-    """N landmarks or other entities and the levels above them; immutable, sorted by (split, landmark_id).
+    """N landmarks or other entities and the levels above them; immutable, sorted by split and id.
 
-    H-GLDv2 has the levels landmark, hierarchical_label and natural_or_human_made. Other lists have the level entity
-    and the columns of their table with no other meaning (:data:`hgld.tables.schemas.NEUTRAL_COLUMNS`), finest first.
+    H-GLDv2 has the levels landmark, hierarchical_label and natural_or_human_made. Other lists have
+    the level entity, and a level for each column of their table that has no other meaning
+    (:data:`hgld.tables.schemas.NEUTRAL_COLUMNS`), finest first.
 
-    Create one with :func:`load_hierarchy`, :meth:`from_arrow` or :meth:`from_pandas`, which validate it.
+    Create a hierarchy with :func:`load_hierarchy`, :meth:`from_arrow` or :meth:`from_pandas`, which
+    validate it.
 
     Args:
         splits: str, shape (N,); split of each landmark.
         landmark_ids: int64, or str for a list with such ids, shape (N,); unique within a split.
-        labels: int64, shape (N, L), finest level first; column 0 numbers the landmarks by row, the others hold
-            indices into :meth:`names` of their level.
+        labels: int64, shape (N, L), finest level first; column 0 numbers the landmarks by row,
+            other columns hold indices into :meth:`names` of their level.
         level_names: Names of the L levels, finest first.
-        nodes: Sorted names of every level but the finest, finest level first.
-        categories: str objects, shape (N,); URLs of Commons categories or Wikidata items, None if unknown.
-        supercategories: str objects, shape (N,); the labels that are assigned to groups, None if unknown.
-        hierarchical_labels: Tuples of str as objects, shape (N,); all groups of each landmark, the one in ``labels``
-            first; None if only that one is known.
-        label_sources: str objects, shape (N,); where the group of each landmark comes from, ``instance_of``,
-            ``photographs`` or ``correction``; None if all come from "instance of".
+        nodes: Sorted names of every level except the finest, finest level first.
+        categories: str objects, shape (N,); URLs of Commons categories or Wikidata items, None if
+            unknown.
+        supercategories: str objects, shape (N,); the labels that are assigned to groups, None if
+            unknown.
+        hierarchical_labels: Tuples of str as objects, shape (N,); all groups of each landmark,
+            starting with the group in ``labels``; None if only the first group is known.
+        label_sources: str objects, shape (N,); source of the group of each landmark,
+            ``instance_of``, ``photographs`` or ``correction``; None if all groups come from
+            "instance of".
 
     >>> table = pa.table(
     ...     {
@@ -233,17 +251,19 @@ class Hierarchy:
         """Create a hierarchy from a table and validate it.
 
         Args:
-            table: Columns of the table ``hierarchy``, with columns and rows in any order; category, supercategory,
-                extra_levels, hierarchical_labels and label_source may be missing. Whitespace around names is removed.
+            table: Columns of the table ``hierarchy``, with columns and rows in any order; category,
+                supercategory, extra_levels, hierarchical_labels and label_source may be missing.
+                Whitespace around names is removed.
             row_name: Returns the name of a row for error messages, given its number.
 
         Raises:
-            InputError: A column is missing or unknown, a value is missing, a landmark occurs twice, a name has
-                several parents (such as a group with two roots), or rows have different numbers of extra levels.
+            InputError: A column is missing or unknown, a value is missing, a landmark occurs twice,
+                a name has several parents (such as a group with two roots), or rows have different
+                numbers of extra levels.
         """
-        table = _check_columns(
-            without_neutral_names(table, tables.HIERARCHY) if "id" in table.column_names else table
-        )
+        if "id" in table.column_names:
+            table = without_neutral_names(table, tables.HIERARCHY)
+        table = _check_columns(table)
 
         def describe(row: int) -> str:
             name = row_name(row) if row_name else f"row {row}"
@@ -259,21 +279,25 @@ class Hierarchy:
             landmark_ids = landmark_ids.astype(np.str_)
         _check_unique_landmarks(splits, landmark_ids, rows, describe)
 
-        extra = _extra_levels(table, describe)
-        group, *above = tables.level_columns(table.column_names)
-        between = [f"extra_level_{n}" for n in range(1, len(extra) + 1)]
-        level_names = (_FINEST if group == GROUP else _FINEST_NEUTRAL, group, *between, *above)
-        columns = [table[group], *extra, *(table[name] for name in above)]
-        encoded = [
-            encode_names(column, name, describe)
-            for name, column in zip(level_names[1:], columns, strict=True)
-        ]
-        check_tree(level_names[1:], encoded, describe)
+        group_level, *coarser_levels = tables.level_columns(table.column_names)
+        level_columns = {group_level: table[group_level]}
+        for number, column in enumerate(_extra_levels(table, describe), 1):
+            level_columns[f"extra_level_{number}"] = column
+        for name in coarser_levels:
+            level_columns[name] = table[name]
+        encoded = []
+        label_columns = [np.arange(len(rows))]
+        for name, column in level_columns.items():
+            codes, names = encode_names(column, name, describe)
+            encoded.append((codes, names))
+            label_columns.append(codes[rows])
+        check_tree(list(level_columns), encoded, describe)
+        finest_level = _FINEST if group_level == GROUP else _FINEST_NEUTRAL
         return cls(
             splits=splits,
             landmark_ids=landmark_ids,
-            labels=np.stack([np.arange(len(rows)), *(codes[rows] for codes, _ in encoded)], axis=1),
-            level_names=level_names,
+            labels=np.stack(label_columns, axis=1),
+            level_names=(finest_level, *level_columns),
             nodes=tuple(names for _, names in encoded),
             categories=_object_column(table, "category", order),
             supercategories=_object_column(table, "supercategory", order),
@@ -283,10 +307,9 @@ class Hierarchy:
 
     @classmethod
     def from_pandas(cls, frame: pd.DataFrame) -> Hierarchy:
-        """Create a hierarchy from a data frame as :meth:`to_pandas` returns it; see :meth:`from_arrow`."""
-        return cls.from_arrow(
-            pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-        )
+        """Create a hierarchy from a data frame of :meth:`to_pandas`; see :meth:`from_arrow`."""
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        return cls.from_arrow(table.replace_schema_metadata())
 
     # Levels and names
 
@@ -297,12 +320,12 @@ class Hierarchy:
 
     @property
     def split_names(self) -> list[str]:
-        """Names of the splits: those of GLDv2 first, then the others in alphabetical order."""
+        """Names of the splits: splits of GLDv2 first, then other splits in alphabetical order."""
         return tables.in_order(self.splits.tolist())
 
     @property
     def group_level(self) -> str:
-        """Name of the level that labels are assigned to."""
+        """Name of the level of groups, to which labels are assigned."""
         return self.level_names[1]
 
     @property
@@ -315,34 +338,37 @@ class Hierarchy:
 
     @property
     def nouns(self) -> tuple[str, str]:
-        """Singular and plural of what the rows are, such as landmark and landmarks."""
+        """Singular and plural noun for the entities of the rows, such as landmark and landmarks."""
         return tables.nouns(neutral=self.group_level != GROUP)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
             return NotImplemented
-        return all(
-            type(value) is type(theirs)
-            and (
-                np.array_equal(value, theirs) if isinstance(value, np.ndarray) else value == theirs
-            )
-            for value, theirs in zip(vars(self).values(), vars(other).values(), strict=True)
-        )
+        for name, value in vars(self).items():
+            other_value = getattr(other, name)
+            if isinstance(value, np.ndarray) and isinstance(other_value, np.ndarray):
+                is_equal = np.array_equal(value, other_value)
+            else:
+                is_equal = type(value) is type(other_value) and value == other_value
+            if not is_equal:
+                return False
+        return True
 
     __hash__ = None  # type: ignore[assignment]  # equality is by value, and values are large
 
     def __repr__(self) -> str:
-        splits = ", ".join(
-            f"{split} {count:,}" for split, count in sorted(Counter(self.splits.tolist()).items())
-        )
+        n_by_split = sorted(Counter(self.splits.tolist()).items())
+        splits = ", ".join(f"{split} {count:,}" for split, count in n_by_split)
         lines = [f"Hierarchy of {len(self):,} {self.nouns[1]} ({splits}) in {self.n_levels} levels"]
         width = max(map(len, self.level_names))
-        for level, name in zip(range(self.n_levels, 0, -1), self.level_names, strict=True):
+        for column, name in enumerate(self.level_names):
+            level = self.n_levels - column
             counts = list(self.counts(level).items())
             line = f"  {level}  {name:<{width}}  {len(counts):>7,}"
-            if level < self.n_levels:
-                largest = ", ".join(f"{node} {count:,}" for node, count in counts[:4])
-                line += f"  {largest}{', …' if len(counts) > 4 else ''}"
+            if column > 0:
+                line += "  " + ", ".join(f"{node} {count:,}" for node, count in counts[:4])
+                if len(counts) > 4:
+                    line += ", …"
             lines.append(line)
         return "\n".join(lines)
 
@@ -357,14 +383,14 @@ class Hierarchy:
         return column_of(level, self.n_levels)
 
     def names(self, level: Level) -> tuple[str, ...]:
-        """Return the names at a level, indexed by label; those of the finest level look like ``train/161``."""
+        """Return the names at a level, indexed by label; ``train/161`` at the finest level."""
         column = self.column(level)
         if column == 0:
             return tuple(map(self._landmark_name, range(len(self))))
         return self.nodes[column - 1]
 
     def names_by_row(self, level: Level, rows: Integers | slice = slice(None)) -> list[str]:
-        """Return the name at a level of each landmark, or of those in ``rows``."""
+        """Return the name at a level of all landmarks, or of the landmarks in ``rows``."""
         codes = self.labels[rows, self.column(level)]
         return list(np.array(self.names(level), object)[codes])
 
@@ -384,8 +410,9 @@ class Hierarchy:
         return dict(sorted(zip(names, counts, strict=True), key=lambda pair: (-pair[1], pair[0])))
 
     def children(self, name: str, level: Level) -> tuple[str, ...]:
-        """Return the names one level finer that are below ``name`` of ``level``; none for a landmark."""
-        column, rows = self.column(level), self._rows_below(name, level)
+        """Return the names directly below ``name`` of ``level``; empty for a landmark."""
+        column = self.column(level)
+        rows = self._rows_below(name, level)
         if column == 0:
             return ()
         codes = np.unique(self.labels[rows, column - 1])
@@ -400,7 +427,7 @@ class Hierarchy:
         return tuple(self.nodes[column - 1][self.labels[row, column]] for column in coarser)
 
     def parent(self, name: str, level: Level) -> str | None:
-        """Return the name one level coarser, None for a root."""
+        """Return the name directly above ``name`` of ``level``; None for a root."""
         ancestors = self.ancestors(name, level)
         return ancestors[0] if ancestors else None
 
@@ -408,13 +435,15 @@ class Hierarchy:
 
     def contains(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> Booleans:
         """Return whether each landmark is in the hierarchy: bool, shape (n,)."""
-        return self._find(landmark_ids, split)[1]
+        _, exists = self._find(landmark_ids, split)
+        return exists
 
     def labels_of(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> LabelMatrix:
         """Return the labels of landmarks.
 
         Args:
-            landmark_ids: int64, shape (n,); in any order and with repetitions, such as one per image.
+            landmark_ids: int64, shape (n,); in any order and with repetitions, such as one per
+                image.
             split: Split of the landmarks; may be omitted if the hierarchy has only one.
 
         Returns:
@@ -426,21 +455,25 @@ class Hierarchy:
         rows, exists = self._find(landmark_ids, split)
         if not exists.all():
             missing = np.unique(np.asarray(landmark_ids)[~exists]).tolist()
+            listed = ", ".join(map(str, missing[:10]))
+            if len(missing) > 10:
+                listed += ", …"
             raise InputError(
-                f"{len(missing):,} landmarks are not in the hierarchy ({split or self.splits[0]} "
-                f"{', '.join(map(str, missing[:10]))}{', …' if len(missing) > 10 else ''}); exclude them with "
-                "contains()"
+                f"{len(missing):,} landmarks are not in the hierarchy ({split or self.splits[0]} {listed}); exclude "
+                "them with contains()"
             )
         return self.labels[rows]
 
     def label_sets_of(self, landmark_ids: Integers, split: str | None = None) -> LabelSets:
-        """Return a label for each group of each landmark: the landmark, the group and the levels above it.
+        """Return a label for each group of each landmark: landmark, group and levels above.
 
-        A further group that is the first one of no landmark is excluded with a warning, as its ancestors are unknown:
-        the table of a hierarchy has those of the first groups only.
+        The table of a hierarchy has the ancestors of the first group of each landmark only. A group
+        that is not the first group of any landmark is excluded with a warning, as its ancestors are
+        unknown.
 
         Args:
-            landmark_ids: int64, shape (n,); in any order and with repetitions, such as one per image.
+            landmark_ids: int64, shape (n,); in any order and with repetitions, such as one per
+                image.
             split: Split of the landmarks; may be omitted if the hierarchy has only one.
 
         Returns:
@@ -448,32 +481,32 @@ class Hierarchy:
         """
         assert self.hierarchical_labels is not None
         column = self.column(self.group_level)
-        _, first = np.unique(self.labels[:, column], return_index=True)
-        groups = self.names_by_row(self.group_level, first)
-        above = dict(zip(groups, self.labels[first, column:].tolist(), strict=True))
-        rows, known = self._find(landmark_ids, split)
-        used = np.unique(rows[known]).tolist()
-        if (
-            unknown := {group for row in used for group in self.hierarchical_labels[row]}
-            - above.keys()
-        ):
+        _, first_rows = np.unique(self.labels[:, column], return_index=True)
+        groups = self.names_by_row(self.group_level, first_rows)
+        group_labels = dict(zip(groups, self.labels[first_rows, column:].tolist(), strict=True))
+        rows, exists = self._find(landmark_ids, split)
+        unknown = set()
+        labels_of_row: dict[int, list[list[int]]] = {}
+        for row in np.unique(rows[exists]).tolist():
+            labels_of_row[row] = []
+            for group in self.hierarchical_labels[row]:
+                if group in group_labels:
+                    labels_of_row[row].append([row, *group_labels[group]])
+                else:
+                    unknown.add(group)
+        if unknown:
             log.warning(
                 "%d groups are excluded from the labels, as they are the first group of no landmark: %s",
                 len(unknown),
                 ", ".join(sorted(unknown)),
             )
-        by_row = {
-            row: [[row, *above[group]] for group in self.hierarchical_labels[row] if group in above]
-            for row in used
-        }
-        images = [
-            by_row[row] if exists else []
-            for row, exists in zip(rows.tolist(), known.tolist(), strict=True)
-        ]
-        labels = np.array([label for image in images for label in image], np.int64).reshape(
-            -1, self.n_levels
-        )
-        return LabelSets.from_rows(labels, np.array([len(image) for image in images]))
+        labels: list[list[int]] = []
+        counts = np.zeros(len(rows), np.int64)
+        for image in np.flatnonzero(exists).tolist():
+            image_labels = labels_of_row[rows[image]]
+            counts[image] = len(image_labels)
+            labels += image_labels
+        return LabelSets.from_rows(np.array(labels, np.int64).reshape(-1, self.n_levels), counts)
 
     def relevance(
         self,
@@ -481,10 +514,10 @@ class Hierarchy:
         gallery_labels: LabelMatrix | None = None,
         alpha: float = 1.0,
     ) -> Floats:
-        """Return the relevance of gallery items; see :func:`relevance`. Default gallery: all landmarks."""
-        return relevance(
-            query_labels, self.labels if gallery_labels is None else gallery_labels, alpha
-        )
+        """Return the relevance of gallery items, by default of all landmarks."""
+        if gallery_labels is None:
+            gallery_labels = self.labels
+        return relevance(query_labels, gallery_labels, alpha)
 
     # Edited copies
 
@@ -499,74 +532,71 @@ class Hierarchy:
     ) -> Hierarchy:
         """Return the landmarks of these groups, roots, splits and label sources.
 
-        Only the first group of a landmark counts, not further ones in ``hierarchical_labels``.
+        Only the first group of a landmark counts, not the other groups in ``hierarchical_labels``.
 
         Args:
-            label_sources: Some of ``instance_of``, ``photographs`` and ``correction``; all by default.
-            min_landmarks: Minimum number of selected landmarks in a group; smaller groups are removed.
+            groups: Groups to keep. Default: all.
+            roots: Roots to keep. Default: all.
+            splits: Splits to keep. Default: all.
+            label_sources: Some of ``instance_of``, ``photographs`` and ``correction``; all by
+                default.
+            min_landmarks: Minimum number of selected landmarks in a group; smaller groups are
+                removed.
         """
         keep = np.ones(len(self), bool)
-        for names, level in ((groups, self.group_level), (roots, self.root_level)):
-            if names is not None:
-                codes = [self.code(name, level) for name in _as_names(names)]
-                keep &= np.isin(self.labels[:, self.column(level)], codes)
-        sources = (
-            np.full(len(self), "instance_of") if self.label_sources is None else self.label_sources
-        )
-        for noun, names, known, values in (
-            ("split", splits, self.split_names, self.splits),
-            ("label source", label_sources, tables.LABEL_SOURCES, sources),
-        ):
-            if names is not None:
-                chosen = _as_names(names)
-                unknown = sorted(set(chosen).difference(known))
-                if unknown:
-                    raise ConfigurationError(
-                        f"there is no {noun} {', '.join(unknown)}; expected {' or '.join(known)}"
-                    )
-                keep &= np.isin(values, chosen)
-        group = self.labels[:, self.column(self.group_level)]
-        keep &= (
-            np.bincount(group[keep], minlength=len(self.names(self.group_level)))[group]
-            >= min_landmarks
-        )
+        if groups is not None:
+            keep &= self._is_below(groups, self.group_level)
+        if roots is not None:
+            keep &= self._is_below(roots, self.root_level)
+        if splits is not None:
+            split_names = _known_names(splits, self.split_names, "split")
+            keep &= np.isin(self.splits, split_names)
+        if label_sources is not None:
+            source_names = _known_names(label_sources, tables.LABEL_SOURCES, "label source")
+            if self.label_sources is not None:
+                keep &= np.isin(self.label_sources, source_names)
+            elif "instance_of" not in source_names:
+                keep[:] = False
+        codes = self.labels[:, self.column(self.group_level)]
+        group_sizes = np.bincount(codes[keep], minlength=len(self.names(self.group_level)))
+        keep &= group_sizes[codes] >= min_landmarks
         if not keep.any():
             raise ConfigurationError("no landmark is left; filter less strictly")
         return Hierarchy.from_arrow(self.to_arrow().filter(pa.array(keep)))
 
+    def _is_below(self, names: Iterable[str], level: Level) -> Booleans:
+        """Return which landmarks are below any of some names of a level: bool, shape (N,)."""
+        codes = [self.code(name, level) for name in _as_names(names)]
+        return np.isin(self.labels[:, self.column(level)], codes)
+
     def merge(self, groups: Iterable[str], name: str) -> Hierarchy:
-        """Merge groups into one."""
+        """Merge groups into one group of a given name."""
         ancestors = {group: self.ancestors(group, self.group_level) for group in _as_names(groups)}
         if len(set(ancestors.values())) > 1:
-            parents = "; ".join(
-                f'"{group}" is below {" / ".join(names)}' for group, names in ancestors.items()
-            )
-            raise ConfigurationError(f"the groups have different ancestors: {parents}")
+            places = []
+            for group, names in ancestors.items():
+                places.append(f'"{group}" is below {" / ".join(names)}')
+            raise ConfigurationError(f"the groups have different ancestors: {'; '.join(places)}")
         if name not in ancestors and name in self.names(self.group_level):
             raise ConfigurationError(f'there is a group "{name}" already; merge it too')
-
-        def rename(group: str) -> str:
-            return name if group in ancestors else group
-
-        names = list(map(rename, self.names_by_row(self.group_level)))
+        new_names = dict.fromkeys(ancestors, name)
         table = self.to_arrow()
-        table = table.set_column(
-            table.column_names.index(self.group_level), self.group_level, pa.array(names)
-        )
+        groups_by_row = self.names_by_row(self.group_level)
+        renamed = [new_names.get(group, group) for group in groups_by_row]
+        table = _with_column(table, self.group_level, renamed)
         if self.hierarchical_labels is not None:
-            lists = [
-                list(dict.fromkeys(map(rename, groups))) for groups in self.hierarchical_labels
-            ]
-            further = (
-                "hierarchical_labels" if "hierarchical_labels" in table.column_names else "groups"
-            )
-            table = table.set_column(table.column_names.index(further), further, pa.array(lists))
+            lists = []
+            for row_groups in self.hierarchical_labels:
+                unique = dict.fromkeys(new_names.get(group, group) for group in row_groups)
+                lists.append(list(unique))
+            is_neutral = self.group_level != GROUP
+            table = _with_column(table, "groups" if is_neutral else "hierarchical_labels", lists)
         return Hierarchy.from_arrow(table)
 
     # Export
 
     def to_arrow(self) -> pa.Table:
-        """Return the table ``hierarchy``, sorted by key, without the columns that are unknown."""
+        """Return the table ``hierarchy``, sorted by key, without unknown columns."""
         columns: dict[str, Any] = {
             "split": pa.array(self.splits.tolist()),
             "landmark_id": self.landmark_ids,
@@ -575,20 +605,23 @@ class Hierarchy:
             columns["category"] = pa.array(self.categories, pa.string())
         if self.supercategories is not None:
             columns["supercategory"] = pa.array(self.supercategories, pa.string())
-        levels = {name: pa.array(self.names_by_row(name)) for name in self.level_names[1:]}
         list_type = tables.HIERARCHY.optional.field("extra_levels").type
-        if self.group_level == GROUP:
-            columns |= {name: levels.pop(name) for name in (GROUP, ROOT)}
-            if levels:
-                lists = zip(*(names.to_pylist() for names in levels.values()), strict=True)
-                columns["extra_levels"] = pa.array(lists, list_type)
-                levels = {}
+        is_neutral = self.group_level != GROUP
+        if not is_neutral:
+            columns[GROUP] = pa.array(self.names_by_row(GROUP))
+            columns[ROOT] = pa.array(self.names_by_row(ROOT))
+            extra_levels = [self.names_by_row(name) for name in self.level_names[2:-1]]
+            if extra_levels:
+                columns["extra_levels"] = pa.array(zip(*extra_levels, strict=True), list_type)
         if self.hierarchical_labels is not None:
             columns["hierarchical_labels"] = pa.array(self.hierarchical_labels.tolist(), list_type)
         if self.label_sources is not None:
             columns["label_source"] = pa.array(self.label_sources, pa.string())
-        table = pa.table({**columns, **levels})
-        return table if self.group_level == GROUP else with_neutral_names(table, tables.HIERARCHY)
+        if is_neutral:
+            for name in self.level_names[1:]:
+                columns[name] = pa.array(self.names_by_row(name))
+            return with_neutral_names(pa.table(columns), tables.HIERARCHY)
+        return pa.table(columns)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return :meth:`to_arrow` as a data frame, one row per landmark."""
@@ -604,14 +637,15 @@ class Hierarchy:
         return np.flatnonzero(self.labels[:, self.column(level)] == self.code(name, level))
 
     def _find(self, landmark_ids: npt.ArrayLike, split: str | None) -> tuple[Integers, Booleans]:
-        """Return the row of each landmark, and whether it exists (if not, its row is meaningless)."""
+        """Return the row of each landmark, and whether it exists; missing landmarks get any row."""
         ids = np.asarray(landmark_ids)
-        kind, expected = (
-            (np.str_, "texts")
-            if self.landmark_ids.dtype.kind == "U"
-            else (np.integer, "whole numbers")
-        )
-        if ids.ndim != 1 or not (np.issubdtype(ids.dtype, kind) or not ids.size):
+        kind: type = np.integer
+        expected = "whole numbers"
+        if self.landmark_ids.dtype.kind == "U":
+            kind = np.str_
+            expected = "texts"
+        has_kind = np.issubdtype(ids.dtype, kind) or not ids.size
+        if ids.ndim != 1 or not has_kind:
             raise ValueError(f"landmark_ids is {ids.dtype} {ids.shape}; expected {expected} (n,)")
         if split is None:
             if self.splits[0] != self.splits[-1]:
@@ -619,7 +653,8 @@ class Hierarchy:
                     "the hierarchy has several splits; name the one of the landmark ids"
                 )
             split = str(self.splits[0])
-        begin, end = (np.searchsorted(self.splits, split, side) for side in ("left", "right"))
+        begin = np.searchsorted(self.splits, split, "left")
+        end = np.searchsorted(self.splits, split, "right")
         if begin == end:
             raise ConfigurationError(f'there is no split "{split}" in the hierarchy')
         rows = begin + np.searchsorted(self.landmark_ids[begin:end], ids)
@@ -631,6 +666,24 @@ def _object_column(table: pa.Table, name: str, order: pa.Array) -> npt.NDArray[n
     return table[name].take(order).to_numpy() if name in table.column_names else None
 
 
+def _with_column(table: pa.Table, name: str, values: list[Any]) -> pa.Table:
+    """Return the table with other values in a column."""
+    return table.set_column(table.column_names.index(name), name, pa.array(values))
+
+
 def _as_names(names: Iterable[str]) -> list[str]:
     """Return the names; a single string is one name, not an iterable of letters."""
-    return [names] if isinstance(names, str) else list(names)
+    if isinstance(names, str):
+        return [names]
+    return list(names)
+
+
+def _known_names(names: Iterable[str], known: Sequence[str], noun: str) -> list[str]:
+    """Return the names after a check that all are known."""
+    name_list = _as_names(names)
+    unknown = sorted(set(name_list).difference(known))
+    if unknown:
+        raise ConfigurationError(
+            f"there is no {noun} {', '.join(unknown)}; expected {' or '.join(known)}"
+        )
+    return name_list

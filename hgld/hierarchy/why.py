@@ -1,4 +1,4 @@
-"""Trace a landmark through the stages, to explain its group or why it is not in the hierarchy."""
+"""Trace a landmark through the stages, to explain its group or its absence from the hierarchy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REMOVAL_REASONS: Mapping[RemovalReason, str] = {
     "irrelevant": "since its labels do not describe a landmark",
     "unlabelled": "since it has no label",
 }
-#: Tables with a row for each landmark; the scraped tables, of which there may be several, are not among them.
+#: Stages that write a single table with a row for each landmark.
 _STAGES = {
     "hierarchy": tables.HIERARCHY,
     "clean": tables.CLEAN,
@@ -39,7 +39,11 @@ _Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Trace:
-    """The facts about one landmark in the order of the stages, as pairs of a name and a text."""
+    """The facts about one landmark in the order of the stages.
+
+    Args:
+        steps: Pairs of a name and a text.
+    """
 
     split: str
     landmark_id: int | str
@@ -73,11 +77,12 @@ def trace_landmark(
 ) -> list[Trace]:
     """Trace a landmark through the stages.
 
-    Their tables are searched for beside the hierarchy under the names that the stages give them: clean.parquet,
-    removed.parquet, completed.parquet, clusters.parquet and scraped*.parquet. The trace names those that are missing.
+    Tables of the stages are expected beside the hierarchy under their default names: clean.parquet,
+    removed.parquet, completed.parquet, clusters.parquet and scraped*.parquet. The trace names
+    missing tables.
 
-    Decisions and groups are those that the hierarchy was built with, if they are found
-    (:func:`~hgld.hierarchy.build_inputs.find_annotations`), else those that come with hgld.
+    Decisions and groups are the files that the hierarchy was built with, if they are found
+    (:func:`~hgld.hierarchy.build_inputs.find_annotations`), otherwise the files of hgld.
 
     Args:
         hierarchy: Table from hgld build, which may be missing.
@@ -91,106 +96,113 @@ def trace_landmark(
         A trace for each split with such a landmark.
 
     Raises:
-        InputError: The landmark is in none of the tables, or there are none.
+        InputError: The landmark is in no table, or no table exists.
     """
     if isinstance(landmark_id, str):
         landmark_id = stored_id(landmark_id)
     files = _find_files(hierarchy, decisions, taxonomy, corrections)
-    rows = {
-        stage: _rows(files.tables.get(stage), spec, landmark_id) for stage, spec in _STAGES.items()
-    }
-    rows["scraped"] = [
-        row for path in files.scraped for row in _rows(path, tables.SCRAPED, landmark_id)
-    ]
-    splits = (
-        [split]
-        if split
-        else sorted({row["split"] for stage_rows in rows.values() for row in stage_rows})
-    )
-    index, corrected, groups = read_annotations(files.annotations)
+    rows_by_stage = {}
+    for stage, spec in _STAGES.items():
+        rows_by_stage[stage] = _rows(files.tables.get(stage), spec, landmark_id)
+    rows_by_stage["scraped"] = []
+    for path in files.scraped:
+        rows_by_stage["scraped"] += _rows(path, tables.SCRAPED, landmark_id)
+    rows_by_split: dict[str, dict[str, _Row]] = {}
+    for stage, rows in rows_by_stage.items():
+        for row in rows:
+            rows_by_split.setdefault(row["split"], {}).setdefault(stage, row)
+    index, corrections_by_key, group_list = read_annotations(files.annotations)
+    groups = {group.name: group for group in group_list}
     traces = []
-    for name in splits:
-        row_of = {
-            stage: next((row for row in stage_rows if row["split"] == name), None)
-            for stage, stage_rows in rows.items()
-        }
-        if any(row_of.values()):
-            correction = corrected.get(landmark_key(name, landmark_id))
-            steps = _steps(
-                files, row_of, index, correction, {group.name: group for group in groups}
-            )
+    for name in sorted(rows_by_split):
+        if split in (None, "", name):
+            correction = corrections_by_key.get(landmark_key(name, landmark_id))
+            steps = _steps(files, rows_by_split[name], index, correction, groups)
             traces.append(Trace(name, landmark_id, steps))
     if not traces:
         noun, _ = nouns_of(next(iter(files.tables.values()), hierarchy))
-        raise _not_found_error(files, f"{noun} {landmark_id}{f' of {split}' if split else ''}")
+        landmark = f"{noun} {landmark_id}"
+        if split:
+            landmark += f" of {split}"
+        raise _not_found_error(files, landmark)
     return traces
 
 
 def _not_found_error(files: _Files, landmark: str) -> InputError:
-    """Return an error that names the tables that were searched, and those that are missing."""
+    """Return an error that names the searched and the missing tables."""
     folder = files.hierarchy.parent
-    searched = [*(path for stage, path in files.tables.items() if stage in _STAGES), *files.scraped]
-    names = {stage: f"{stage}.parquet" for stage in _STAGES} | {"hierarchy": files.hierarchy.name}
-    missing = [name for stage, name in names.items() if stage not in files.tables]
-    missing += () if files.scraped else ["scraped*.parquet"]
+    searched = []
+    missing = []
+    for stage in _STAGES:
+        if stage in files.tables:
+            searched.append(str(files.tables[stage]))
+        else:
+            missing.append(files.hierarchy.name if stage == "hierarchy" else f"{stage}.parquet")
+    searched += map(str, files.scraped)
+    if not files.scraped:
+        missing.append("scraped*.parquet")
     if not searched:
         return InputError(
             f"there are no tables in {folder} to find {landmark} in; expected {', '.join(missing)}"
         )
-    absent = f"; there is no {' and no '.join(missing)} in {folder}" if missing else ""
-    return InputError(f"{landmark} is in none of {', '.join(map(str, searched))}{absent}")
+    message = f"{landmark} is in none of {', '.join(searched)}"
+    if missing:
+        message += f"; there is no {' and no '.join(missing)} in {folder}"
+    return InputError(message)
 
 
 def _find_files(
     hierarchy: Path, decisions: Path | None, taxonomy: Path | None, corrections: Path | None
 ) -> _Files:
-    stages = {
-        stage: hierarchy.with_name(f"{stage}.parquet")
-        for stage in ("clean", "removed", "completed", "clusters")
-    }
-    found = {
-        stage: path for stage, path in {"hierarchy": hierarchy, **stages}.items() if path.is_file()
-    }
+    stage_tables = {}
+    if hierarchy.is_file():
+        stage_tables["hierarchy"] = hierarchy
+    for stage in ("clean", "removed", "completed", "clusters"):
+        path = hierarchy.with_name(f"{stage}.parquet")
+        if path.is_file():
+            stage_tables[stage] = path
+    annotations = find_annotations(hierarchy)
     given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
-    annotations = find_annotations(hierarchy) | {
-        role: path for role, path in given.items() if path is not None
-    }
-    if (
-        "decisions" not in annotations
-        and (known := project_file_of("decisions", hierarchy)) is not None
-    ):
-        annotations["decisions"] = known
+    for role, file in given.items():
+        if file is not None:
+            annotations[role] = file
+    if "decisions" not in annotations:
+        project_decisions = project_file_of("decisions", hierarchy)
+        if project_decisions is not None:
+            annotations["decisions"] = project_decisions
     if "decisions" in annotations and "taxonomy" not in annotations:
         annotations["taxonomy"] = find_taxonomy(None, hierarchy, decisions)
-    return _Files(hierarchy, found, tables.find_scraped_tables(hierarchy), annotations)
+    return _Files(hierarchy, stage_tables, tables.find_scraped_tables(hierarchy), annotations)
 
 
 def _steps(
     files: _Files,
-    row_of: Mapping[str, _Row | None],
+    rows: Mapping[str, _Row],
     decisions: DecisionIndex,
     correction: Decision | None,
     groups: Mapping[str, Group],
 ) -> list[tuple[str, str]]:
-    """Return the facts about a landmark, given its row in each table; see :class:`Trace`."""
-    built, clean, removed = row_of["hierarchy"], row_of["clean"], row_of["removed"]
-    proposal, scraped = row_of["completed"], row_of["scraped"]
+    """Return the facts about a landmark, given its row by stage; see :class:`Trace`."""
+    built, clean, removed = rows.get("hierarchy"), rows.get("clean"), rows.get("removed")
+    proposal, scraped = rows.get("completed"), rows.get("scraped")
     from_photographs = built is not None and built.get("label_source") == "photographs"
-    category = next(row["category"] for row in row_of.values() if row is not None)
-    steps = [("category" if "Category:" in category else "address", category)] if category else []
+    steps = []
+    category = next(iter(rows.values()))["category"]
+    if category:
+        steps.append(("category" if "Category:" in category else "address", category))
     was_scraped = not _is_plain_list(files)
     if was_scraped:
-        steps += [*_page(files, scraped), ("statement", _statement(files, scraped or removed))]
+        steps += _page(files, scraped)
+        steps.append(("statement", _statement(files, scraped or removed)))
     decision = None
     if clean is not None or (built is not None and not from_photographs):
         label, item = _label(built, clean, scraped)
-        decision = decisions.find(label_id(label, item), label)
+        identity = label_id(label, item)
+        decision = decisions.find(identity, label)
         if item is not None or was_scraped:
             steps.append(("class", item or _unknown_class(files, scraped)))
-        steps += [
-            ("label", label),
-            ("cluster", _cluster(files.tables.get("clusters"), label_id(label, item))),
-        ]
+        steps.append(("label", label))
+        steps.append(("cluster", _cluster(files.tables.get("clusters"), identity)))
         if "decisions" in files.annotations:
             steps += _decision(decision, groups)
         else:
@@ -204,14 +216,19 @@ def _steps(
             steps.append(("source", _source(files.hierarchy, proposal)))
         steps += _place(built)
     else:
-        exists = "hierarchy" in files.tables
-        absent = "not in it: " if exists else f"unknown, no {files.hierarchy.name} in the folder; "
-        steps.append(("hierarchy", absent + _reason_absent(removed, clean, decision, correction)))
-    return steps + [("note", text) for text in _changed_inputs(files)]
+        reason = _reason_absent(removed, clean, decision, correction)
+        if "hierarchy" in files.tables:
+            steps.append(("hierarchy", f"not in it: {reason}"))
+        else:
+            absent = f"unknown, no {files.hierarchy.name} in the folder; {reason}"
+            steps.append(("hierarchy", absent))
+    for note in _changed_inputs(files):
+        steps.append(("note", note))
+    return steps
 
 
 def _is_plain_list(files: _Files) -> bool:
-    """Return whether the labels are from ``hgld labels``, so that nothing was scraped."""
+    """Return whether the labels come from ``hgld labels`` instead of a scrape."""
     clean = files.tables.get("clean")
     return clean is not None and tables.read_provenance(clean).command == "labels"
 
@@ -228,51 +245,52 @@ def _rows(
 
 def _page(files: _Files, scraped: _Row | None) -> list[tuple[str, str]]:
     if scraped is None:
-        searched = ", ".join(map(str, files.scraped))
-        unknown = (
-            f"unknown: not in {searched}"
-            if searched
-            else "unknown: no scraped*.parquet in the folder"
-        )
+        unknown = "unknown: no scraped*.parquet in the folder"
+        if files.scraped:
+            unknown = f"unknown: not in {', '.join(map(str, files.scraped))}"
         return [("page", unknown), ("item", unknown)]
     title = scraped["resolved_title"] or scraped["title"]
-    facts = [scraped["route"] or "no route"]
+    route = scraped["route"] or "no route"
     if title != scraped["title"]:
-        facts[0] += f" from {scraped['title']}"
-    facts += [f"{scraped['source']}, {scraped['fetched_at']:%Y-%m-%d}"]
-    item = f"none ({scraped['status']})" if scraped["item"] is None else scraped["item"]
+        route += f" from {scraped['title']}"
+    page = f"{title} ({route}; {scraped['source']}, {scraped['fetched_at']:%Y-%m-%d})"
+    item = scraped["item"]
+    if item is None:
+        item = f"none ({scraped['status']})"
     if scraped["revision"] is not None:
         item += f", revision {scraped['revision']}"
-    return [("page", f"{title} ({'; '.join(facts)})"), ("item", item)]
+    return [("page", page), ("item", item)]
 
 
 def _statement(files: _Files, row: _Row | None) -> str:
     if row is None:
         return "unknown: no scraped*.parquet in the folder"
-    values = [
-        f"{value['label']} ({value['item'] or 'no item shown'})" for value in row["instance_of"]
-    ]
-    others = [path for stage, path in files.tables.items() if stage in ("hierarchy", "clean")]
-    verb = "" if any(map(tables.is_neutral, [*others, *files.scraped])) else "instance of "
-    return verb + ", ".join(values) if values else "none"
+    values = []
+    for value in row["instance_of"]:
+        values.append(f"{value['label']} ({value['item'] or 'no item shown'})")
+    if not values:
+        return "none"
+    statement = ", ".join(values)
+    paths = [files.tables[stage] for stage in ("hierarchy", "clean") if stage in files.tables]
+    if any(map(tables.is_neutral, [*paths, *files.scraped])):
+        return statement
+    return f"instance of {statement}"
 
 
 def _label(built: _Row | None, clean: _Row | None, scraped: _Row | None) -> tuple[str, str | None]:
-    """Return the label that decided on the group and its class item, None if unknown.
+    """Return the label that determined the group, and its class item, None if unknown.
 
-    A landmark that was removed by clean and built with several labels is in the hierarchy only.
+    A landmark with several labels may be in the hierarchy although ``clean`` removed it.
     """
     if clean is not None:
         return clean["supercategory"], clean["class_item"]
     assert built is not None
     label: str = built["supercategory"]
-    values = scraped["instance_of"] if scraped is not None else ()
-    same = (
-        value["item"]
-        for value in values
-        if normalise_label(value["label"]) == normalise_label(label)
-    )
-    return label, next(same, None)
+    if scraped is not None:
+        for value in scraped["instance_of"]:
+            if normalise_label(value["label"]) == normalise_label(label):
+                return label, value["item"]
+    return label, None
 
 
 def _unknown_class(files: _Files, scraped: _Row | None) -> str:
@@ -297,7 +315,9 @@ def _decision(
 ) -> list[tuple[str, str]]:
     if decision is None:
         return [("decision", "none on this label")]
-    outcome = decision.decision + (f": {decision.group}" if decision.group else "")
+    outcome = decision.decision
+    if decision.group:
+        outcome += f": {decision.group}"
     steps = [(name, f"{outcome}, by {decision.annotator}, {format_time(decision.decided_at)}")]
     if decision.comment:
         steps.append(("comment", decision.comment))
@@ -309,34 +329,43 @@ def _decision(
 
 
 def _proposal(row: _Row) -> list[tuple[str, str]]:
-    """Return what ``hgld complete`` proposes and why."""
+    """Return the proposal of ``hgld complete`` and its nearest landmarks."""
     if row["group"] is None:
         return [("proposal", "none: no photographs of it are embedded")]
     votes = f"{row['votes']:.1f} of {row['photographs']} votes of its photographs"
     text = f"{row['group']}, score {row['score']:.2f}, {votes}"
     if row["second_group"] is not None:
         text += f"; second {row['second_group']}, {row['second_votes']:.1f}"
-    nearest = [
-        f"{item['name']} ({item['group']}, {item['similarity']:.2f})" for item in row["nearest"]
-    ]
+    nearest = []
+    for landmark in row["nearest"]:
+        similarity = landmark["similarity"]
+        nearest.append(f"{landmark['name']} ({landmark['group']}, {similarity:.2f})")
     return [("proposal", text), ("nearest", ", ".join(nearest) or "none")]
 
 
 def _source(hierarchy: Path, proposal: _Row | None) -> str:
-    """Say that a group comes from photographs, from which score on, and whether the proposal is available."""
-    above = tables.read_provenance(hierarchy).parameters.get("completed_above")
+    """Describe the source of a group from photographs."""
     text = "photographs, not a label: the proposal of hgld complete"
-    text += f", taken from a score of {above:g} on" if above is not None else ""
-    return text if proposal is not None else f"{text}; it is in no completed.parquet of the folder"
+    lowest_score = tables.read_provenance(hierarchy).parameters.get("completed_above")
+    if lowest_score is not None:
+        text += f", taken from a score of {lowest_score:g} on"
+    if proposal is None:
+        text += "; it is in no completed.parquet of the folder"
+    return text
 
 
 def _place(built: _Row) -> list[tuple[str, str]]:
-    group, *above = tables.level_columns([*built])
-    steps = [("group", built[group])]
-    if further := built.get("hierarchical_labels", [])[1:]:
-        steps.append(("further groups", ", ".join(further)))
-    steps += [(f"extra level {n}", name) for n, name in enumerate(built.get("extra_levels", []), 1)]
-    return [*steps, *(("root" if name == ROOT else name, built[name]) for name in above)]
+    """Return the group of a landmark and the levels above it."""
+    levels = tables.level_columns(list(built))
+    steps = [("group", built[levels[0]])]
+    further_groups = built.get("hierarchical_labels", [])[1:]
+    if further_groups:
+        steps.append(("further groups", ", ".join(further_groups)))
+    for number, name in enumerate(built.get("extra_levels", []), 1):
+        steps.append((f"extra level {number}", name))
+    for level in levels[1:]:
+        steps.append(("root" if level == ROOT else level, built[level]))
+    return steps
 
 
 def _reason_absent(
@@ -358,13 +387,17 @@ def _reason_absent(
 
 
 def _changed_inputs(files: _Files) -> list[str]:
-    """Return a note for each file that is not the one the hierarchy was built from."""
+    """Return a note for each file that differs from the input of the hierarchy."""
     if "hierarchy" not in files.tables:
         return []
     inputs = tables.read_provenance(files.hierarchy).inputs
     current = {**files.tables, **files.annotations}
-    return [
-        f"{files.hierarchy} was built from other {role} than {current[role]}, so this trace may not explain it"
-        for role in ("clean", "decisions", "taxonomy", "completed", "corrections")
-        if role in current and inputs.get(role, "") not in ("", sha256_of(current[role]))
-    ]
+    notes = []
+    for role in ("clean", "decisions", "taxonomy", "completed", "corrections"):
+        digest = inputs.get(role)
+        if digest and role in current and digest != sha256_of(current[role]):
+            notes.append(
+                f"{files.hierarchy} was built from other {role} than {current[role]}, so this trace may not "
+                "explain it"
+            )
+    return notes

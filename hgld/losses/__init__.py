@@ -1,8 +1,9 @@
 """Losses for retrieval with hierarchical labels.
 
-Each family of losses has a file of its own, under the name the field gives it. :mod:`~hgld.losses.registry` lists the
-losses by their names in settings, and ``kernels`` holds what they share. Call a loss as ``loss(embeddings, labels)``,
-see :class:`Loss`.
+Each family of losses has a file of its own, under the name the field gives it.
+:mod:`~hgld.losses.registry` lists the losses by their names in settings, and ``kernels`` has the
+computations that several losses share. Call a loss as ``loss(embeddings, labels)``, see
+:class:`Loss`.
 """
 
 from typing import Any
@@ -19,6 +20,8 @@ def __getattr__(name: str) -> Any:
     try:
         return _load(name)
     except AttributeError as error:
+        message = f"module {__name__!r} has no attribute {name!r}"
         similar = similar_names(name, __all__)
-        hint = f"; did you mean {similar[0]}?" if similar else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}") from error
+        if similar:
+            message += f"; did you mean {similar[0]}?"
+        raise AttributeError(message) from error

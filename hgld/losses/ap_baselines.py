@@ -1,4 +1,4 @@
-"""Surrogates of average precision at one level: soft histograms of the scores, and a blackbox ranker."""
+"""Surrogates of average precision at one level: soft histograms, and a blackbox ranker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hgld.losses.kernels.class_losses import PairLoss, mean_over_queries
 class SoftBinAP(PairLoss):
     """1 - AP of a histogram of the scores (Revaud et al., ICCV 2019).
 
-    The centres of the bins are evenly spaced from score 1 down to -1, and a score counts for the two nearest bins, in
-    shares that are linear in its distances from them. With h^+_b and h_b the positives and all items of bin b, and
-    H^+_b and H_b their cumulative sums down to b::
+    The centres of the bins are evenly spaced from score 1 down to -1, and a score counts for the
+    two nearest bins, in shares that are linear in its distances from them. With h^+_b and h_b the
+    positives and all items of bin b, and H^+_b and H_b their cumulative sums down to b::
 
         AP = 1/|Omega^+| sum over b of h^+_b H^+_b / H_b.
 
@@ -25,7 +25,8 @@ class SoftBinAP(PairLoss):
 
     Args:
         n_bins: Number of bins, at least 2.
-        include_query: Count the query as one of its own positives when there are no references, as the authors do.
+        include_query: Count the query as one of its own positives when there are no references, as
+            the authors do.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SoftBinAP()(embeddings, torch.tensor([[0], [0], [1]]))
@@ -61,9 +62,9 @@ class SoftBinAP(PairLoss):
 class FastAP(SoftBinAP):
     """1 - AP of a histogram of squared distances (Cakir et al., CVPR 2019).
 
-    Squared distances of unit vectors are 2 - 2 s, so their ``n_bins`` + 1 bins from 0 to 4 are those of
-    :class:`~hgld.losses.SoftBinAP` from 1 to -1. The query is excluded from its own retrieval set.
-    pytorch-metric-learning has the same loss, but without references.
+    Squared distances of unit vectors are 2 - 2 s, so ``n_bins`` + 1 bins of distances from 0 to 4
+    equal the bins of :class:`~hgld.losses.SoftBinAP` from 1 to -1. The query is excluded from its
+    own retrieval set. pytorch-metric-learning has the same loss, but without references.
 
     Args:
         n_bins: Number of intervals between bin centres, at least 1.
@@ -81,11 +82,12 @@ class FastAP(SoftBinAP):
 class BlackBoxAP(PairLoss):
     """1 - AP with the gradient of a blackbox ranker (Rolinek et al., CVPR 2020).
 
-    Ranks r are divided by the size of the retrieval set. If G is the gradient of the mean of 1 - AP with respect to
-    r, scores s get the gradient -(r(s) - r(s + lambda G)) / lambda. Before ranking, positives lose and negatives gain
-    half of ``margin * |z|``, where z is drawn from a normal distribution for each pair and call, with torch's global
-    generator, as in the authors' code. The query is one of its own positives when there are no references. The loss
-    is averaged over the queries that have positives.
+    Ranks r are divided by the size of the retrieval set. If G is the gradient of the mean of 1 - AP
+    with respect to r, scores s get the gradient -(r(s) - r(s + lambda G)) / lambda. Before ranking,
+    positives lose and negatives gain half of ``margin * |z|``, where z is drawn from a normal
+    distribution for each pair and call, with torch's global generator, as in the authors' code. The
+    query is one of its own positives when there are no references. The loss is averaged over the
+    queries that have positives.
 
     Args:
         lambda_: Distance that scores move along the gradient, above 0.
@@ -105,13 +107,14 @@ class BlackBoxAP(PairLoss):
         self.margin = margin
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        handicap = self.margin * torch.randn_like(scores).abs() * (positives.to(scores.dtype) - 0.5)
-        ranked = scores - handicap
-        ranks: Tensor = _BlackBoxRanks.apply(ranked, self.lambda_)
-        ranks_among_positives = _ranks(torch.where(positives, ranked.detach(), -torch.inf))
-        n_positives = positives.sum(dim=1)
+        signs = positives.to(scores.dtype) - 0.5
+        noisy_scores = scores - self.margin * torch.randn_like(scores).abs() * signs
+        ranks: Tensor = _BlackBoxRanks.apply(noisy_scores, self.lambda_)
+        ranks_among_positives = _ranks(torch.where(positives, noisy_scores.detach(), -torch.inf))
         precisions = torch.where(positives, ranks_among_positives / ranks, 0)
-        return mean_over_queries(1 - precisions.sum(dim=1) / n_positives.clamp(min=1), n_positives)
+        n_positives = positives.sum(dim=1)
+        losses = 1 - precisions.sum(dim=1) / n_positives.clamp(min=1)
+        return mean_over_queries(losses, n_positives)
 
 
 class _BlackBoxRanks(torch.autograd.Function):
@@ -128,7 +131,8 @@ class _BlackBoxRanks(torch.autograd.Function):
     @first_derivative_only
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         scores, ranks = ctx.saved_tensors
-        return (_ranks(scores + ctx.lambda_ * gradients[0]) - ranks) / ctx.lambda_, None
+        moved_ranks = _ranks(scores + ctx.lambda_ * gradients[0])
+        return (moved_ranks - ranks) / ctx.lambda_, None
 
 
 def _ranks(scores: Tensor) -> Tensor:

@@ -19,39 +19,41 @@ class Loss(nn.Module):
     """Base class of losses of embeddings and their hierarchical labels.
 
     ``loss(embeddings, labels)`` compares each item of the batch, as a query, with the whole batch.
-    ``loss(embeddings, labels, reference_embeddings, reference_labels)`` compares the queries with the references
-    only, for example with those of a :class:`~hgld.losses.CrossBatchMemory`; references that show the query itself
-    are not excluded.
+    ``loss(embeddings, labels, reference_embeddings, reference_labels)`` compares the queries with
+    the references only, for example with the embeddings of a
+    :class:`~hgld.losses.CrossBatchMemory`. References that show the query itself are not excluded.
 
-    Scores are cosines, as in the papers, whose temperatures and margins are made for them. Losses compute them as dot
-    products, and refuse embeddings whose length differs from 1 by more than 1 %: normalise embeddings with
-    ``torch.nn.functional.normalize``, as the last layer of hgld's models does. Losses in hyperbolic space take any
-    length.
+    Scores are cosines, for which the papers chose their temperatures and margins. Losses compute
+    cosines as dot products, and refuse embeddings whose length differs from 1 by more than 1 %:
+    normalise embeddings with ``torch.nn.functional.normalize``, as the last layer of hgld's models
+    does. Losses in hyperbolic space take embeddings of any length.
 
-    Images may have several labels each, in sets of shape (K, L) with rows of -1 after an image's own labels. The
-    level of a pair of images is the finest that any of their labels share (:func:`pair_levels`). Of Algorithm 1 of
-    the thesis, losses take the best match alone, without its mean over the query's labels: so there are levels 1 to L
-    as with single labels, and Omega^(l) of Eq. 20 are the images of exactly level l. Losses of H-AP take the whole of
-    it with ``relevance="algorithm1"``.
+    Images may have several labels each, as label sets of shape (K, L) padded with rows of -1. The
+    level of a pair of images is the finest level that any of their labels share
+    (:func:`pair_levels`), so pairs have levels 1 to L as with single labels, and Omega^(l) of Eq.
+    20 contains the images of exactly level l. Algorithm 1 of the thesis also averages over the
+    labels of the query; losses of H-AP do so with ``relevance="algorithm1"``.
 
-    Embeddings may be float16 or bfloat16, whose rounding is within that 1 %. Losses compute in float32, or in float64
-    for float64 embeddings, even under autocast: 16-bit scores are spaced 5e-4 apart, a twentieth of the temperature
-    of the rank surrogates.
+    Embeddings may be float16 or bfloat16, whose rounding error is below 1 %. Losses compute in
+    float32, or in float64 for float64 embeddings, even under autocast: 16-bit scores are spaced
+    5e-4 apart, a twentieth of the temperature of the rank surrogates.
 
-    Learnt proxies are parameters of the loss; they usually need a learning rate of their own. For the batch of
-    several processes, see :func:`~hgld.losses.gather_embeddings`.
+    Learnt proxies are parameters of the loss; they usually need a learning rate of their own. To
+    train with the joint batch of several processes, see :func:`~hgld.losses.gather_embeddings`.
 
-    Constructors raise a :class:`~hgld.errors.ConfigurationError` for parameters out of range, and losses of rankings
-    or average precision an :class:`~hgld.errors.InputError` for batches in which no query has a positive.
+    Constructors raise a :class:`~hgld.errors.ConfigurationError` for parameters out of range.
+    Losses of rankings or average precision raise an :class:`~hgld.errors.InputError` for batches in
+    which no query has a positive.
 
-    Subclasses implement :meth:`forward_batch`; a loss that consists of others calls theirs.
+    Subclasses implement :meth:`forward_batch`. A composite loss calls the :meth:`forward_batch` of
+    its components.
     """
 
-    #: Terms of the last value by name, before weights are applied: detached scalars for logs.
+    #: Terms of the last value by name, before weighting: detached scalars for logs.
     parts: Mapping[str, Tensor]
-    #: Whether images may have several labels; a loss that consists of others takes them if all of these do.
+    #: Whether images may have several labels. A composite loss also requires it of each component.
     takes_label_sets: ClassVar[bool] = False
-    #: Whether embeddings may have another length than 1; a loss that consists of others takes it if all of these do.
+    #: Whether embeddings may have any length. A composite loss also requires it of each component.
     takes_any_length: ClassVar[bool] = False
     #: Whether the value depends on references, rather than on learnt proxies or the batch alone.
     uses_references: ClassVar[bool] = True
@@ -71,22 +73,22 @@ class Loss(nn.Module):
 
         Args:
             embeddings: Float tensor of shape (B, d), unit vectors.
-            labels: Tensor or numpy array of integers of shape (B, L), finest level first, nested, 0 or more; or (B,)
-                for a single level; or (B, K, L) for label sets, see above. Losses with proxies need labels that are
-                numbered from 0 within each column.
-            reference_embeddings: Float tensor of shape (N, d), unit vectors, N at least 1. Default: the batch itself.
-            reference_labels: Integers of shape (N, L), or (N,) for a single level; or (N, K', L) for label sets.
+            labels: Tensor or numpy array of integers of shape (B, L), finest level first, nested, 0
+                or more; or (B,) for a single level; or (B, K, L) for label sets. Losses with
+                proxies need labels that are numbered from 0 within each column.
+            reference_embeddings: Float tensor of shape (N, d), unit vectors, N at least 1. Default:
+                the batch itself.
+            reference_labels: Integers of shape (N, L), or (N,) for a single level; or (N, K', L)
+                for label sets.
 
         Returns:
             Scalar, float32 or float64.
 
         Raises:
-            InputError: Shapes or types do not fit, embeddings are not finite or not of length 1, images are
-                unlabelled, the labels are not nested, or the loss takes no label sets.
+            InputError: Shapes or types do not fit, embeddings are not finite or not of length 1,
+                images are unlabelled, the labels are not nested, or the loss takes no label sets.
         """
-        any_length = all(
-            module.takes_any_length for module in self.modules() if isinstance(module, Loss)
-        )
+        any_length = all(loss.takes_any_length for loss in self._components())
         batch = checked_batch(
             embeddings, labels, reference_embeddings, reference_labels, any_length=any_length
         )
@@ -109,8 +111,9 @@ class Loss(nn.Module):
         Args:
             embeddings: float32 or float64 tensor of shape (B, d).
             labels: int64 tensor of shape (B, L); or (B, K, L), if the loss takes label sets.
-            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16 bits and without
-                gradient, see :func:`~hgld.losses.kernels.batches.inner_products`; or None.
+            reference_embeddings: Tensor of shape (N, d) and the dtype of ``embeddings``, or of 16
+                bits and without gradient, see :func:`~hgld.losses.kernels.batches.inner_products`;
+                or None.
             reference_labels: int64 tensor of shape (N, L) or (N, K', L), or None.
 
         Returns:
@@ -118,24 +121,28 @@ class Loss(nn.Module):
         """
 
     def require_label_sets(self) -> None:
-        """Check that the loss and all its parts take images with several labels.
+        """Check that the loss and all its components take images with several labels.
 
         Raises:
-            InputError: One of them does not.
+            InputError: The loss or a component takes single labels only.
         """
-        for module in self.modules():
-            if isinstance(module, Loss) and not module.takes_label_sets:
+        for loss in self._components():
+            if not loss.takes_label_sets:
                 raise InputError(
-                    f"{type(module).__name__} is for images with one label each, and these may have several; choose "
+                    f"{type(loss).__name__} is for images with one label each, and these may have several; choose "
                     "a rank loss, such as happier, roadmap or sup_hap"
                 )
 
+    def _components(self) -> list[Loss]:
+        """Return this loss and all losses inside it."""
+        return [module for module in self.modules() if isinstance(module, Loss)]
+
     def reference_part(self) -> Loss | None:
-        """Return the part of the loss that depends on references, or None for a loss of proxies only."""
+        """Return the part that depends on references, or None for a loss of proxies only."""
         return self._part(uses_references=True)
 
     def proxy_part(self) -> Loss | None:
-        """Return the rest of the loss, which ignores references, or None if there is none."""
+        """Return the part that ignores references, or None if the whole loss depends on them."""
         return self._part(uses_references=False)
 
     def _part(self, uses_references: bool) -> Loss | None:
@@ -143,18 +150,20 @@ class Loss(nn.Module):
 
 
 def pair_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
-    """Return the level of each reference for each query: the finest that any of their labels share.
+    """Return the level of each pair of a query and a reference: the finest that their labels share.
 
-    Single labels are nested, so it is the number of equal columns; unlabelled items, with -1, share nothing. Label
-    sets need not be nested, and their levels are not transitive: two references that share a class with the query may
-    share none with each other.
+    Single labels are nested, so the level is the number of equal columns. Unlabelled items, with
+    -1, have level 0 with all items. Label sets need not be nested, and their levels are not
+    transitive: two references that share a class with the query may have no class in common with
+    each other.
 
     Args:
-        labels: int64 tensor of shape (B, L), finest level first; or (B, K, L) for label sets, -1 as padding.
+        labels: int64 tensor of shape (B, L), finest level first; or (B, K, L) for label sets, -1 as
+            padding.
         reference_labels: int64 tensor of shape (N, L), or (N, K', L).
 
     Returns:
-        int64 tensor of shape (B, N): L for a class in common, 0 for nothing in common.
+        int64 tensor of shape (B, N): L for a common finest class, 0 without any common class.
 
     Raises:
         InputError: Single labels of two items agree at a level, but not at a coarser one.
@@ -173,13 +182,16 @@ def pair_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
     equal_finer = None
     for column in range(labels.shape[1]):
         equal = labels[:, column, None] == reference_labels[None, :, column]
-        if equal_finer is not None and (violations := equal_finer & ~equal).any():
-            query, reference = violations.nonzero()[0].tolist()
-            reversed_order = len(torch.unique(labels[:, 0])) < len(torch.unique(labels[:, -1]))
-            raise InputError(
-                f"the labels are not nested: {labels[query].tolist()} and {reference_labels[reference].tolist()} "
-                f"agree in column {column - 1}, but not in the coarser column {column}{REVERSED * reversed_order}"
-            )
+        if equal_finer is not None:
+            violations = equal_finer & ~equal
+            if violations.any():
+                query, reference = violations.nonzero()[0].tolist()
+                reversed_order = len(torch.unique(labels[:, 0])) < len(torch.unique(labels[:, -1]))
+                raise InputError(
+                    f"the labels are not nested: {labels[query].tolist()} and "
+                    f"{reference_labels[reference].tolist()} agree in column {column - 1}, but not in the coarser "
+                    f"column {column}{REVERSED * reversed_order}"
+                )
         levels += equal
         equal_finer = equal
     return levels
@@ -192,19 +204,21 @@ def _set_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
         len(labels), len(reference_labels), dtype=torch.int64, device=labels.device
     )
     for column in reversed(range(n_levels)):  # finer levels overwrite coarser ones
-        levels[shared_classes(labels[:, :, column], reference_labels[:, :, column])] = (
-            n_levels - column
-        )
+        shared = shared_classes(labels[:, :, column], reference_labels[:, :, column])
+        levels[shared] = n_levels - column
     return levels
 
 
 def summed_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
-    """Return the sum over a query's labels of the finest level that a label of the reference shares with each.
+    """Return the level of each pair, summed over the labels of the query.
 
-    Divided by L and the number of the query's labels, it is the relevance of Algorithm 1 of the thesis.
+    For each label of the query, the level is the finest level that it shares with any label of the
+    reference. The sum divided by L and the number of the query's labels is the relevance of
+    Algorithm 1 of the thesis.
 
     Args:
-        labels: int64 tensor of shape (B, L), finest level first; or (B, K, L) for label sets, -1 as padding.
+        labels: int64 tensor of shape (B, L), finest level first; or (B, K, L) for label sets, -1 as
+            padding.
         reference_labels: int64 tensor of shape (N, L), or (N, K', L).
 
     Returns:
@@ -215,8 +229,12 @@ def summed_levels(labels: Tensor, reference_labels: Tensor) -> Tensor:
     """
     if labels.ndim == 2:
         return pair_levels(labels, reference_labels)
-    each = torch.split(without_padding(labels), 1, dim=1)
-    return torch.stack([pair_levels(label, reference_labels) for label in each]).sum(0)
+    levels = torch.zeros(
+        len(labels), len(reference_labels), dtype=torch.int64, device=labels.device
+    )
+    for label in torch.split(without_padding(labels), 1, dim=1):
+        levels += pair_levels(label, reference_labels)
+    return levels
 
 
 def shared_classes(classes: Tensor, reference_classes: Tensor) -> Tensor:
@@ -237,10 +255,10 @@ def shared_classes(classes: Tensor, reference_classes: Tensor) -> Tensor:
     shared = torch.zeros(
         len(classes), len(reference_classes), dtype=torch.bool, device=classes.device
     )
-    for own in classes.unbind(1):
-        known = own.masked_fill(own < 0, -2)  # not equal to -1
-        for others in reference_classes.unbind(1):
-            shared |= known[:, None] == others
+    classes = classes.masked_fill(classes < 0, -2)  # not equal to the padding of references, -1
+    for query_classes in classes.unbind(1):
+        for other_classes in reference_classes.unbind(1):
+            shared |= query_classes[:, None] == other_classes
     return shared
 
 
@@ -266,7 +284,7 @@ def warn_without_positives(classes: Tensor, reference_classes: Tensor | None = N
 
 
 class WeightedSum(Loss):
-    """The sum of losses times weights; ``parts`` has the values of the losses before weighting.
+    """The weighted sum of losses; ``parts`` has the values of the losses before weighting.
 
     Args:
         losses: Weight and loss by the name in ``parts``, at least one.
@@ -288,27 +306,38 @@ class WeightedSum(Loss):
         super().__init__()
         if not losses:
             raise ConfigurationError("`losses` of a weighted sum is empty; name at least one")
-        self.weights = {name: weight for name, (weight, _) in losses.items()}
-        self.losses = nn.ModuleDict({name: loss for name, (_, loss) in losses.items()})
+        self.weights: dict[str, float] = {}
+        self.losses = nn.ModuleDict()
+        for name, (weight, loss) in losses.items():
+            self.weights[name] = weight
+            self.losses[name] = loss
 
     def forward_batch(
-        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
     ) -> Tensor:
-        values = {
-            name: cast(Loss, loss).forward_batch(embeddings, labels, *references)
-            for name, loss in self.losses.items()
-        }
-        self.parts = {name: value.detach() for name, value in values.items()}
-        return torch.stack([self.weights[name] * value for name, value in values.items()]).sum()
+        parts = {}
+        weighted = []
+        for name, module in self.losses.items():
+            loss = cast(Loss, module)
+            value = loss.forward_batch(embeddings, labels, reference_embeddings, reference_labels)
+            parts[name] = value.detach()
+            weighted.append(self.weights[name] * value)
+        self.parts = parts
+        return torch.stack(weighted).sum()
 
     def _part(self, uses_references: bool) -> Loss | None:
-        parts = {
-            name: cast(Loss, loss)._part(uses_references) for name, loss in self.losses.items()
-        }
-        kept = {
-            name: (self.weights[name], part) for name, part in parts.items() if part is not None
-        }
-        return WeightedSum(kept) if kept else None
+        weighted_parts = {}
+        for name, module in self.losses.items():
+            part = cast(Loss, module)._part(uses_references)
+            if part is not None:
+                weighted_parts[name] = self.weights[name], part
+        if not weighted_parts:
+            return None
+        return WeightedSum(weighted_parts)
 
 
 def with_decomposability(
@@ -317,9 +346,7 @@ def with_decomposability(
     """Return (1 - lambda) ``rank_loss`` + lambda ``decomposability`` (paper, Eq. 2).
 
     Args:
-        name: Name of the rank loss in ``parts``; the other is ``decomposability``.
-        rank_loss: Rank loss.
-        decomposability: Decomposability loss.
+        name: Name of the rank loss in ``parts``; the other name is ``decomposability``.
         lambda_: Weight of the decomposability loss, 0 to 1.
 
     Raises:
@@ -333,10 +360,10 @@ def with_decomposability(
 
 
 class AtLevel(Loss):
-    """A loss of one column of the labels.
+    """A loss of one level: it gets one column of the labels.
 
     Args:
-        loss: Loss that sees this column only.
+        loss: Loss of a single level.
         column: Column of the labels, 0 for the finest level.
 
     Raises:
@@ -356,14 +383,20 @@ class AtLevel(Loss):
         self.column = column
 
     def forward_batch(
-        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
     ) -> Tensor:
         if self.column >= labels.shape[-1]:
             raise InputError(f"`labels` have {labels.shape[-1]} levels and no column {self.column}")
         column = slice(self.column, self.column + 1)
-        if references and references[1] is not None:
-            references = references[0], references[1][..., column]
-        value = self.loss.forward_batch(embeddings, labels[..., column], *references)
+        if reference_labels is not None:
+            reference_labels = reference_labels[..., column]
+        value = self.loss.forward_batch(
+            embeddings, labels[..., column], reference_embeddings, reference_labels
+        )
         self.parts = self.loss.parts
         return value
 
@@ -373,15 +406,15 @@ class AtLevel(Loss):
 
 
 class SumOverLevels(WeightedSum):
-    """The sum of a loss over all levels, each of which sees one column of the labels (Sigma in the papers' tables).
+    """The sum of a loss over all levels (Sigma in the papers' tables).
 
     ``parts`` has the values ``level_1``, the coarsest, to ``level_L``.
 
     Args:
-        make_loss: Function that builds the loss of a column, 0 for the finest, with as many proxies as that column
-            has classes.
+        make_loss: Function that builds the loss of a label column, 0 for the finest level, with as
+            many proxies as the column has classes.
         n_levels: Number of levels L, at least 1.
-        mean: Divide the sum by L, as the authors' code does.
+        mean: Whether to divide the sum by L, as the authors' code does.
 
     Raises:
         ConfigurationError: There are no levels.
@@ -398,18 +431,21 @@ class SumOverLevels(WeightedSum):
     def __init__(
         self, make_loss: Callable[[int], Loss], n_levels: int, *, mean: bool = False
     ) -> None:
-        levels = {
-            f"level_{n_levels - column}": AtLevel(make_loss(column), column)
-            for column in range(n_levels)
-        }
         weight = 1 / n_levels if mean else 1.0
-        super().__init__({name: (weight, loss) for name, loss in levels.items()})
+        losses = {}
+        for column in range(n_levels):
+            losses[f"level_{n_levels - column}"] = weight, AtLevel(make_loss(column), column)
+        super().__init__(losses)
 
     def forward_batch(
-        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
     ) -> Tensor:
         if labels.shape[-1] != len(self.losses):
             raise InputError(
                 f"`labels` have {labels.shape[-1]} levels, but the loss is a sum over {len(self.losses)}"
             )
-        return super().forward_batch(embeddings, labels, *references)
+        return super().forward_batch(embeddings, labels, reference_embeddings, reference_labels)

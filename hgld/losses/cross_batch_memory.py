@@ -12,49 +12,55 @@ from hgld.errors import ConfigurationError, InputError, require, require_choice
 from hgld.losses.base import Loss
 from hgld.losses.kernels.batches import Labels, without_padding
 
-#: How the losses of the batch and of the memory are combined.
+#: Combination of the losses of the batch and of the memory.
 Reduction = Literal["mean", "sum"]
 #: Types of stored embeddings.
 StoredType = Literal["float32", "float16", "bfloat16"]
 
 
 class CrossBatchMemory(Loss):
-    """A loss of the batch and the same loss against a memory (XBM, Wang et al., CVPR 2020), averaged or added.
+    """A loss of the batch plus the same loss against a memory (XBM, Wang et al., CVPR 2020).
 
     ::
 
         mean: (loss(batch) + memory_weight loss(batch, memory)) / (1 + memory_weight)
         sum:   loss(batch) + memory_weight loss(batch, memory)
 
-    The mean is that of SupRank, the published code of the paper; the sum is that of ROADMAP's and of Wang et al. Only
-    terms that compare with references are averaged or added: terms that compare with proxies count once, with their
-    full weight, in both.
+    SupRank, the published code of the paper, averages; the code of ROADMAP and Wang et al. add.
+    Only terms that compare with references are averaged or added. Terms that compare with proxies
+    count once, with their full weight, in both reductions.
 
-    The memory is a queue: each call stores the batch in place of the oldest embeddings, then compares the batch with
-    the whole memory. So the memory includes the batch itself, and each query is among its own positives, as in the
-    published code. Older embeddings of the same image are positives like any other. With ``unique`` the memory has
-    one place per image instead, which holds its newest embedding, and each call needs ``indices``, as in ROADMAP's
-    code. Stored embeddings are copies without gradient, in float32 or, with half the memory, in 16 bits. Losses
-    multiply and add these in float32, so the only error is that of storing them: a score changes by at most 2^-11 in
-    float16 and 2^-8 in bfloat16 (:func:`~hgld.losses.kernels.batches.inner_products`).
+    The memory is a queue: each call stores the batch in place of the oldest embeddings, then
+    compares the batch with the whole memory. So the memory includes the batch itself, and each
+    query is among its own positives, as in the published code. Older embeddings of the same image
+    are positives like other images of its class. With ``unique`` the memory has one place per image
+    instead, which holds its newest embedding, and each call needs ``indices``, as in ROADMAP's
+    code. Stored embeddings are copies without gradient, in float32 or, with half the memory, in 16
+    bits. Losses multiply and add them in float32, so scores only have the rounding error of the
+    stored values, at most 2^-11 in float16 and 2^-8 in bfloat16
+    (:func:`~hgld.losses.kernels.batches.inner_products`).
 
-    Each call in training mode is a step. The first ``start_step`` steps only fill the memory, because embeddings
-    change too fast at the beginning. In evaluation mode the memory does not change. Run the backward pass of a step
-    before the next call, which overwrites stored embeddings.
+    Each call in training mode is a step. The first ``start_step`` steps only fill the memory,
+    because embeddings change too fast at the beginning. In evaluation mode the memory does not
+    change. Run the backward pass of a step before the next call, which overwrites stored
+    embeddings.
 
-    ``parts`` has ``batch``, ``memory`` as soon as it is used, and the parts of both as ``batch.NAME`` and
-    ``memory.NAME``. The ``state_dict`` includes the whole memory.
+    ``parts`` has the loss of the batch as ``batch`` and its parts as ``batch.NAME``. After
+    ``start_step``, it also has ``memory`` and ``memory.NAME``. The ``state_dict`` includes the
+    whole memory.
 
     Args:
         loss: Loss of the batch and of the batch against the memory.
         size: Number of embeddings in the memory, up to the size of the training set.
         dim: Dimension d of the embeddings.
         n_levels: Number L of columns of the labels.
-        memory_weight: Weight of the second term, above 0; that of the first is 1.
-        reduction: Whether the two terms are averaged (``mean``) or added (``sum``).
-        start_step: Number of steps without the second term, 0 or more.
+        memory_weight: Weight of the loss against the memory, above 0; the loss of the batch has
+            weight 1.
+        reduction: Whether the two losses are averaged (``mean``) or added (``sum``).
+        start_step: Number of steps without the loss against the memory, 0 or more.
         unique: Whether the memory has one place per image; ``size`` is then the number of images.
-        labels_per_image: Most labels of an image, K, for label sets. Default: each image has a single label.
+        labels_per_image: Most labels of an image, K, for label sets. Default: each image has a
+            single label.
         dtype: Type of the stored embeddings: ``float32``, ``float16`` or ``bfloat16``.
 
     Raises:
@@ -99,9 +105,11 @@ class CrossBatchMemory(Loss):
             dim=dim,
             n_levels=n_levels,
         )
-        is_valid = memory_weight > 0 and start_step >= 0
         require(
-            is_valid, "above 0, and 0 or more", memory_weight=memory_weight, start_step=start_step
+            memory_weight > 0 and start_step >= 0,
+            "above 0, and 0 or more",
+            memory_weight=memory_weight,
+            start_step=start_step,
         )
         require_choice(Reduction, reduction=reduction)
         require_choice(StoredType, dtype=dtype)
@@ -116,8 +124,11 @@ class CrossBatchMemory(Loss):
         self.unique = unique
         self._indices: Tensor | None = None
         self.register_buffer("embeddings", torch.zeros(size, dim, dtype=getattr(torch, dtype)))
-        shape = (size, n_levels) if labels_per_image is None else (size, labels_per_image, n_levels)
-        self.register_buffer("labels", torch.full(shape, -1))
+        if labels_per_image is None:
+            labels = torch.full((size, n_levels), -1)
+        else:
+            labels = torch.full((size, labels_per_image, n_levels), -1)
+        self.register_buffer("labels", labels)
         self.register_buffer("filled", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("n_stored", torch.zeros((), dtype=torch.int64))
         self.register_buffer("n_steps", torch.zeros((), dtype=torch.int64))
@@ -135,19 +146,19 @@ class CrossBatchMemory(Loss):
 
         Args:
             embeddings: Float tensor of shape (B, d), unit vectors.
-            labels: Integers of shape (B, L), finest level first; or (B,) for a single level; or (B, K, L) for label
-                sets.
-            reference_embeddings: None: the references are those of the memory.
+            labels: Integers of shape (B, L), finest level first; or (B,) for a single level; or (B,
+                K, L) for label sets.
+            reference_embeddings: None, as the memory provides the references.
             reference_labels: None.
-            indices: int64 tensor of shape (B,): number of each image among all, from 0, which is the place of its
-                embedding if the memory is ``unique``.
+            indices: int64 tensor of shape (B,): number of each image among all images, from 0. A
+                ``unique`` memory stores the embedding at this place.
 
         Returns:
             Scalar, float32 or float64.
 
         Raises:
-            InputError: The batch does not fit the memory, or ``indices`` are missing or out of range; and see
-                :class:`hgld.losses.Loss`.
+            InputError: The batch does not fit the memory, or ``indices`` are missing or out of
+                range; and see :class:`hgld.losses.Loss`.
         """
         if self.unique:
             self._check_indices(embeddings, indices)
@@ -158,19 +169,21 @@ class CrossBatchMemory(Loss):
             self._indices = None
 
     def forward_batch(
-        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
     ) -> Tensor:
-        if references and references[0] is not None:
+        if reference_embeddings is not None:
             raise InputError(
-                "`reference_embeddings` are those of the memory; call it with the batch only"
+                "the memory provides the `reference_embeddings`; call the loss with the batch only"
             )
-        if (embeddings.shape[1], labels.shape[-1]) != (
-            self.embeddings.shape[1],
-            self.labels.shape[-1],
-        ):
+        dim, n_levels = self.embeddings.shape[1], self.labels.shape[-1]
+        if embeddings.shape[1] != dim or labels.shape[-1] != n_levels:
             raise InputError(
                 f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[-1]} levels, but the "
-                f"memory is for dimension {self.embeddings.shape[1]} and {self.labels.shape[-1]} levels"
+                f"memory is for dimension {dim} and {n_levels} levels"
             )
         if labels.shape[1:-1] > self.labels.shape[1:-1] or labels.ndim != self.labels.ndim:
             raise InputError(
@@ -184,34 +197,40 @@ class CrossBatchMemory(Loss):
             batch_loss = self.loss.forward_batch(embeddings, labels)
             self.parts = {"batch": batch_loss.detach(), **_prefixed("batch", self.loss)}
             return batch_loss
-        part, proxy_part = self.loss.reference_part(), self.loss.proxy_part()
-        assert part is not None  # checked by the constructor
-        loss = part.forward_batch(embeddings, labels)
-        parts = _prefixed("batch", part)
-        proxy_loss = loss.new_zeros(())
+        reference_part = self.loss.reference_part()
+        proxy_part = self.loss.proxy_part()
+        assert reference_part is not None  # checked by the constructor
+        batch_loss = reference_part.forward_batch(embeddings, labels)
+        parts = _prefixed("batch", reference_part)
+        proxy_loss = batch_loss.new_zeros(())
         if proxy_part is not None:
             proxy_loss = proxy_part.forward_batch(embeddings, labels)
             parts |= _prefixed("batch", proxy_part)
         stored, stored_labels = self.content()
         if stored.dtype == torch.float32:
             stored = stored.to(embeddings.dtype)
-        memory_loss = part.forward_batch(embeddings, labels, stored, stored_labels)
+        memory_loss = reference_part.forward_batch(embeddings, labels, stored, stored_labels)
         self.parts = {
-            "batch": (loss + proxy_loss).detach(),
+            "batch": (batch_loss + proxy_loss).detach(),
             **parts,
             "memory": memory_loss.detach(),
-            **_prefixed("memory", part),
+            **_prefixed("memory", reference_part),
         }
-        both = loss + self.memory_weight * memory_loss
-        return proxy_loss + (both / (1 + self.memory_weight) if self.reduction == "mean" else both)
+        combined = batch_loss + self.memory_weight * memory_loss
+        if self.reduction == "mean":
+            combined = combined / (1 + self.memory_weight)
+        return proxy_loss + combined
 
     def content(self) -> tuple[Tensor, Tensor]:
-        """Return the stored embeddings (n, d) and labels (n, L) or (n, K, L), in no particular order."""
-        stored = (
-            self.filled if self.unique else slice(min(int(self.n_stored), len(self.embeddings)))
-        )
-        labels = self.labels[stored]
-        return self.embeddings[stored], without_padding(labels) if labels.ndim == 3 else labels
+        """Return stored embeddings (n, d) and labels (n, L) or (n, K, L), in any order."""
+        if self.unique:
+            embeddings, labels = self.embeddings[self.filled], self.labels[self.filled]
+        else:
+            n_stored = int(self.n_stored)
+            embeddings, labels = self.embeddings[:n_stored], self.labels[:n_stored]
+        if labels.ndim == 3:
+            labels = without_padding(labels)
+        return embeddings, labels
 
     def _check_indices(self, embeddings: Tensor, indices: Tensor | None) -> None:
         size = len(self.embeddings)
@@ -227,20 +246,22 @@ class CrossBatchMemory(Loss):
 
     def _store(self, embeddings: Tensor, labels: Tensor) -> None:
         size = len(self.embeddings)
-        newest: slice | list[int] = slice(max(0, len(embeddings) - size), None)
+        device = self.n_stored.device
+        newest: slice | list[int]
         if self.unique:
             assert self._indices is not None  # checked by forward
-            newest = list({index: n for n, index in enumerate(self._indices.tolist())}.values())
-            slots = self._indices.to(self.n_stored.device)[newest]
+            last_row = {index: row for row, index in enumerate(self._indices.tolist())}
+            newest = list(last_row.values())
+            places = self._indices.to(device)[newest]
         else:
-            slots = (
-                self.n_stored + torch.arange(len(embeddings), device=self.n_stored.device)[newest]
-            ) % size
-        self.filled[slots] = True
-        self.embeddings[slots] = embeddings[newest].to(self.embeddings.dtype)
+            newest = slice(max(0, len(embeddings) - size), None)
+            places = (self.n_stored + torch.arange(len(embeddings), device=device)[newest]) % size
+        self.filled[places] = True
+        self.embeddings[places] = embeddings[newest].to(self.embeddings.dtype)
         if labels.ndim == 3:
-            labels = pad(labels, (0, 0, 0, self.labels.shape[1] - labels.shape[1]), value=-1)
-        self.labels[slots] = labels[newest]
+            n_missing = self.labels.shape[1] - labels.shape[1]
+            labels = pad(labels, (0, 0, 0, n_missing), value=-1)
+        self.labels[places] = labels[newest]
         self.n_stored += len(embeddings)
 
 

@@ -1,10 +1,10 @@
-"""Diagnose embeddings as rank losses see them: the library side of ``hgld diagnose``.
+"""Diagnose embeddings for rank losses: the library side of ``hgld diagnose``.
 
-Embeddings and labels of images are divided into the batches of one epoch of a class-balanced sampler. On them are
-measured the decomposability gap of a metric (paper, Eq. 6) with its bounds (Eqs. 26 and 27), and for some steps AP_e
-(Fig. 4 of Smooth-AP, Brown et al., ECCV 2020) and the operating region (Fig. S7 of its supplementary material). The
-gaps of two embeddings of the same images show what a decomposability loss is good for (ROADMAP, NeurIPS 2021, Table
-10).
+Embeddings and labels of images are divided into the batches of one epoch of a class-balanced
+sampler. On these batches are measured the decomposability gap of a metric (paper, Eq. 6) with its
+bounds (Eqs. 26 and 27), and for several steps AP_e (Fig. 4 of Smooth-AP, Brown et al., ECCV 2020)
+and the operating region (Fig. S7 of its supplementary material). The gaps of two embeddings of the
+same images show the effect of a decomposability loss (ROADMAP, NeurIPS 2021, Table 10).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
@@ -37,15 +37,22 @@ from hgld.evaluation.settings import EvaluationFiles
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.losses.base import pair_levels
 from hgld.losses.kernels.batches import Labels, checked_batch
-from hgld.losses.kernels.steps import HEAVISIDE, Sigmoid, Step, SupRankStep, suprank_step
+from hgld.losses.kernels.steps import (
+    HEAVISIDE,
+    Sigmoid,
+    Step,
+    SupRankStep,
+    Variant,
+    suprank_step,
+)
 from hgld.losses.rank_losses import SmoothAP, SupAP
 from hgld.losses.settings import DiagnosisConfig
 from hgld.tables.embeddings import Embeddings
 from hgld.version import __version__
 
-#: Slope from which on a gradient is not negligible (Brown et al., supplementary material, section 3).
+#: Largest slope of a negligible gradient (Brown et al., supplementary material, section 3).
 NEGLIGIBLE_SLOPE = 0.005
-#: Scores computed at once.
+#: Number of scores computed at once.
 BLOCK_SCORES = 2**24
 
 #: Rows of each batch.
@@ -56,10 +63,11 @@ class OperatingShares(NamedTuple):
     """Shares of score differences at which a step has a gradient that is not negligible.
 
     Args:
-        pairs: Share of all elements of the difference matrices of Brown et al. (Eq. 4), those of an item with itself
-            among them: P of Fig. S7.
+        pairs: Share of all elements of the difference matrices of Brown et al. (Eq. 4), including
+            the diagonal: P of Fig. S7.
         ranked_negatives: Share of the pairs of a positive and a negative.
-        wrong_negatives: Share of those pairs whose negative is ranked before the positive; NaN where there are none.
+        wrong_negatives: Share of the pairs of a positive and a negative ranked before it; NaN
+            without such pairs.
     """
 
     pairs: float
@@ -70,8 +78,8 @@ class OperatingShares(NamedTuple):
 def ap_errors(embeddings: Tensor, labels: Labels, step: Step) -> Tensor:
     """Return AP_e = |AP with a surrogate step - AP| of each query of a batch (Brown et al., Eq. 8).
 
-    A sigmoid replaces all steps of the rank, as in Smooth-AP; H^- those of negatives only, as in Sup-AP. The query is
-    not its own positive; ties count against the ranking.
+    A sigmoid replaces all steps of the rank, as in Smooth-AP. H^- only replaces the steps of
+    negatives, as in Sup-AP. The query is not its own positive; ties count against the ranking.
 
     Args:
         embeddings: Float tensor of shape (B, d), unit vectors.
@@ -87,35 +95,38 @@ def ap_errors(embeddings: Tensor, labels: Labels, step: Step) -> Tensor:
     >>> ap_errors(embeddings, torch.tensor([0, 0, 1]), Sigmoid(tau=1.0))
     tensor([0.1452, 0.1293])
     """
-    scores, levels, n_levels = _scores_and_levels(embeddings, labels)
+    all_scores, all_levels, n_levels = _scores_and_levels(embeddings, labels)
     surrogate = SmoothAP(step=step) if isinstance(step, Sigmoid) else SupAP(step=step)
     exact = SupAP(step=HEAVISIDE)
-    rows = max(1, BLOCK_SCORES // len(scores))
+    n_rows = max(1, BLOCK_SCORES // len(all_scores))
     errors = []
-    with torch.no_grad():
-        for block in zip(torch.split(scores, rows), torch.split(levels, rows), strict=True):
-            values, true_values = (
-                loss.query_losses(*block, n_levels) for loss in (surrogate, exact)
-            )
-            errors.append((values - true_values).abs()[exact.has_positive(block[1], n_levels)])
+    for begin in range(0, len(all_scores), n_rows):
+        scores = all_scores[begin : begin + n_rows]
+        levels = all_levels[begin : begin + n_rows]
+        with torch.no_grad():
+            surrogate_losses = surrogate.query_losses(scores, levels, n_levels)
+            exact_losses = exact.query_losses(scores, levels, n_levels)
+        has_positive = exact.has_positive(levels, n_levels)
+        errors.append((surrogate_losses - exact_losses).abs()[has_positive])
     return torch.cat(errors)
 
 
 def operating_shares(
     embeddings: Tensor, labels: Labels, step: Step, *, threshold: float = NEGLIGIBLE_SLOPE
 ) -> OperatingShares:
-    """Return the shares of score differences in the operating region of a step, |h'(t)| > ``threshold``.
+    """Return shares of score differences t in the operating region, |h'(t)| > ``threshold``.
 
-    Differences of scores with each query are counted by sorting, in O(B^2 log B) time for a batch of B.
+    Differences of scores with each query are counted by sorting, in O(B^2 log B) time for a batch
+    of B.
 
     Args:
         embeddings: Float tensor of shape (B, d), unit vectors.
         labels: Integers of shape (B, L), finest level first, or (B,).
         step: The step, a sigmoid or H^-.
-        threshold: Slope from which on a gradient is not negligible, above 0.
+        threshold: Largest slope of a negligible gradient, above 0.
 
     Raises:
-        ConfigurationError: The threshold is not above 0, or the step is another.
+        ConfigurationError: The threshold is not above 0, or the step is neither a sigmoid nor H^-.
         InputError: No query has a positive and a negative, or the input is malformed, see
             :meth:`hgld.losses.Loss.forward`.
 
@@ -128,40 +139,38 @@ def operating_shares(
     intervals = operating_intervals(step, threshold)
     scores, levels, n_levels = _scores_and_levels(embeddings, labels)
     scores = scores.double()
-    positives, negatives = levels == n_levels, (levels >= 0) & (levels < n_levels)
-    everything = torch.ones_like(positives)
-    counts = [
-        sum(_pairs_between(scores, everything, everything, each) for each in intervals),
-        sum(_pairs_between(scores, positives, negatives, each) for each in intervals),
-        sum(
-            _pairs_between(scores, positives, negatives, (max(low, 0.0), high))
-            for low, high in intervals
-        ),
-    ]
-    n_ranked = int((positives.sum(1) * negatives.sum(1)).sum())
-    n_wrong = _pairs_between(scores, positives, negatives, (0.0, math.inf))
-    if not n_ranked:
+    positives = levels == n_levels
+    negatives = (levels >= 0) & ~positives
+    all_items = torch.ones_like(positives)
+    n_all = n_ranked = n_wrong = 0
+    for low, high in intervals:
+        n_all += _pairs_between(scores, all_items, all_items, low, high)
+        n_ranked += _pairs_between(scores, positives, negatives, low, high)
+        n_wrong += _pairs_between(scores, positives, negatives, max(low, 0.0), high)
+    total_ranked = int((positives.sum(1) * negatives.sum(1)).sum())
+    total_wrong = _pairs_between(scores, positives, negatives, 0.0, math.inf)
+    if not total_ranked:
         raise InputError(
             f"none of {len(scores)} queries has both a positive and a negative in its batch"
         )
     return OperatingShares(
-        counts[0] / len(scores) ** 3,
-        counts[1] / n_ranked,
-        counts[2] / n_wrong if n_wrong else math.nan,
+        pairs=n_all / len(scores) ** 3,
+        ranked_negatives=n_ranked / total_ranked,
+        wrong_negatives=n_wrong / total_wrong if total_wrong else math.nan,
     )
 
 
 def operating_intervals(
     step: Step, threshold: float = NEGLIGIBLE_SLOPE
 ) -> list[tuple[float, float]]:
-    """Return the open intervals of score differences at which the slope of a step exceeds a threshold.
+    """Return the open intervals of score differences where a step's slope exceeds a threshold.
 
     Args:
         step: A sigmoid or H^-.
         threshold: Slope, above 0.
 
     Raises:
-        ConfigurationError: The threshold is not above 0, or the step is another.
+        ConfigurationError: The threshold is not above 0, or the step is neither a sigmoid nor H^-.
 
     >>> [(round(low, 3), round(high, 3)) for low, high in operating_intervals(Sigmoid(0.01))]
     [(-0.099, 0.099)]
@@ -175,49 +184,59 @@ def operating_intervals(
     discriminant = 1 - 4 * threshold * step.tau
     reach = 0.0
     if discriminant > 0:
-        high = (
-            2 * threshold * step.tau / (1 + math.sqrt(discriminant))
-        )  # the smaller root, without cancellation
-        reach = step.tau * math.log((1 - high) / high)
-    intervals = [(-reach, reach)]
+        # The smaller root, without cancellation.
+        root = 2 * threshold * step.tau / (1 + math.sqrt(discriminant))
+        reach = step.tau * math.log((1 - root) / root)
+    end = reach
     if isinstance(step, SupRankStep):
-        intervals = [(-reach, min(reach, step.delta))]
-        intervals += [(step.delta, math.inf)] * (step.rho > threshold)
-    return [(low, high) for low, high in intervals if low < high]
+        end = min(reach, step.delta)
+    intervals = []
+    if -reach < end:
+        intervals.append((-reach, end))
+    if isinstance(step, SupRankStep) and step.rho > threshold and math.isfinite(step.delta):
+        intervals.append((step.delta, math.inf))
+    return intervals
 
 
 def _scores_and_levels(embeddings: Tensor, labels: Labels) -> tuple[Tensor, Tensor, int]:
-    """Return the scores of all pairs of a batch, their levels, -1 for the query itself, and the number of levels."""
-    x, label_matrix, _, _ = checked_batch(embeddings.detach(), labels)
-    levels = pair_levels(label_matrix, label_matrix).fill_diagonal_(-1)
-    return x @ x.T, levels, label_matrix.shape[-1]
+    """Return the scores and levels of all pairs of a batch, and the number of levels.
+
+    The level of a query with itself is -1.
+    """
+    embeddings, labels, _, _ = checked_batch(embeddings.detach(), labels)
+    levels = pair_levels(labels, labels).fill_diagonal_(-1)
+    return embeddings @ embeddings.T, levels, labels.shape[-1]
 
 
-def _pairs_between(
-    scores: Tensor, first: Tensor, second: Tensor, interval: tuple[float, float]
-) -> int:
-    """Count the triples of a query, an item k of ``first`` and a j of ``second`` with low < s_j - s_k < high."""
-    low, high = interval
+def _pairs_between(scores: Tensor, first: Tensor, second: Tensor, low: float, high: float) -> int:
+    """Count score differences low < s_j - s_k < high over all queries.
+
+    Args:
+        scores: float64 tensor of shape (n_query, n_items).
+        first: Boolean mask of the items k, of the same shape.
+        second: Boolean mask of the items j, of the same shape.
+    """
     if low >= high:
         return 0
-    ordered = scores.masked_fill(~second, math.inf).sort(dim=1).values
-    above = torch.searchsorted(ordered, (scores + low).contiguous(), right=True)
     n_second = second.sum(dim=1, keepdim=True)
-    below = (
-        n_second if math.isinf(high) else torch.searchsorted(ordered, (scores + high).contiguous())
-    )
-    return int(torch.where(first, (below - above.minimum(n_second)).clamp(min=0), 0).sum())
+    ordered = scores.masked_fill(~second, math.inf).sort(dim=1).values
+    begin = torch.searchsorted(ordered, (scores + low).contiguous(), right=True).minimum(n_second)
+    end = n_second
+    if math.isfinite(high):
+        end = torch.searchsorted(ordered, (scores + high).contiguous())
+    return int(torch.where(first, (end - begin).clamp(min=0), 0).sum())
 
 
 @dataclass(frozen=True)
 class StepDiagnosis:
-    """Quality of one step, means over batches.
+    """Means over batches of the error and the operating region of one step.
 
     Args:
         ap_error: AP_e, the mean over queries of |AP with the step - AP|.
         pairs: Share of all score differences in the operating region (P of Fig. S7).
         ranked_negatives: Share of the pairs of a positive and a negative.
-        wrong_negatives: Share of those whose negative is ranked before the positive; NaN without any.
+        wrong_negatives: Share of the pairs of a positive and a negative ranked before it; NaN
+            without such pairs.
     """
 
     ap_error: float
@@ -232,12 +251,13 @@ class Diagnosis:
 
     Args:
         images: Number of images in the batches.
-        classes: Number of their classes.
+        classes: Number of classes of these images.
         batches: Number of batches.
         gap: Decomposability gap.
-        bound: Mean over queries of the bound of AP's gap without L_DG (Eq. 26), for batches with an AP of 1.
-        calibrated_bound: Mean over queries of the same with L_DG (Eq. 27).
-        steps: Quality of each step by name.
+        bound: Mean over queries of the bound of AP's gap without L_DG (Eq. 26), for batches with an
+            AP of 1.
+        calibrated_bound: Mean over queries of the bound with L_DG (Eq. 27).
+        steps: Diagnosis of each step by name.
     """
 
     images: int
@@ -272,61 +292,66 @@ def diagnose(
     sampler = ClassBalancedSampler(labels, config.batch_size, config.per_class, seed=config.seed)
     log_small_classes(labels, config.per_class, "exclude")
     batches = sampler.batches(epoch=0)[: config.max_batches]
-    used = np.unique(np.concatenate(batches))
-    units = _unit_vectors(torch.as_tensor(embeddings), used)
-    bound, calibrated = _mean_bounds(units, labels[:, 0], batches, config)
+    used_rows = np.unique(np.concatenate(batches))
+    unit_vectors = _unit_vectors(torch.as_tensor(embeddings), used_rows)
+    bound, calibrated_bound = _mean_bounds(unit_vectors, labels[:, 0], batches, config)
+    steps = {}
+    for name, step in diagnosed_steps(config).items():
+        steps[name] = _diagnose_step(unit_vectors, labels, batches, step)
     return Diagnosis(
-        images=len(used),
-        classes=len(np.unique(labels[used, 0])),
+        images=len(used_rows),
+        classes=len(np.unique(labels[used_rows, 0])),
         batches=len(batches),
-        gap=batch_decomposability_gap(units, labels, batches, metric=config.metric),
+        gap=batch_decomposability_gap(unit_vectors, labels, batches, metric=config.metric),
         bound=bound,
-        calibrated_bound=calibrated,
-        steps={
-            name: _diagnose_step(units, labels, batches, step)
-            for name, step in diagnosed_steps(config).items()
-        },
+        calibrated_bound=calibrated_bound,
+        steps=steps,
     )
 
 
 def diagnose_files(
     files: EvaluationFiles, baseline: Path | None = None, config: DiagnosisConfig | None = None
 ) -> tuple[Diagnosis, Diagnosis | None]:
-    """Diagnose embeddings in files, and those of a baseline on the same batches.
+    """Diagnose embeddings in files, and the embeddings of a baseline on the same batches.
 
     Args:
-        files: Embeddings of all images, their labels and hierarchy; images without labels are excluded.
-        baseline: Embeddings of the same images, in the same order, by another model, to compare decomposability gaps
-            with.
+        files: Embeddings of all images, their labels and hierarchy; images without labels are
+            excluded.
+        baseline: Embeddings of the same images, in the same order, by another model, for a
+            comparison of decomposability gaps.
 
     Returns:
-        The diagnosis, and that of the baseline if given.
+        The diagnosis, and the diagnosis of the baseline if given.
 
     Raises:
         ConfigurationError: See :func:`diagnose`.
-        InputError: A file is missing or malformed, the baseline has other images, or see :func:`diagnose`.
+        InputError: A file is missing or malformed, the baseline has other images, or see
+            :func:`diagnose`.
     """
     inputs = EvaluationInputs.read(files)
-    labels = inputs.gallery_labels()
-    rows = np.flatnonzero(labels.labelled)
-    columns = [np.unique(column, return_inverse=True)[1] for column in labels.labels[rows].T]
-    matrix = np.stack(columns, axis=1).astype(np.int64)  # numbered from 0 in each column
-    all_embeddings = [inputs.gallery]
+    gallery_labels = inputs.gallery_labels()
+    rows = np.flatnonzero(gallery_labels.labelled)
+    labels = np.empty((len(rows), gallery_labels.labels.shape[1]), np.int64)
+    for column, classes in enumerate(gallery_labels.labels[rows].T):
+        labels[:, column] = np.unique(classes, return_inverse=True)[1]
+    baseline_embeddings = None
     if baseline is not None:
-        all_embeddings.append(EvaluationInputs.read(EvaluationFiles(embeddings=baseline)).gallery)
-        _require_same_images(*all_embeddings)
-    diagnoses = [
-        diagnose(each.vectors[torch.from_numpy(rows)], matrix, config) for each in all_embeddings
-    ]
-    return diagnoses[0], diagnoses[1] if baseline is not None else None
+        baseline_embeddings = EvaluationInputs.read(EvaluationFiles(embeddings=baseline)).gallery
+        _require_same_images(inputs.gallery, baseline_embeddings)
+    diagnosis = diagnose(inputs.gallery.vectors[torch.from_numpy(rows)], labels, config)
+    if baseline_embeddings is None:
+        return diagnosis, None
+    baseline_vectors = baseline_embeddings.vectors[torch.from_numpy(rows)]
+    return diagnosis, diagnose(baseline_vectors, labels, config)
 
 
 def _require_same_images(embeddings: Embeddings, baseline: Embeddings) -> None:
     ids, baseline_ids = embeddings.ids, baseline.ids
-    same = (ids is None) == (baseline_ids is None) and len(baseline) == len(embeddings)
-    if not same or (
-        ids is not None and baseline_ids is not None and not np.array_equal(ids, baseline_ids)
-    ):
+    if ids is None or baseline_ids is None:
+        is_same = ids is baseline_ids and len(baseline) == len(embeddings)
+    else:
+        is_same = np.array_equal(ids, baseline_ids)
+    if not is_same:
         raise InputError(
             f"{baseline.path} has other images than {embeddings.path}, or the same in another order; embed the same "
             "images with both models"
@@ -334,7 +359,7 @@ def _require_same_images(embeddings: Embeddings, baseline: Embeddings) -> None:
 
 
 def relative_decrease(baseline: Diagnosis, diagnosis: Diagnosis) -> float:
-    """Return by which share the gap is smaller than that of the baseline (ROADMAP, Table 10); NaN for a gap of 0."""
+    """Return 1 - gap / baseline gap (ROADMAP, Table 10); NaN for a baseline gap of 0."""
     if baseline.gap.gap == 0:
         return float("nan")
     return 1 - diagnosis.gap.gap / baseline.gap.gap
@@ -343,35 +368,37 @@ def relative_decrease(baseline: Diagnosis, diagnosis: Diagnosis) -> float:
 def diagnosis_to_json(
     diagnosis: Diagnosis, baseline: Diagnosis | None, config: DiagnosisConfig
 ) -> str:
-    """Return a diagnosis, its settings and the comparison with a baseline as JSON; undefined values are null."""
+    """Return a diagnosis, its settings and the comparison with a baseline as JSON.
+
+    Undefined values are null.
+    """
     document: dict[str, Any] = {
         "hgld": __version__,
         "config": asdict(config),
         **_as_dict(diagnosis),
     }
     if baseline is not None:
-        document |= {
-            "baseline": _as_dict(baseline),
-            "relative_decrease": relative_decrease(baseline, diagnosis),
-        }
+        document["baseline"] = _as_dict(baseline)
+        document["relative_decrease"] = relative_decrease(baseline, diagnosis)
     return json.dumps(to_json_values(document), indent=2, allow_nan=False)
 
 
 def _as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
-    gap = {"whole": diagnosis.gap.whole, "batches": diagnosis.gap.batches, "gap": diagnosis.gap.gap}
-    return asdict(diagnosis) | {"gap": gap}
+    gap = diagnosis.gap
+    gap_values = {"whole": gap.whole, "batches": gap.batches, "gap": gap.gap}
+    return asdict(diagnosis) | {"gap": gap_values}
 
 
-def _unit_vectors(embeddings: Tensor, used: Integers) -> Tensor:
+def _unit_vectors(embeddings: Tensor, used_rows: Integers) -> Tensor:
     """Return the embeddings on the CPU, scaled to length 1."""
     units = normalize(embeddings.cpu().float(), dim=1)
-    lengths = units[torch.from_numpy(used)].norm(dim=1)
-    usable = (lengths - 1).abs() < 0.01  # False for NaN
-    if not usable.all():
-        row = int(used[int(usable.int().argmin())])
+    lengths = units[torch.from_numpy(used_rows)].norm(dim=1)
+    is_unit = (lengths - 1).abs() < 0.01  # False for NaN
+    if not is_unit.all():
+        row = int(used_rows[int(is_unit.int().argmin())])
         raise InputError(
-            f"the embeddings are 0, NaN or infinite in {int((~usable).sum())} of {len(used):,} images, first in row "
-            f"{row}"
+            f"the embeddings are 0, NaN or infinite in {int((~is_unit).sum())} of {len(used_rows):,} images, first "
+            f"in row {row}"
         )
     return units
 
@@ -381,45 +408,55 @@ def _mean_bounds(
 ) -> tuple[float, float]:
     """Return the means over all images of the batches of the bounds of Eqs. 26 and 27."""
     rows = np.concatenate(batches)
-    starts = np.cumsum([0, *map(len, batches[:-1])])
-    items, item_classes = embeddings[torch.from_numpy(rows)], torch.from_numpy(classes[rows])
+    lengths = np.array([len(batch) for batch in batches])
+    batch_starts = np.cumsum(lengths) - lengths
+
+    def counts_by_batch(mask: Tensor) -> Integers:
+        counts: Integers = np.add.reduceat(mask.numpy(), batch_starts, axis=1, dtype=np.int64)
+        return counts
+
+    items = embeddings[torch.from_numpy(rows)]
+    item_classes = torch.from_numpy(classes[rows])
     bounds: list[Floats] = []
-    calibrated: list[Floats] = []
+    calibrated_bounds: list[Floats] = []
     size = max(1, BLOCK_SCORES // len(rows))
     for begin in range(0, len(rows), size):
         scores = items[begin : begin + size] @ items.T
         positives = item_classes[begin : begin + size, None] == item_classes
         negatives = ~positives
         positives.diagonal(begin).fill_(False)
-        counts = [
-            np.add.reduceat(mask.numpy(), starts, axis=1, dtype=np.int64)
-            for mask in (
-                positives,
-                negatives,
-                positives & (scores <= config.alpha),
-                negatives & (scores > config.beta),
-            )
-        ]
-        bounds.append(gap_bound(*counts[:2]))
-        calibrated.append(calibrated_gap_bound(*counts))
-    return float(np.nanmean(np.concatenate(bounds))), float(np.nanmean(np.concatenate(calibrated)))
+        n_positives = counts_by_batch(positives)
+        n_negatives = counts_by_batch(negatives)
+        n_low_positives = counts_by_batch(positives & (scores <= config.alpha))
+        n_high_negatives = counts_by_batch(negatives & (scores > config.beta))
+        bounds.append(gap_bound(n_positives, n_negatives))
+        calibrated_bounds.append(
+            calibrated_gap_bound(n_positives, n_negatives, n_low_positives, n_high_negatives)
+        )
+    bound = np.nanmean(np.concatenate(bounds))
+    calibrated_bound = np.nanmean(np.concatenate(calibrated_bounds))
+    return float(bound), float(calibrated_bound)
 
 
 def _diagnose_step(
     embeddings: Tensor, labels: LabelMatrix, batches: Batches, step: Step
 ) -> StepDiagnosis:
-    """Return the means over the batches."""
-    measured = []
+    """Return means over batches; the mean of wrong negatives skips batches without them."""
+    rows = []
     for batch in batches:
-        x, batch_labels = embeddings[torch.from_numpy(batch)], labels[batch]
-        error = float(ap_errors(x, batch_labels, step).mean())
-        measured.append((error, *operating_shares(x, batch_labels, step)))
-    return StepDiagnosis(*pd.DataFrame(measured, dtype=np.float64).mean())  # without NaN
+        batch_embeddings = embeddings[torch.from_numpy(batch)]
+        ap_error = float(ap_errors(batch_embeddings, labels[batch], step).mean())
+        shares = operating_shares(batch_embeddings, labels[batch], step)
+        rows.append({"ap_error": ap_error, **shares._asdict()})
+    means = pd.DataFrame(rows, dtype=np.float64).mean()  # skips NaN
+    return StepDiagnosis(**means.to_dict())
 
 
 def diagnosed_steps(config: DiagnosisConfig) -> dict[str, Step]:
     """Return the steps to diagnose by name: sigmoids, and the published forms of H^-."""
-    sigmoids: dict[str, Step] = {
-        f"sigmoid, tau {tau:g}": Sigmoid(tau) for tau in config.temperatures
-    }
-    return sigmoids | {f"H^- {name}": suprank_step(name) for name in ("eq4", "cfg144", "cfginat")}
+    steps: dict[str, Step] = {}
+    for tau in config.temperatures:
+        steps[f"sigmoid, tau {tau:g}"] = Sigmoid(tau)
+    for variant in get_args(Variant):
+        steps[f"H^- {variant}"] = suprank_step(variant)
+    return steps

@@ -1,4 +1,4 @@
-"""Losses in hyperbolic space: pairwise cross entropy (Hyp), and a hierarchy of learnt proxies (HIER).
+"""Losses in hyperbolic space: pairwise cross entropy (Hyp), and a hierarchy of proxies (HIER).
 
 Both compare points of the Poincare ball by their hyperbolic distances.
 """
@@ -20,13 +20,15 @@ from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.class_losses import PairLoss, check_proxies
 from hgld.losses.settings import check_temperature
 
-#: The written formulas, or the numbers of the published code.
+#: Formulas of the papers, or the numbers of the published code.
 HyperbolicVariant = Literal["exact", "code"]
-#: What the published code adds to lengths and denominators, and keeps tanh^-1 away from 1 by.
+#: Constant that the published code adds to lengths and denominators; it also clamps arguments of
+#: tanh^-1 to 1 - 1e-5.
 EPSILON = 1e-5
-#: Points are kept this share of the radius away from the boundary.
+#: Smallest distance of points from the boundary, as a share of the radius.
 MARGIN = 1e-3
-#: Least squared length or distance that has a gradient; its power -3/2, of second derivatives, is finite in float32.
+#: Smallest squared length or distance with a gradient: its power -3/2, in second derivatives, is
+#: finite in float32.
 LEAST = 1e-25
 
 
@@ -37,19 +39,22 @@ class HyperbolicContrastive(PairLoss):
 
         -log( exp(-D_p / tau) / (exp(-D_p / tau) + sum over negatives n of exp(-D_n / tau)) )
 
-    The authors' batches have two images of a class, and the loss of the first given the second is added to that of
-    the second given the first: hence twice. A query is not its own positive.
+    The factor 2 follows the authors, whose batches have two images of each class and whose loss
+    adds both directions. A query is not its own positive.
 
-    Embeddings may have any length: they are shortened to ``clip`` and mapped into the Poincare ball. Those of hgld's
-    models have length 1 unless ``model.distance`` is ``poincare``, so that hyperbolic distances rank as cosines do;
-    then a curvature of 0.53 and a temperature of 0.087 equal the defaults for embeddings that are all clipped.
+    Embeddings may have any length: they are shortened to ``clip`` and mapped into the Poincare
+    ball. Embeddings of hgld's models have length 1 unless ``model.distance`` is ``poincare``, so
+    that hyperbolic distances rank as cosines do; then a curvature of 0.53 and a temperature of
+    0.087 equal the defaults for embeddings that are all clipped.
 
     Args:
-        curvature: Curvature c of the ball, 0 or more; 0 for the unit sphere with cosines (Sph in that paper).
+        curvature: Curvature c of the ball, 0 or more; 0 for the unit sphere with cosines (Sph in
+            that paper).
         clip: Length to which longer embeddings are shortened, above 0; None for any length.
         tau: Temperature, at least 1e-8.
-        variant: ``exact``, or ``code`` for the numbers of the published code, which adds 1e-5 to lengths and
-            denominators, bounds distances and rounds c to float32: 3e-5 off with the defaults.
+        variant: ``exact``, or ``code`` for the numbers of the published code, which adds 1e-5 to
+            lengths and denominators, bounds distances and rounds c to float32: a difference of 3e-5
+            with the defaults.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> HyperbolicContrastive()(embeddings, torch.tensor([[0], [0], [1]]))
@@ -73,12 +78,10 @@ class HyperbolicContrastive(PairLoss):
     def scores(self, embeddings: Tensor, references: Tensor) -> Tensor:
         """Return negative hyperbolic distances."""
         points = self.ball.points(embeddings)
-        others = (
-            points
-            if references is embeddings
-            else self.ball.points(references.to(embeddings.dtype))
-        )
-        return -self.ball.distances(points, others)
+        reference_points = points
+        if references is not embeddings:
+            reference_points = self.ball.points(references.to(embeddings.dtype))
+        return -self.ball.distances(points, reference_points)
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         logits = scores / self.tau
@@ -86,29 +89,29 @@ class HyperbolicContrastive(PairLoss):
         log_sums = logits.masked_fill(~negatives, lowest).logsumexp(1, keepdim=True)
         terms = torch.where(positives, torch.logaddexp(log_sums, logits) - logits, 0)
         n_positives = positives.sum(1)
-        return (
-            2
-            * (terms.sum(1) / n_positives.clamp(min=1)).sum()
-            / (n_positives > 0).sum().clamp(min=1)
-        )
+        query_losses = terms.sum(1) / n_positives.clamp(min=1)
+        return 2 * query_losses.sum() / (n_positives > 0).sum().clamp(min=1)
 
 
 class HIER(Loss):
     """Regularisation by a hierarchy of learnt proxies in the Poincare ball (Kim et al., CVPR 2023).
 
-    For items i and j that are reciprocal nearest neighbours, and another item k, the proxy that is drawn as lowest
-    common ancestor of i and j should be nearer to them than that of i, j and k, and the other way round for k::
+    For items i and j that are reciprocal nearest neighbours, and another item k, the loss draws
+    proxies as lowest common ancestors of {i, j} and of {i, j, k}. Items i and j should be nearer to
+    the first ancestor, and k to the second::
 
         [D(i, ij) - D(i, ijk) + margin]_+ + [D(j, ij) - D(j, ijk) + margin]_+ + [D(k, ijk) - D(k, ij) + margin]_+
 
-    The ancestor of a set is the proxy with the largest -max(D) / tau over the set plus Gumbel noise; triplets with
-    the same ancestor for both sets count 0. The gradient passes through the softmax of these numbers
-    (straight-through Gumbel softmax), so it is not that of the value, and there are no second derivatives. The loss
-    is the mean over triplets of the batch plus that over triplets of the proxies themselves. Neighbours are the
-    ``n_neighbours`` most similar by exp(-D), plus 1 for items of one class, with the item itself among them: a batch
-    needs more items than that.
+    The ancestor of a set is the proxy with the largest -max(D) / tau over the set plus Gumbel
+    noise; triplets with the same ancestor for both sets count 0. The gradient passes through the
+    softmax of these numbers (straight-through Gumbel softmax), so it is not the derivative of the
+    value, and there are no second derivatives. The loss is the mean over triplets of the batch plus
+    the mean over triplets of proxies. Neighbours are the ``n_neighbours`` items, including the item
+    itself, with the largest exp(-D), plus 1 for items of the same class. A batch needs more than
+    ``n_neighbours`` items.
 
-    It is a term beside a metric learning loss, see :func:`hyperbolic_hier`. Embeddings may have any length.
+    It is a term beside a metric learning loss, see :func:`hyperbolic_hier`. Embeddings may have any
+    length.
 
     Args:
         dim: Dimension d of the embeddings.
@@ -116,12 +119,14 @@ class HIER(Loss):
         tau: Temperature of the ancestors, at least 1e-8.
         margin: Margin, 0 or more.
         n_neighbours: Number of nearest neighbours, at least 1; 30 in the authors' code.
-        n_triplets: Number of triplets that are drawn for each item with two reciprocal neighbours, at least 1.
+        n_triplets: Number of triplets drawn for each item with two reciprocal neighbours, at least
+            1.
         curvature: Curvature c of the ball, above 0.
-        clip: Length to which longer embeddings and proxies are shortened, above 0; None for any length.
-        variant: ``exact``, or ``code`` for the published code: distances as in :class:`HyperbolicContrastive`; i
-            itself may be drawn as k; and the gradient at the mapped proxies y is multiplied by
-            ``(1 - c |y|^2)^2 / 4``, so that it is not that of the loss.
+        clip: Length to which longer embeddings and proxies are shortened, above 0; None for any
+            length.
+        variant: ``exact``, or ``code`` for the published code: distances as in
+            :class:`HyperbolicContrastive`; i itself may be drawn as k; and the gradient at the
+            mapped proxies y is multiplied by ``(1 - c |y|^2)^2 / 4``.
 
     >>> loss = HIER(dim=2, n_proxies=4, n_neighbours=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]), torch.tensor([[0], [0], [1]])).shape
@@ -154,8 +159,10 @@ class HIER(Loss):
             margin=margin,
             curvature=curvature,
         )
-        self.tau, self.margin = tau, margin
-        self.n_neighbours, self.n_triplets = n_neighbours, n_triplets
+        self.tau = tau
+        self.margin = margin
+        self.n_neighbours = n_neighbours
+        self.n_triplets = n_triplets
         self.ball = PoincareBall(curvature, clip, variant)
         length = 0.9 * (2.3 if clip is None else clip)  # as in the authors' code
         self.proxies = torch.nn.Parameter(length * torch.randn(n_proxies, dim) / dim**0.5)
@@ -164,28 +171,25 @@ class HIER(Loss):
         self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
     ) -> Tensor:
         check_proxies(embeddings, labels.new_zeros(1), 1, self.proxies.shape[1])
-        points, proxies = self.ball.points(embeddings), self.proxy_points(embeddings.dtype)
+        points = self.ball.points(embeddings)
+        proxies = self.proxy_points(embeddings.dtype)
         classes = labels[..., 0]
-        values = {
-            "items": self.of_triplets(
-                points, proxies, self._triplets(points, shared_classes(classes, classes))
-            ),
-            "proxies": self.of_triplets(proxies, proxies, self._triplets(proxies)),
-        }
-        self.parts = {name: value.detach() for name, value in values.items()}
-        return torch.stack(list(values.values())).sum()
+        item_triplets = self._triplets(points, shared_classes(classes, classes))
+        items_loss = self.triplet_loss(points, proxies, item_triplets)
+        proxies_loss = self.triplet_loss(proxies, proxies, self._triplets(proxies))
+        self.parts = {"items": items_loss.detach(), "proxies": proxies_loss.detach()}
+        return items_loss + proxies_loss
 
     def proxy_points(self, dtype: torch.dtype) -> Tensor:
         """Return the proxies in the ball, shape (n_proxies, d)."""
         points = self.ball.points(self.proxies.to(dtype))
         if self.ball.variant == "code" and points.requires_grad:
-            scale = (
-                1 - self.ball.curvature * points.detach().square().sum(1, keepdim=True)
-            ).square() / 4
+            squared_lengths = points.detach().square().sum(1, keepdim=True)
+            scale = (1 - self.ball.curvature * squared_lengths).square() / 4
             points.register_hook(lambda gradient: gradient * scale)  # type: ignore[no-untyped-call]
         return points
 
-    def of_triplets(
+    def triplet_loss(
         self,
         nodes: Tensor,
         proxies: Tensor,
@@ -198,19 +202,23 @@ class HIER(Loss):
             nodes: Points of the ball, shape (n, d).
             proxies: Points of the ball, shape (n_proxies, d).
             triplets: Places of i, j and k among the nodes, int64, shape (m, 3).
-            noise: Gumbel noise for the ancestors of i and j, and of all three, each (m, n_proxies). Default: drawn.
+            noise: Gumbel noise for the ancestors of i and j, and of all three, each (m, n_proxies).
+                Default: drawn.
         """
         distances = self.ball.distances(nodes, proxies)[triplets]
-        farthest = distances[:, :2].amax(1), distances.amax(1)
+        pair_maximum = distances[:, :2].amax(1)
+        triplet_maximum = distances.amax(1)
         if noise is None:
-            noise = _gumbel(farthest[0]), _gumbel(farthest[1])
-        near, far = (
-            _HardChoice.apply((gumbel - worst / self.tau).softmax(1))
-            for worst, gumbel in zip(farthest, noise, strict=True)
+            noise = _gumbel(pair_maximum), _gumbel(triplet_maximum)
+        pair_noise, triplet_noise = noise
+        pair_ancestor = _HardChoice.apply((pair_noise - pair_maximum / self.tau).softmax(1))
+        triplet_ancestor = _HardChoice.apply(
+            (triplet_noise - triplet_maximum / self.tau).softmax(1)
         )
-        gaps = (distances * (near - far).unsqueeze(1)).sum(2) * distances.new_tensor([1, 1, -1])
-        counted = (near != far).any(1)
-        total: Tensor = ((gaps + self.margin).relu().sum(1) * counted).sum()
+        gaps = (distances * (pair_ancestor - triplet_ancestor).unsqueeze(1)).sum(2)
+        gaps = gaps * distances.new_tensor([1, 1, -1])
+        is_counted = (pair_ancestor != triplet_ancestor).any(1)
+        total: Tensor = ((gaps + self.margin).relu().sum(1) * is_counted).sum()
         return total / max(1, len(triplets))
 
     @torch.no_grad()
@@ -219,18 +227,19 @@ class HIER(Loss):
         similarity = (-self.ball.distances(points, points)).exp()
         if same_class is not None:
             similarity += same_class
-        neighbours = reciprocal_neighbours(similarity, self.n_neighbours)
-        others = ~neighbours
+        is_neighbour = reciprocal_neighbours(similarity, self.n_neighbours)
+        is_other = ~is_neighbour
         if self.ball.variant == "exact":
-            others.fill_diagonal_(False)
-        anchors = ((neighbours.sum(1) > 1) & others.any(1)).nonzero()
+            is_other.fill_diagonal_(False)
+        anchors = ((is_neighbour.sum(1) > 1) & is_other.any(1)).nonzero()
         if not len(anchors):
             return anchors.expand(0, 3)
-        drawn = [
-            torch.multinomial(mask[anchors[:, 0]].float(), self.n_triplets, replacement=True)
-            for mask in (neighbours, others)
-        ]
-        return torch.stack([anchors.expand_as(drawn[0]), *drawn], 2).view(-1, 3)
+        rows = anchors[:, 0]
+        neighbours = torch.multinomial(
+            is_neighbour[rows].float(), self.n_triplets, replacement=True
+        )
+        others = torch.multinomial(is_other[rows].float(), self.n_triplets, replacement=True)
+        return torch.stack([anchors.expand_as(neighbours), neighbours, others], 2).view(-1, 3)
 
 
 class _HardChoice(torch.autograd.Function):
@@ -247,11 +256,11 @@ class _HardChoice(torch.autograd.Function):
 
 
 def reciprocal_neighbours(similarity: Tensor, n_neighbours: int) -> Tensor:
-    """Return which items are among the most similar of each other, without the item itself.
+    """Return which pairs of different items are mutually among their nearest neighbours.
 
     Args:
         similarity: Float tensor of shape (n, n).
-        n_neighbours: Number of the most similar, the item itself among them.
+        n_neighbours: Number of nearest neighbours, including the item itself.
 
     Returns:
         Boolean tensor of shape (n, n).
@@ -262,6 +271,7 @@ def reciprocal_neighbours(similarity: Tensor, n_neighbours: int) -> Tensor:
 
 
 def _gumbel(like: Tensor) -> Tensor:
+    """Draw Gumbel noise of the shape, dtype and device of a tensor."""
     return -torch.empty_like(like, memory_format=torch.contiguous_format).exponential_().log()
 
 
@@ -277,7 +287,7 @@ def hyperbolic_hier(
     contrastive_tau: float = 0.2,
     variant: HyperbolicVariant = "exact",
 ) -> WeightedSum:
-    """Return L_Hyp + weight L_HIER, Hyp regularised by a hierarchy of proxies (Kim et al., CVPR 2023).
+    """Return L_Hyp + weight L_HIER (Kim et al., CVPR 2023).
 
     Args:
         dim: Dimension d of the embeddings.
@@ -285,9 +295,10 @@ def hyperbolic_hier(
         n_proxies: Number of proxies, at least 1.
         tau: Temperature of the ancestors, at least 1e-8.
         margin: Margin of the triplets, 0 or more.
-        n_neighbours: Number of nearest neighbours, fewer than a batch has items.
+        n_neighbours: Number of nearest neighbours, less than the batch size.
         curvature: Curvature c of the ball, above 0.
-        clip: Length to which longer embeddings and proxies are shortened, above 0; None for any length.
+        clip: Length to which longer embeddings and proxies are shortened, above 0; None for any
+            length.
         contrastive_tau: Temperature of :class:`HyperbolicContrastive`, at least 1e-8.
         variant: ``exact``, or ``code`` for the published code.
 
@@ -309,13 +320,17 @@ def hyperbolic_hier(
 class PoincareBall:
     """The ball of radius 1 / sqrt(c) with constant curvature -c.
 
-    A factor s of the embeddings has the effect of a curvature c s^2 and distances that are s times as large.
+    A factor s of the embeddings has the effect of a curvature c s^2 and distances that are s times
+    as large.
 
     Args:
-        curvature: Curvature c, 0 or more; 0 is the unit sphere with the negative cosine as distance.
-        clip: Length to which longer embeddings are shortened (Guo et al., CVPR 2022), above 0; None for any length.
-        variant: ``exact``, or ``code`` for the published code: it adds 1e-5 to lengths and to the denominator of the
-            Moebius addition, keeps the argument of tanh^-1 below 1 - 1e-5, and rounds c to float32.
+        curvature: Curvature c, 0 or more; 0 is the unit sphere with the negative cosine as
+            distance.
+        clip: Length to which longer embeddings are shortened (Guo et al., CVPR 2022), above 0; None
+            for any length.
+        variant: ``exact``, or ``code`` for the published code: it adds 1e-5 to lengths and to the
+            denominator of the Moebius addition, keeps the argument of tanh^-1 below 1 - 1e-5, and
+            rounds c to float32.
 
     Raises:
         ConfigurationError: A number is out of range, or there is no such variant.
@@ -339,11 +354,18 @@ class PoincareBall:
 
     @property
     def c(self) -> float:
-        """Curvature as it is computed with."""
-        return float(np.float32(self.curvature)) if self.variant == "code" else self.curvature
+        """Curvature in computations: rounded to float32 for the variant ``code``."""
+        if self.variant == "code":
+            return float(np.float32(self.curvature))
+        return self.curvature
 
     def points(self, embeddings: Tensor) -> Tensor:
-        """Return tanh(sqrt(c) |x|) x / (sqrt(c) |x|), the exponential map at 0, of clipped embeddings x: (B, d)."""
+        """Map clipped embeddings (B, d) into the ball by the exponential map at 0.
+
+        ::
+
+            tanh(sqrt(c) |x|) x / (sqrt(c) |x|)
+        """
         if not self.c:
             return functional.normalize(embeddings)
         lengths = embeddings.square().sum(1, keepdim=True).clamp(min=LEAST).sqrt()
@@ -352,7 +374,8 @@ class PoincareBall:
             added = EPSILON if self.variant == "code" else 0.0
             lengths = lengths * (self.clip / (lengths + added)).clamp(max=1)
         root = math.sqrt(self.c)
-        return directions * ((root * lengths).tanh() / root).clamp(max=(1 - MARGIN) / root)
+        radii = ((root * lengths).tanh() / root).clamp(max=(1 - MARGIN) / root)
+        return directions * radii
 
     def distances(self, points: Tensor, others: Tensor) -> Tensor:
         """Return the hyperbolic distances of points (B, d) and (N, d): shape (B, N).
@@ -361,23 +384,27 @@ class PoincareBall:
 
             arcosh(1 + 2 c |x - y|^2 / ((1 - c |x|^2) (1 - c |y|^2))) / sqrt(c)
         """
-        c, products = self.c, points @ others.T
+        c = self.c
+        products = points @ others.T
         if not c:
             return -products
-        squares, other_squares = points.square().sum(1, keepdim=True), others.square().sum(1)
-        apart: Tensor = _SquaredDistances.apply(points, others).clamp(min=LEAST)
+        squares = points.square().sum(1, keepdim=True)
+        other_squares = others.square().sum(1)
+        gaps: Tensor = _SquaredDistances.apply(points, others).clamp(min=LEAST)
         if self.variant == "exact":  # arcosh(1 + 2 t) = 2 arsinh(sqrt(t)), without cancellation
-            halves = (c * apart / ((1 - c * squares) * (1 - c * other_squares))).sqrt().asinh()
+            ratios = c * gaps / ((1 - c * squares) * (1 - c * other_squares))
+            half_distances = ratios.sqrt().asinh()
         else:
             denominators = 1 - 2 * c * products + c**2 * squares * other_squares
-            ratios = math.sqrt(c) * (apart * denominators).sqrt() / (denominators + EPSILON)
+            ratios = math.sqrt(c) * (gaps * denominators).sqrt() / (denominators + EPSILON)
             # clamped numbers keep their gradient, as in the published code
-            halves = (ratios + (ratios.clamp(max=1 - EPSILON) - ratios).detach()).atanh()
-        return halves * (2 / math.sqrt(c))
+            clamped = ratios + (ratios.clamp(max=1 - EPSILON) - ratios).detach()
+            half_distances = clamped.atanh()
+        return half_distances * (2 / math.sqrt(c))
 
 
 class _SquaredDistances(torch.autograd.Function):
-    """Squares |x - y|^2 of all pairs by differences, without cancellation near 0, in O(B N) memory."""
+    """Squares |x - y|^2 of all pairs by differences, without cancellation, in O(B N) memory."""
 
     @staticmethod
     def forward(ctx: Any, points: Tensor, others: Tensor) -> Tensor:

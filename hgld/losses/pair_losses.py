@@ -1,7 +1,7 @@
-"""Losses of pairs and triplets: contrastive, lifted structure, multi-similarity, triplet and margin.
+"""Losses of pairs and triplets: contrastive, lifted structure, multi-similarity, triplet, margin.
 
-The regularisers of embeddings are here, too: KoLeo, their entropy, which IRT_R adds to the contrastive loss, and the
-variance of their lengths.
+The module also has two regularisers: KoLeo, the entropy of embeddings, which IRT_R adds to the
+contrastive loss, and :class:`SphericalConstraint`, the variance of their lengths.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from hgld.losses.kernels.class_losses import (
 )
 from hgld.losses.settings import check_temperature
 
-#: Score above which a positive is taken for a copy of the query, as in the authors' code.
+#: Score above which a positive counts as a copy of the query, as in the authors' code.
 COPY = 0.9999
-#: Difference of a score from 1 up to which the contrastive losses take an item of a memory for the query itself.
+#: Largest difference of a score from 1 at which contrastive losses take an item of a memory for the
+#: query itself.
 _SAME = 1e-5
-#: How triplets are selected, see :class:`TripletLoss`.
+#: Selection of triplets, see :class:`TripletLoss`.
 Mining = Literal["semihard", "easy_positive", "all"]
 #: Distances between which negatives are weighted by their density.
 _NEAREST, _FARTHEST = 0.5, 1.4
@@ -39,8 +40,9 @@ _NEAREST, _FARTHEST = 0.5, 1.4
 class ContrastiveLoss(MetricLearningLoss):
     """[positive_margin - s_p]_+ + [s_n - negative_margin]_+ of cosines (Hadsell et al., CVPR 2006).
 
-    The first term is averaged over the pairs where it is above 1e-5, which excludes the query itself in a memory
-    whatever its rounding, and the second over those where it is positive. A query is not its own positive.
+    The first term is averaged over the pairs where it is above 1e-5, which excludes the query
+    itself in a memory whatever its rounding. The second term is averaged over the pairs where it is
+    above 0. A query is not its own positive.
 
     Args:
         positive_margin: Cosine below which positives are penalised, -1 to 1.
@@ -54,9 +56,11 @@ class ContrastiveLoss(MetricLearningLoss):
     def __init__(self, positive_margin: float = 1.0, negative_margin: float = 0.5) -> None:
         from pytorch_metric_learning import distances, losses, reducers
 
-        margins = {"positive_margin": positive_margin, "negative_margin": negative_margin}
         require(
-            all(-1 <= margin <= 1 for margin in margins.values()), "cosines, -1 to 1", **margins
+            -1 <= positive_margin <= 1 and -1 <= negative_margin <= 1,
+            "cosines, -1 to 1",
+            positive_margin=positive_margin,
+            negative_margin=negative_margin,
         )
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
         means = {
@@ -64,11 +68,10 @@ class ContrastiveLoss(MetricLearningLoss):
             "neg_loss": reducers.AvgNonZeroReducer(),
         }
         reducer = reducers.MultipleReducers(means)
-        super().__init__(
-            losses.ContrastiveLoss(
-                positive_margin, negative_margin, distance=cosine, reducer=reducer
-            )
+        loss = losses.ContrastiveLoss(
+            positive_margin, negative_margin, distance=cosine, reducer=reducer
         )
+        super().__init__(loss)
 
 
 class XBMContrastive(PairLoss):
@@ -78,8 +81,8 @@ class XBMContrastive(PairLoss):
 
         1/B ( sum over positive pairs of (1 - s)  +  sum over negative pairs with s > margin of s )
 
-    A query is not its own positive. Positives with a score of 1 - 1e-5 or more are excluded, which excludes the
-    query itself in a memory.
+    A query is not its own positive. Positives with a score of 1 - 1e-5 or more are excluded, as one
+    may be the query itself in a memory.
 
     Args:
         margin: Cosine above which negatives are penalised, -1 to 1.
@@ -101,18 +104,18 @@ class XBMContrastive(PairLoss):
 
 
 class LiftedStructureLoss(PairLoss):
-    """Each positive pair against all negatives of both of its items (Song et al., CVPR 2016, Eq. 4).
+    """Positive pairs against all negatives of both items (Song et al., CVPR 2016, Eq. 4).
 
     With Euclidean distances D, the mean over the positive pairs i, j of ::
 
         1/2 [ log( sum over negatives k of i of exp(margin - D_ik)
                    + sum over negatives k of j of exp(margin - D_jk) ) + D_ij ]_+^2
 
-    A query is not its own positive. With references, the negatives of a reference are queries. Pairs whose items have
-    no negatives count 0, and so does a batch without positive pairs.
+    A query is not its own positive. With references, the negatives of a reference are queries.
+    Pairs whose items have no negatives count 0, and so does a batch without positive pairs.
 
     Args:
-        margin: Margin alpha, 1 in that paper.
+        margin: Margin alpha, 1 in the paper.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> LiftedStructureLoss()(embeddings, torch.tensor([[0], [0], [1]]))
@@ -129,9 +132,9 @@ class LiftedStructureLoss(PairLoss):
         distances = euclidean_distances(scores)
         lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
         exponents = (self.margin - distances).masked_fill(~negatives, lowest)
-        log_sums = torch.logaddexp(
-            exponents.logsumexp(1, keepdim=True), exponents.logsumexp(0, keepdim=True)
-        )
+        query_sums = exponents.logsumexp(1, keepdim=True)
+        reference_sums = exponents.logsumexp(0, keepdim=True)
+        log_sums = torch.logaddexp(query_sums, reference_sums)
         terms = functional.relu(log_sums + distances).square() / 2
         return torch.where(positives, terms, 0).sum() / positives.sum().clamp(min=1)
 
@@ -144,13 +147,14 @@ class MultiSimilarityLoss(MetricLearningLoss):
         1/alpha log(1 + sum over positives of exp(-alpha (s - base)))
         + 1/beta log(1 + sum over negatives of exp(beta (s - base)))
 
-    Mining keeps positives that are less similar than the most similar negative plus ``epsilon``, and negatives that
-    are more similar than the least similar positive minus ``epsilon``. The defaults are those of the authors' code.
+    Mining keeps positives that are less similar than the most similar negative plus ``epsilon``,
+    and negatives that are more similar than the least similar positive minus ``epsilon``. Defaults
+    follow the authors' code.
 
     Args:
         alpha: Sharpness of the positive term, above 0.
         beta: Sharpness of the negative term, above 0.
-        base: Cosine around which both terms are centred, lambda in that paper.
+        base: Cosine around which both terms are centred, lambda in the paper.
         epsilon: Slack of the mining.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
@@ -172,11 +176,15 @@ class MultiSimilarityLoss(MetricLearningLoss):
 
 
 class KoLeo(Loss):
-    """-(1/B) sum over i of log of the distance of embedding i to its nearest neighbour in the batch.
+    """Negative entropy of a batch's embeddings, estimated from distances to nearest neighbours.
 
-    The estimate of the negative differential entropy by Kozachenko and Leonenko, up to constants (Sablayrolles et
-    al., ICLR 2019), which spreads embeddings. Labels and references are ignored, and the distance of equal embeddings
-    counts as 1e-8, without gradient.
+    ::
+
+        -(1/B) sum over i of log of the distance of embedding i to its nearest neighbour in the batch
+
+    is the estimator of the negative differential entropy by Kozachenko and Leonenko, up to
+    constants (Sablayrolles et al., ICLR 2019). As a loss, it spreads embeddings. Labels and
+    references are ignored, and the distance of equal embeddings counts as 1e-8, without gradient.
 
     >>> KoLeo()(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]]), torch.tensor([[0], [0], [1]]))
     tensor(0.9946)
@@ -197,14 +205,15 @@ class KoLeo(Loss):
 
 
 class SphericalConstraint(Loss):
-    """The variance of the lengths of a batch's embeddings, SEC (Zhang et al., NeurIPS 2020, arXiv 2011.02785).
+    """The variance of the lengths of a batch's embeddings, SEC (Zhang et al., NeurIPS 2020).
 
-    It is added to a loss of cosines, whose gradient depends on the lengths of embeddings before normalisation::
+    It is added to a loss of cosines, whose gradient depends on the lengths of embeddings before
+    normalisation::
 
         loss(normalize(x), labels) + 0.5 * SphericalConstraint()(x, labels)
 
-    Models of hgld normalise embeddings in their last layer, after which it is 0; so it is for training loops of your
-    own. Labels and references are ignored.
+    Models of hgld normalise embeddings in their last layer, so the variance of their lengths is 0;
+    use this loss in training loops of your own. Labels and references are ignored.
 
     >>> SphericalConstraint()(torch.tensor([[3.0, 4.0], [0.0, 1.0]]), torch.tensor([[0], [1]]))
     tensor(4.)
@@ -221,12 +230,12 @@ class SphericalConstraint(Loss):
 
 
 def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
-    """Return the contrastive loss with an entropy regulariser, IRT_R (El-Nouby et al., arXiv 2102.05644).
+    """Return IRT_R, the contrastive loss plus an entropy regulariser (arXiv 2102.05644).
 
-    Its first term is :class:`XBMContrastive`, also for the memory that the paper has.
+    The contrastive loss is :class:`XBMContrastive`, which suits the paper's memory.
 
     Args:
-        lambda_: Weight of :class:`~hgld.losses.KoLeo`, 0 or more; 0.7 as unofficial code has it for CUB.
+        lambda_: Weight of :class:`~hgld.losses.KoLeo`, 0 or more; unofficial code uses 0.7 for CUB.
         margin: Cosine above which negatives are penalised, -1 to 1.
 
     Returns:
@@ -242,19 +251,22 @@ def irt(lambda_: float = 0.7, margin: float = 0.5) -> WeightedSum:
 
 
 class TripletLoss(MetricLearningLoss):
-    """[s_n - s_p + margin]_+, averaged over the triplets where it is positive (Schroff et al., CVPR 2015).
+    """Mean of [s_n - s_p + margin]_+ over the triplets where it is positive (Schroff et al., 2015).
 
-    Triplets take O(B N^2) memory while they are selected, so this loss suits batches and small memories.
+    Triplets take O(B N^2) memory while they are selected, so this loss suits batches and small
+    memories.
 
     Args:
         margin: Margin between positive and negative scores, above 0.
-        mining: ``semihard`` takes all triplets whose negative is less similar than the positive, but by less than the
-            margin. ``easy_positive`` takes the most similar positive of each query and the most similar negative
-            below that, as the published code means to. ``all`` takes all triplets, as the published settings do
-            without their option ``semihard``, also those of the sum over levels.
-        include_query: Count the query as one of its own positives when there are no references, as the published code
-            does. Its triplets then have a loss where a negative is more similar than 1 - margin, and are the only
-            ones that ``easy_positive`` takes.
+        mining: ``semihard`` takes all triplets whose negative is less similar than the positive,
+            but by less than the margin. ``easy_positive`` takes the most similar positive of each
+            query and the most similar negative that is less similar, as the published code intends.
+            ``all`` takes all triplets, as the published settings without the option ``semihard``
+            do, including the settings of the sum over levels.
+        include_query: Count the query as one of its own positives when there are no references, as
+            the published code does. Triplets with the query as positive have a loss where a
+            negative is more similar than 1 - margin; ``easy_positive`` then takes only these
+            triplets.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> TripletLoss(margin=0.1, mining="all")(embeddings, torch.tensor([[0], [0], [1]]))
@@ -269,29 +281,27 @@ class TripletLoss(MetricLearningLoss):
         require(margin > 0, "more than 0", margin=margin)
         require_choice(Mining, mining=mining)
         cosine = distances.DotProductSimilarity(normalize_embeddings=False)
+        miner = None
         if mining == "semihard":
-            miner = miners.TripletMarginMiner(
-                margin=margin, type_of_triplets="semihard", distance=cosine
-            )
+            miner = miners.TripletMarginMiner(margin, type_of_triplets="semihard", distance=cosine)
         elif mining == "easy_positive":
             miner = miners.BatchEasyHardMiner(distance=cosine)
-        else:
-            miner = None
         loss = losses.TripletMarginLoss(margin=margin, distance=cosine)
         super().__init__(loss, miner, include_query=include_query)
 
 
 class SelectivelyContrastiveTriplet(PairLoss):
-    """Easiest positive and hardest negative of each query, of which hard negatives are only pushed away.
+    """Triplets of the most similar positive and negative; hard negatives are only pushed away.
 
-    Xuan et al., Hard Negative Examples are Hard, but Useful, ECCV 2020. With s_p the score of the most similar
-    positive of a query and s_n that of the most similar negative, the mean over queries of ::
+    Xuan et al., Hard Negative Examples are Hard, but Useful, ECCV 2020. With s_p and s_n the scores
+    of the most similar positive and the most similar negative of a query, the mean over queries of
+    ::
 
         weight s_n                              if s_n > s_p or s_n > hard
-        log(1 + exp((s_n - s_p) / tau))         else
+        log(1 + exp((s_n - s_p) / tau))         otherwise
 
-    A query is not its own positive, nor are positives with a score above 0.9999, which are taken for copies of it.
-    Queries without a positive or without a negative are not counted.
+    A query is not its own positive, nor are items with a score above 0.9999, which count as copies
+    of the query. Queries without a positive or without a negative are excluded from the mean.
 
     Args:
         tau: Temperature, at least 1e-8.
@@ -314,21 +324,21 @@ class SelectivelyContrastiveTriplet(PairLoss):
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         positives = positives & (scores <= COPY)
         valid = positives.any(dim=1) & negatives.any(dim=1)
-        positive = scores.masked_fill(~positives, -2)[valid].amax(dim=1)
-        negative = scores.masked_fill(~negatives, -2)[valid].amax(dim=1)
-        is_hard = (negative > positive) | (negative > self.hard)
-        easy_terms = functional.softplus((negative - positive) / self.tau)
-        terms = torch.where(is_hard, self.weight * negative, easy_terms)
+        positive_scores = scores.masked_fill(~positives, -2)[valid].amax(dim=1)
+        negative_scores = scores.masked_fill(~negatives, -2)[valid].amax(dim=1)
+        is_hard = (negative_scores > positive_scores) | (negative_scores > self.hard)
+        easy_terms = functional.softplus((negative_scores - positive_scores) / self.tau)
+        terms = torch.where(is_hard, self.weight * negative_scores, easy_terms)
         return terms.sum() / valid.sum().clamp(min=1)
 
 
 class MarginLoss(ClassLoss):
-    """[D_ap - beta + margin]_+ + [beta - D_an + margin]_+ over sampled triplets (Wu et al., ICCV 2017).
+    """[D_ap - beta + margin]_+ + [beta - D_an + margin]_+ of sampled triplets (Wu et al., 2017).
 
-    D are Euclidean distances, and beta is a learnt boundary of the query's class. Each pair of a query a and a
-    positive p gets one negative n of the query, drawn with a probability inverse to the density of its distance among
-    random unit vectors (Eqs. 5 and 6 there), with torch's global generator. The sum is divided by the number of terms
-    that are positive. A query is not its own positive.
+    D are Euclidean distances, and beta is a learnt boundary of the query's class. Each pair of a
+    query a and a positive p gets one negative n of the query, drawn with a probability inverse to
+    the density of its distance among random unit vectors (their Eqs. 5 and 6), with torch's global
+    generator. The sum is divided by the number of positive terms. A query is not its own positive.
 
     Args:
         n_classes: Number of classes in column 0 of the labels.
@@ -349,42 +359,50 @@ class MarginLoss(ClassLoss):
         self.boundaries = nn.Parameter(torch.full((n_classes,), float(beta)))
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
-        (embeddings, classes), others = queries, references or queries
+        embeddings, classes = queries
+        items = references or queries
         check_classes(classes, self.n_classes)
-        same = classes[:, None] == others.classes
-        negatives = ~same
+        is_positive = classes[:, None] == items.classes
+        is_negative = ~is_positive
         if references is None:
-            same.fill_diagonal_(False)
-        distances = euclidean_distances(inner_products(embeddings, others.embeddings))
-        rows, positives, sampled = self._triplets(
-            distances.detach(), same, negatives, embeddings.shape[1]
-        )
+            is_positive.fill_diagonal_(False)
+        distances = euclidean_distances(inner_products(embeddings, items.embeddings))
+        weights = sampling_weights(distances.detach(), is_negative, embeddings.shape[1])
+        rows, positives, negatives = _sampled_triplets(is_positive, weights)
         beta = self.boundaries.to(embeddings.dtype)[classes[rows]]
-        gaps = torch.stack([distances[rows, positives] - beta, beta - distances[rows, sampled]])
+        gaps = torch.stack([distances[rows, positives] - beta, beta - distances[rows, negatives]])
         terms = functional.relu(gaps + self.margin)
         return terms.sum() / (terms > 0).sum().clamp(min=1)
 
-    def _triplets(
-        self, distances: Tensor, positives: Tensor, negatives: Tensor, dim: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return query, positive and sampled negative of each triplet, int64 tensors of the same length."""
-        weights = sampling_weights(distances, negatives, dim)
-        queries, partners = (positives & (weights.sum(1, keepdim=True) > 0)).nonzero().unbind(1)
-        if not len(queries):
-            return queries, partners, partners
-        return queries, partners, torch.multinomial(weights[queries], 1)[:, 0]
+
+def _sampled_triplets(is_positive: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw a negative for each positive pair of a query that has negatives.
+
+    Args:
+        is_positive: Boolean mask of shape (B, N).
+        weights: Sampling weights of negatives, of the same shape.
+
+    Returns:
+        Query, positive and negative of each triplet, int64 tensors of the same length.
+    """
+    has_negative = weights.sum(1, keepdim=True) > 0
+    queries, positives = (is_positive & has_negative).nonzero().unbind(1)
+    if not len(queries):
+        return queries, positives, positives
+    negatives = torch.multinomial(weights[queries], 1)[:, 0]
+    return queries, positives, negatives
 
 
 def sampling_weights(distances: Tensor, negatives: Tensor, dim: int) -> Tensor:
     """Return the weights of distance-weighted sampling (Wu et al., Eqs. 5 and 6).
 
-    Below a distance of 0.5 they are those of this distance, and from 1.4 on 0.
+    Distances below 0.5 have the weight of 0.5, and distances from 1.4 on the weight 0.
 
     Args:
         distances: Float tensor of shape (B, N).
         negatives: Boolean mask of the same shape.
-        dim: Dimension d of the embeddings: distances D of random unit vectors have a density proportional to
-            D^(d-2) (1 - D^2 / 4)^((d-3)/2).
+        dim: Dimension d of the embeddings: distances D of random unit vectors have a density
+            proportional to D^(d-2) (1 - D^2 / 4)^((d-3)/2).
 
     Returns:
         Tensor of the same shape: inverse densities relative to the largest of each row.
@@ -393,11 +411,10 @@ def sampling_weights(distances: Tensor, negatives: Tensor, dim: int) -> Tensor:
     >>> sampling_weights(distances, torch.ones(1, 4).bool(), 8)
     tensor([[1.0000, 1.0000, 0.0273, 0.0000]])
     """
-    drawn = negatives & (distances < _FARTHEST)
+    has_weight = negatives & (distances < _FARTHEST)
     clamped = distances.clamp(min=_NEAREST, max=_FARTHEST)
-    log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * (1 - clamped.square() / 4).clamp(
-        min=1e-6
-    ).log()
-    log_weights = (-log_density).masked_fill(~drawn, -torch.inf)
+    log_factor = (1 - clamped.square() / 4).clamp(min=1e-6).log()
+    log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * log_factor
+    log_weights = (-log_density).masked_fill(~has_weight, -torch.inf)
     highest = log_weights.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)
     return (log_weights - highest).exp()

@@ -23,18 +23,18 @@ CSL_MARGINS = {
 
 
 class CrossEntropy(ProxyBasedLoss):
-    """Cross entropy of a linear classifier with bias, and label smoothing (Boudiaf et al., ECCV 2020).
+    """Cross entropy of a linear classifier, with label smoothing (Boudiaf et al., ECCV 2020).
 
-    Logits are W x + b with free lengths of the rows of W, unlike the cosines of NormSoftMax
-    (:class:`~hgld.losses.ProxyLoss`). Boudiaf et al. classify features before normalisation; here x is the embedding,
-    of length 1, so that W alone carries the scale of the logits. Weights are initialised as those of
-    ``torch.nn.Linear``.
+    Logits are W x + b with rows of W of any length, unlike the cosines of NormSoftMax
+    (:class:`~hgld.losses.ProxyLoss`). Boudiaf et al. classify features before normalisation; here x
+    is the embedding, of length 1, so that W alone determines the scale of the logits. Weights are
+    initialised as in ``torch.nn.Linear``.
 
     Args:
         n_classes: Number of classes in column 0 of the labels.
         dim: Dimension d of the embeddings.
-        label_smoothing: Share of the target that is spread evenly over all classes, 0 to below 1; 0.1 in the authors'
-            code, 0 for a plain softmax.
+        label_smoothing: Share of the target that is spread evenly over all classes, 0 to below 1;
+            0.1 in the authors' code, 0 for a plain softmax.
 
     >>> loss = CrossEntropy(n_classes=3, dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
@@ -48,19 +48,17 @@ class CrossEntropy(ProxyBasedLoss):
         self.classifier = torch.nn.Linear(dim, n_classes)
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        weight, bias = (
-            parameter.to(embeddings.dtype)
-            for parameter in (self.classifier.weight, self.classifier.bias)
-        )
+        weight = self.classifier.weight.to(embeddings.dtype)
+        bias = self.classifier.bias.to(embeddings.dtype)
         logits = functional.linear(embeddings, weight, bias)
         return functional.cross_entropy(logits, classes, label_smoothing=self.label_smoothing)
 
 
 class ArcFace(ProxyBasedLoss):
-    """Cross entropy of scaled cosines with proxies, with a margin on the angle to the own class.
+    """Cross entropy of scaled cosines, with a margin on the angle to the positive proxy.
 
-    Deng et al., CVPR 2019, Eq. 3. Where the widened angle would exceed pi, the cosine is lowered by
-    margin sin(margin) instead. Proxies are initialised as those of NormSoftMax.
+    Deng et al., CVPR 2019, Eq. 3. Where the angle plus the margin would exceed pi, the cosine is
+    lowered by margin sin(margin) instead. Proxies are initialised as in NormSoftMax.
 
     Args:
         n_classes: Number of classes in column 0 of the labels.
@@ -96,15 +94,16 @@ class ProxyNCA(ProxyBasedLoss):
 
         scale^2 ||x - p_y||^2 + log sum over proxies z of other classes of exp(-scale^2 ||x - p_z||^2)
 
-    averaged over the batch, with normalised proxies. The own proxy is not in the sum, unlike in
-    :class:`~hgld.losses.ProxyNCAPP`, so the loss has no lower bound at 0. With a single class it is the first term
-    alone.
+    averaged over the batch, with normalised proxies. The sum excludes the proxy of the image's
+    class, unlike in :class:`~hgld.losses.ProxyNCAPP`, so the loss may be negative. With a single
+    class it is the first term alone.
 
     Args:
         n_classes: Number of classes in column 0 of the labels.
         dim: Dimension d of the embeddings.
-        scale: Length that embeddings and proxies are scaled to, above 0; 3 as in the implementation that Smooth-AP's
-            Table 3 compares with (Roth et al., ICML 2020), as is the initialisation of the proxies.
+        scale: Length of embeddings and proxies after scaling, above 0. The default 3 and the
+            initialisation of proxies follow the implementation in Table 3 of Smooth-AP (Roth et
+            al., ICML 2020).
 
     >>> loss = ProxyNCA(n_classes=3, dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
@@ -118,23 +117,25 @@ class ProxyNCA(ProxyBasedLoss):
         self.proxies = torch.nn.Parameter(torch.randn(n_classes, dim) / 8)
 
     def squared_distances(self, embeddings: Tensor) -> Tensor:
-        """Return scale^2 ||x - p||^2 for unit vectors x of shape (B, d) and each proxy: (B, n_classes)."""
+        """Return scale^2 ||x - p||^2 of unit vectors x, (B, d), and each proxy: (B, n_classes)."""
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
         return 2 * self.scale**2 * (1 - embeddings @ proxies.T)
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         distances = self.squared_distances(embeddings)
-        own = distances.gather(1, classes.unsqueeze(1))[:, 0]
+        positive_distances = distances.gather(1, classes.unsqueeze(1))[:, 0]
         if self.n_classes == 1:
-            return own.mean()
-        is_own = functional.one_hot(classes, self.n_classes).bool()
-        return (own + (-distances).masked_fill(is_own, -torch.inf).logsumexp(dim=1)).mean()
+            return positive_distances.mean()
+        is_positive = functional.one_hot(classes, self.n_classes).bool()
+        log_sums = (-distances).masked_fill(is_positive, -torch.inf).logsumexp(dim=1)
+        return (positive_distances + log_sums).mean()
 
 
 class ProxyNCAPP(ProxyNCA):
-    """ProxyNCA++: cross entropy of -scale^2 ||x - p||^2 over normalised proxies p (Teh et al., ECCV 2020).
+    """Cross entropy of -scale^2 ||x - p||^2 over normalised proxies p (Teh et al., ECCV 2020).
 
-    Proxies are initialised with a normal distribution of standard deviation 1/8, as in the authors' code.
+    Proxies are initialised with a normal distribution of standard deviation 1/8, as in the authors'
+    code.
 
     Args:
         n_classes: Number of classes in column 0 of the labels.
@@ -151,20 +152,23 @@ class ProxyNCAPP(ProxyNCA):
 
 
 class ProxyGML(ProxyBasedLoss):
-    """Cross entropy over the classes of the nearest proxies (Zhu et al., Fewer is More, NeurIPS 2020).
+    """Cross entropy over the classes of the nearest proxies (Zhu et al., NeurIPS 2020).
 
-    Each embedding keeps the scores of ``share`` of all proxies: those of its own class first, then the highest. The
-    logit of a class is the sum of its kept scores; classes without any drop out of the softmax. With the weight
-    ``proxy_weight`` is added the cross entropy of the proxies themselves, whose logits are the sums of their scores
-    with the proxies of each class.
+    Each embedding keeps the scores of a share of all proxies: first the proxies of its own class,
+    then the proxies with the highest scores. The logit of a class is the sum of its kept scores;
+    classes without kept scores are excluded from the softmax. The loss also has a term for the
+    proxies themselves, with the weight ``proxy_weight``: the cross entropy of logits that are the
+    sums of the scores of a proxy with the proxies of each class.
 
     Args:
         n_classes: Number of classes in column 0 of the labels, C.
         dim: Dimension d of the embeddings.
-        proxies_per_class: Number of proxies per class, N; the authors' settings have 12 on CUB and Cars196, 1 on SOP.
-        share: Share r of all proxies that an embedding keeps, above 0 to 1. At least one of another class is kept,
-            without which there is no gradient.
-        proxy_weight: Weight lambda of the proxies' own loss, 0 or more; 0 on SOP. It takes O(C^2 N^2) memory.
+        proxies_per_class: Number of proxies per class, N; the authors' settings have 12 on CUB and
+            Cars196, 1 on SOP.
+        share: Share r of all proxies that an embedding keeps, above 0 to 1. At least one proxy of
+            another class is kept, as the gradient would be 0 otherwise.
+        proxy_weight: Weight lambda of the term for the proxies, 0 or more; 0 on SOP. It takes O(C^2
+            N^2) memory.
 
     >>> loss = ProxyGML(n_classes=3, dim=2, proxies_per_class=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0], [2]])).shape
@@ -180,37 +184,36 @@ class ProxyGML(ProxyBasedLoss):
         proxy_weight: float = 0.3,
     ) -> None:
         super().__init__(n_classes, dim)
-        numbers = {
-            "proxies_per_class": proxies_per_class,
-            "share": share,
-            "proxy_weight": proxy_weight,
-        }
-        is_valid = proxies_per_class >= 1 and 0 < share <= 1 and proxy_weight >= 0
-        require(is_valid, "at least 1, above 0 to 1, and 0 or more", **numbers)
+        require(
+            proxies_per_class >= 1 and 0 < share <= 1 and proxy_weight >= 0,
+            "at least 1, above 0 to 1, and 0 or more",
+            proxies_per_class=proxies_per_class,
+            share=share,
+            proxy_weight=proxy_weight,
+        )
         self.proxies_per_class = proxies_per_class
         self.proxy_weight = proxy_weight
         n_proxies = n_classes * proxies_per_class
         self.n_kept = min(n_proxies, max(proxies_per_class + 1, math.ceil(share * n_proxies)))
-        bound = n_proxies**-0.5  # as the authors' initialisation has it
+        bound = n_proxies**-0.5  # as in the authors' initialisation
         self.proxies = nn.Parameter(torch.empty(n_proxies, dim).uniform_(-bound, bound))
 
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
         proxies = functional.normalize(self.proxies.to(embeddings.dtype))
-        owners = torch.arange(self.n_classes, device=classes.device).repeat_interleave(
-            self.proxies_per_class
-        )
+        proxy_classes = torch.arange(self.n_classes, device=classes.device)
+        proxy_classes = proxy_classes.repeat_interleave(self.proxies_per_class)
         scores = embeddings @ proxies.T
-        first = scores.detach() + 3 * (
-            classes[:, None] == owners
-        )  # scores of others are at most 2 above
-        kept = torch.zeros_like(scores).scatter_(1, first.topk(self.n_kept, dim=1).indices, 1)
-        in_sum = self._per_class(kept) > 0
-        logits = self._per_class(kept * scores).masked_fill(~in_sum, -torch.inf)
+        # Scores differ by at most 2, so that proxies of the image's class come first.
+        priorities = scores.detach() + 3 * (classes[:, None] == proxy_classes)
+        kept_proxies = priorities.topk(self.n_kept, dim=1).indices
+        is_kept = torch.zeros_like(scores).scatter_(1, kept_proxies, 1)
+        has_kept = self._per_class(is_kept) > 0
+        logits = self._per_class(is_kept * scores).masked_fill(~has_kept, -torch.inf)
         loss = functional.cross_entropy(logits, classes)
         if self.proxy_weight:
-            loss = loss + self.proxy_weight * functional.cross_entropy(
-                self._per_class(proxies @ proxies.T), owners
-            )
+            proxy_logits = self._per_class(proxies @ proxies.T)
+            proxy_loss = functional.cross_entropy(proxy_logits, proxy_classes)
+            loss = loss + self.proxy_weight * proxy_loss
         return loss
 
     def _per_class(self, values: Tensor) -> Tensor:
@@ -219,7 +222,7 @@ class ProxyGML(ProxyBasedLoss):
 
 
 class CSL(Loss):
-    """Composite scale loss: one proxy per finest class, a margin at each level (Sun et al., CVPR 2021).
+    """Composite scale loss: a proxy per finest class, a margin per level (Sun et al., CVPR 2021).
 
     ::
 
@@ -230,14 +233,17 @@ class CSL(Loss):
     ``parts`` has the terms ``level_1``, the coarsest, to ``level_L``.
 
     Args:
-        classes: int64 tensor of shape (n_classes, L): row i has the labels of finest class i, which is its column 0.
+        classes: int64 tensor of shape (n_classes, L): row i has the labels of finest class i, which
+            is its column 0.
         dim: Dimension d of the embeddings.
-        margins: One margin per level, finest first. Default: the authors', for 1, 2, 3 or 7 levels.
+        margins: One margin per level, finest first. Default: margins of the authors, for 1, 2, 3 or
+            7 levels.
         scale: Scale of the cosines, above 0.
 
     Raises:
-        InputError: ``classes`` is not such a table.
-        ConfigurationError: There is not one margin per level, or the scale is out of range.
+        InputError: ``classes`` has another shape or numbering.
+        ConfigurationError: The number of margins is not the number of levels, or the scale is out
+            of range.
 
     >>> loss = CSL(classes=torch.tensor([[0, 0], [1, 0], [2, 1]]), dim=2)
     >>> loss(torch.tensor([[1.0, 0.0], [0.6, 0.8]]), torch.tensor([[0, 0], [2, 1]])).shape
@@ -266,14 +272,15 @@ class CSL(Loss):
                 "column numbered from 0"
             )
         n_levels = classes.shape[1]
-        level_margins = CSL_MARGINS.get(n_levels) if margins is None else tuple(margins)
-        if level_margins is None or len(level_margins) != n_levels:
+        if margins is None:
+            margins = CSL_MARGINS.get(n_levels, ())
+        if len(margins) != n_levels:
             raise ConfigurationError(
-                f"CSL needs a margin for each of {n_levels} levels, finest first, and has "
-                f"{'none by default' if level_margins is None else len(level_margins)}; give `margins`"
+                f"CSL needs a margin for each of {n_levels} levels, finest first, and has {len(margins)}; give "
+                "`margins`"
             )
         require(scale > 0, "more than 0", scale=scale)
-        self.margins = level_margins
+        self.margins = tuple(margins)
         self.scale = scale
         self.proxies = uniform_proxies(len(classes), dim)
         self.classes: Tensor
@@ -287,15 +294,17 @@ class CSL(Loss):
                 f"`labels` have {labels.shape[1]} levels, but the loss was built for {len(self.margins)}"
             )
         check_proxies(embeddings, labels[:, 0], *self.proxies.shape)
-        scores = self.scale * embeddings @ functional.normalize(self.proxies.to(embeddings.dtype)).T
-        own = scores.gather(1, labels[:, :1])[:, 0]
+        proxies = functional.normalize(self.proxies.to(embeddings.dtype))
+        scores = self.scale * embeddings @ proxies.T
+        positive_scores = scores.gather(1, labels[:, :1])[:, 0]
         lowest = torch.finfo(scores.dtype).min  # logsumexp of -inf alone has no gradient
+        self.parts = {}
         level_losses = []
         for column, margin in enumerate(self.margins):
-            same = labels[:, column, None] == self.classes[:, column]
-            others = scores.masked_fill(same, lowest).logsumexp(dim=1)
-            level_losses.append(functional.softplus(others - own + self.scale * margin).mean())
-        self.parts = {
-            f"level_{len(level_losses) - i}": value.detach() for i, value in enumerate(level_losses)
-        }
+            same_class = labels[:, column, None] == self.classes[:, column]
+            negatives = scores.masked_fill(same_class, lowest).logsumexp(dim=1)
+            violations = negatives - positive_scores + self.scale * margin
+            level_loss = functional.softplus(violations).mean()
+            self.parts[f"level_{len(self.margins) - column}"] = level_loss.detach()
+            level_losses.append(level_loss)
         return torch.stack(level_losses).sum()

@@ -1,4 +1,4 @@
-"""Losses of rankings: average precision, H-AP, NDCG and recall at k, and the losses that make them decomposable."""
+"""Losses of rankings: average precision, H-AP, NDCG, recall at k, and decomposability losses."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import HEAVISIDE, SIGMOID, SUPRANK_STEP, LeakyStep, Step
 from hgld.losses.settings import check_temperature
 
-#: How the pairs of L_DG are averaged.
+#: Average over the pairs of L_DG.
 PairReduction = Literal["query_mean", "violating"]
-#: Relevances by name: that of Eq. 20, that of Property 1, and that of Algorithm 1 of the thesis.
+#: Relevances by name: Eq. 20 and Property 1 of the paper, and Algorithm 1 of the thesis.
 RelevanceName = Literal["hierarchical", "weighted_ap", "algorithm1"]
 #: Steps of H-rank^+ that settings can choose.
 FinerStep = Literal["heaviside", "leaky"]
@@ -46,7 +46,7 @@ RECALL_KS = (1, 2, 4, 8, 16)
 
 
 class DecomposabilityLoss(PairLoss):
-    """L_DG, which pulls positives above one score and pushes negatives below another in every batch (paper, Eq. 7).
+    """L_DG, which pulls positives above one score and pushes negatives below another (Eq. 7).
 
     ::
 
@@ -57,11 +57,11 @@ class DecomposabilityLoss(PairLoss):
     Args:
         alpha: Cosine below which positives are penalised, -1 to 1.
         beta: Cosine above which negatives are penalised, -1 to 1.
-        reduction: ``query_mean`` averages over the pairs of each query (Eq. 7). ``violating`` averages over all pairs
-            of the batch with a positive term, as the published code does, which keeps the gradient large when few
-            such pairs are left.
-        include_query: Count the query as one of its own positives when there are no references; ``violating`` never
-            does.
+        reduction: ``query_mean`` averages over the pairs of each query (Eq. 7). ``violating``
+            averages over all pairs of the batch with a positive term, as the published code does,
+            which keeps the gradient large when few such pairs are left.
+        include_query: Count the query as one of its own positives when there are no references;
+            ``violating`` never does.
 
     >>> loss = DecomposabilityLoss(include_query=False)
     >>> loss(torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([[0], [0]]))
@@ -87,8 +87,9 @@ class DecomposabilityLoss(PairLoss):
         positive_terms = torch.where(positives, functional.relu(self.alpha - scores), 0)
         negative_terms = torch.where(negatives, functional.relu(scores - self.beta), 0)
         if self.reduction == "violating":
-            positive_mean = positive_terms.sum() / (positive_terms > 0).sum().clamp(min=1)
-            return positive_mean + negative_terms.sum() / (negative_terms > 0).sum().clamp(min=1)
+            n_positives = (positive_terms > 0).sum().clamp(min=1)
+            n_negatives = (negative_terms > 0).sum().clamp(min=1)
+            return positive_terms.sum() / n_positives + negative_terms.sum() / n_negatives
         query_losses = positive_terms.sum(dim=1) / positives.sum(dim=1).clamp(min=1)
         query_losses = query_losses + negative_terms.sum(dim=1) / negatives.sum(dim=1).clamp(min=1)
         return query_losses.mean()
@@ -101,11 +102,12 @@ class ProxyLoss(ProxyBasedLoss):
 
         L*_DG = -log( exp(v . p_y / eta) / sum over proxies z of exp(v . p_z / eta) )
 
-    averaged over the batch, with normalised proxies. This is NormSoftMax (Zhai and Wu, BMVC 2019). Proxies are
-    initialised uniformly between -1 / sqrt(d) and 1 / sqrt(d), as there.
+    averaged over the batch, with normalised proxies. This is NormSoftMax (Zhai and Wu, BMVC 2019),
+    including the uniform initialisation of proxies between -1 / sqrt(d) and 1 / sqrt(d).
 
-    The term of an image with several labels is the mean of its labels' terms, that is the cross entropy with the same
-    target 1/n for each of its n classes (Mahajan et al., ECCV 2018, section 2.1, for images with several hashtags).
+    The loss of an image with several labels is the mean loss over its labels, which is the cross
+    entropy with the target 1/n for each of its n classes (Mahajan et al., ECCV 2018, section 2.1,
+    for images with several hashtags).
 
     Args:
         n_classes: Number of classes in column 0 of the labels.
@@ -150,7 +152,8 @@ class SupAP(SingleLevelLoss):
         level: Lowest level of a positive, 1 (the coarsest) to L. Default: L.
         mixup: Function that adds virtual positives to the retrieval set of each query, such as
             :class:`~hgld.losses.MixedPositives`.
-        include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
+        include_query: Count each query as one of its own positives
+            (:class:`~hgld.losses.RankLoss`).
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupAP(include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
@@ -164,20 +167,22 @@ class SupAP(SingleLevelLoss):
         rank_plus = 1 + step_sums(ranking, (among_positives, self.plus))
         rank_minus = step_sums(ranking, (among_positives.flip(2), self.step))
         ratios = rank_plus / (rank_plus + rank_minus)
-        return 1 - (ratios * is_positive).sum(1) / is_positive.sum(1)  # 0 / 0 without positives
+        # Queries without positives get NaN from 0 / 0.
+        return 1 - (ratios * is_positive).sum(1) / is_positive.sum(1)
 
 
 class SmoothAP(SupAP):
     """L_Smooth-AP (Brown et al., ECCV 2020, Eqs. 5 to 7).
 
-    As :class:`~hgld.losses.SupAP` with sigmoids for all steps; it does not bound 1 - AP.
+    It equals :class:`~hgld.losses.SupAP` with sigmoids for all steps, and does not bound 1 - AP.
 
     Args:
         step: Steps h^+ and h^-.
         level: Lowest level of a positive, 1 (the coarsest) to L. Default: L.
         mixup: Function that adds virtual positives to the retrieval set of each query, such as
             :class:`~hgld.losses.MixedPositives`.
-        include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
+        include_query: Count each query as one of its own positives
+            (:class:`~hgld.losses.RankLoss`).
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothAP(include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
@@ -201,9 +206,9 @@ def roadmap(decomposability: Loss, lambda_: float = 0.1, **sup_ap: Any) -> Weigh
     """Return L_ROADMAP = (1 - lambda) L_Sup-AP + lambda L_DG (paper, Eq. 12).
 
     Args:
-        decomposability: :class:`~hgld.losses.ProxyLoss`, which the paper keeps after its Table II, or
-            :class:`~hgld.losses.DecomposabilityLoss`; ROADMAP of NeurIPS 2021 is the latter with a lambda of 0.5 and,
-            as published, the reduction ``violating``.
+        decomposability: :class:`~hgld.losses.ProxyLoss`, which the paper keeps after its Table II,
+            or :class:`~hgld.losses.DecomposabilityLoss`. ROADMAP of NeurIPS 2021 uses the latter
+            loss with a lambda of 0.5 and, in the published code, the reduction ``violating``.
         lambda_: Weight of the decomposability loss, 0 to 1.
         **sup_ap: Keyword arguments of :class:`~hgld.losses.SupAP`.
 
@@ -224,21 +229,25 @@ class SupHAP(RankLoss):
 
         1 - 1 / (sum over k in Omega^+ of rel(k)) * sum over k in Omega^+ of H-rank^+(k) / (rank^+(k) + rank_s^-(k))
 
-    It lies between 0 and 1, and is at least 1 - H-AP (Eq. 19) with the steps ``eq4`` and ``cfg144``.
+    It lies between 0 and 1, and is at least 1 - H-AP (Eq. 19) with the steps ``eq4`` and
+    ``cfg144``.
 
     Args:
-        alpha: Exponent of the relevance ``(l/L)^alpha / |Omega^(l)|`` (Eq. 20), 0 or more; 3 or 5 in HAPPIER_F.
-            ``|Omega^(L)|`` counts the query if the query is in its retrieval set.
-        relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for that of Property 1, which makes H-AP a weighted
-            sum of the APs of all levels and ignores ``alpha`` (Table XI); ``algorithm1`` for that of Algorithm 1 of
-            the thesis, the mean of l/L over the query's labels, without ``alpha``; or a function of the level counts.
-        level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.
+        alpha: Exponent of the relevance ``(l/L)^alpha / |Omega^(l)|`` (Eq. 20), 0 or more; 3 or 5
+            in HAPPIER_F. ``|Omega^(L)|`` counts the query if the query is in its retrieval set.
+        relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for Property 1, which makes H-AP a
+            weighted sum of the APs of all levels and ignores ``alpha`` (Table XI); ``algorithm1``
+            for Algorithm 1 of the thesis, the mean of l/L over the query's labels, without
+            ``alpha``; or a function of the level counts.
+        level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive.
+            Default: 1/L each.
         step: Step h^-, see :func:`~hgld.losses.suprank_step`. Default: Eq. 4.
         plus: Step h^+, for positives. Default: Heaviside's, which has no gradient.
-        finer: Step of H-rank^+ for items of finer levels than that of k: ``heaviside``; ``leaky`` for
-            :class:`~hgld.losses.LeakyStep`, which gives H-rank^+ a gradient (``with_hrank`` in the authors' settings,
-            on in one of HAPPIER_F on SOP); or another step.
-        include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
+        finer: Step of H-rank^+ for items of a finer level than k: ``heaviside``; ``leaky`` for
+            :class:`~hgld.losses.LeakyStep`, which gives H-rank^+ a gradient (``with_hrank`` in the
+            authors' settings, enabled in one setting of HAPPIER_F on SOP); or another step.
+        include_query: Count each query as one of its own positives
+            (:class:`~hgld.losses.RankLoss`).
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupHAP(alpha=1.0)(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
@@ -257,48 +266,53 @@ class SupHAP(RankLoss):
         include_query: bool = True,
     ) -> None:
         super().__init__(step=step, plus=plus, include_query=include_query)
+        self.finer: Step | None
         if isinstance(finer, str):
             require_choice(FinerStep, finer=finer)
-        self.finer = _FINER_STEPS[finer] if isinstance(finer, str) else finer
-        self.relevance = _chosen_relevance(relevance, alpha, level_weights)
+            self.finer = _FINER_STEPS[finer]
+        else:
+            self.finer = finer
+        self.relevance = _relevance_from_options(relevance, alpha, level_weights)
         self.sums_labels = relevance == "algorithm1"
 
     def pairs_of_labels(self, labels: Tensor, reference_labels: Tensor) -> Pairs:
         if not self.sums_labels:
             return super().pairs_of_labels(labels, reference_labels)
-        # With Algorithm 1, levels are sums over the labels of the query.
-        return Pairs(
-            lambda block: summed_levels(labels[block], reference_labels), labels[0].numel()
-        )
+        # With Algorithm 1, the level of a pair is a sum over the labels of the query.
+        n_levels = labels[0].numel()
+        return Pairs(lambda block: summed_levels(labels[block], reference_labels), n_levels)
 
     def query_losses(
         self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None
     ) -> Tensor:
         ranking = Ranking(scores, levels, n_levels)
-        relevance = self.relevance(ranking.counts) if relevance is None else relevance
+        if relevance is None:
+            relevance = self.relevance(ranking.counts)
         rank_plus = h_rank_plus(
             ranking, relevance.to(scores.dtype), plus=self.plus, finer=self.finer
         )
         ratios = rank_plus / rank(ranking, plus=self.plus, minus=self.step)
-        total = relevance.gather(1, levels.clamp(min=0)).sum(1)
-        return 1 - (ratios * (levels > 0)).sum(1) / total.to(
-            scores.dtype
-        )  # 0 / 0 without positives
+        total = relevance.gather(1, levels.clamp(min=0)).sum(1).to(scores.dtype)
+        # Queries without positives get NaN from 0 / 0.
+        return 1 - (ratios * (levels > 0)).sum(1) / total
 
 
 class SmoothHAP(SupHAP):
-    """H-AP with sigmoids for all steps, in the manner of Smooth-AP (baseline of the paper's Table X).
+    """H-AP with sigmoids for all steps, like Smooth-AP (baseline of the paper's Table X).
 
-    As :class:`~hgld.losses.SupHAP` with other steps; it does not bound 1 - H-AP.
+    It equals :class:`~hgld.losses.SupHAP` with sigmoids, and does not bound 1 - H-AP.
 
     Args:
         alpha: Exponent of the relevance ``(l/L)^alpha / |Omega^(l)|`` (paper, Eq. 20), 0 or more.
-        relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for that of Property 1, which makes H-AP a weighted
-            sum of the APs of all levels and ignores ``alpha`` (Table XI); ``algorithm1`` for that of Algorithm 1 of
-            the thesis, the mean of l/L over the query's labels, without ``alpha``; or a function of the level counts.
-        level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive. Default: 1/L each.
+        relevance: ``hierarchical`` for Eq. 20; ``weighted_ap`` for Property 1, which makes H-AP a
+            weighted sum of the APs of all levels and ignores ``alpha`` (Table XI); ``algorithm1``
+            for Algorithm 1 of the thesis, the mean of l/L over the query's labels, without
+            ``alpha``; or a function of the level counts.
+        level_weights: Weights of the levels' APs with ``weighted_ap``, coarsest first, positive.
+            Default: 1/L each.
         step: Steps h^+ and h^-.
-        include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
+        include_query: Count each query as one of its own positives
+            (:class:`~hgld.losses.RankLoss`).
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothHAP()(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
@@ -339,7 +353,7 @@ def happier(decomposability: Loss, lambda_: float = 0.1, **sup_hap: Any) -> Weig
     return with_decomposability("sup_hap", SupHAP(**sup_hap), decomposability, lambda_)
 
 
-def _chosen_relevance(
+def _relevance_from_options(
     relevance: RelevanceName | Relevance, alpha: float, level_weights: tuple[float, ...] | None
 ) -> Relevance:
     """Return the relevance that the options of :class:`SupHAP` describe."""
@@ -363,11 +377,10 @@ def _chosen_relevance(
 
 
 def _level_shares(counts: Tensor) -> Tensor:
-    """Return l / L: Algorithm 1 up to a factor of each query, of which H-AP does not depend."""
+    """Return l / L: Algorithm 1 up to a factor per query, on which H-AP does not depend."""
     n_levels = counts.shape[1] - 1
-    return (
-        torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device) / n_levels
-    ).expand_as(counts)
+    levels = torch.arange(n_levels + 1, dtype=torch.float64, device=counts.device)
+    return (levels / n_levels).expand_as(counts)
 
 
 class SupNDCG(RankLoss):
@@ -377,13 +390,14 @@ class SupNDCG(RankLoss):
 
         DCG_s = sum over k in Omega^+ of (2^lv_k - 1) / log2(1 + rank^+(k) + rank_s^-(k))
 
-    and iDCG, the largest DCG of any ranking. It lies between 0 and 1, and is at least 1 - NDCG (Eq. 23) with the
-    steps ``eq4`` and ``cfg144``.
+    and iDCG, the largest DCG of any ranking. It lies between 0 and 1, and is at least 1 - NDCG (Eq.
+    23) with the steps ``eq4`` and ``cfg144``.
 
     Args:
         step: Step h^-, see :func:`~hgld.losses.suprank_step`. Default: Eq. 4.
         plus: Step h^+, for positives. Default: Heaviside's, which has no gradient.
-        include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
+        include_query: Count each query as one of its own positives
+            (:class:`~hgld.losses.RankLoss`).
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupNDCG()(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
@@ -394,32 +408,42 @@ class SupNDCG(RankLoss):
         self, scores: Tensor, levels: Tensor, n_levels: int, relevance: Tensor | None = None
     ) -> Tensor:
         ranking = Ranking(scores, levels, n_levels)
-        counts = ranking.counts
-        gain = exponential_gain(counts) if relevance is None else relevance
+        gain = relevance
+        if gain is None:
+            gain = exponential_gain(ranking.counts)
+        ideal = _ideal_dcg(gain, ranking.counts, levels.shape[1]).unsqueeze(1)
+        # float32 has no gain of 2^128. Queries without positives get NaN from 0 / 0.
+        shares = (gain / ideal).to(scores.dtype)
         ranks = rank(ranking, plus=self.plus, minus=self.step)
-        # the ideal ranking has the finest level first
-        discounts = 1 / torch.log2(
-            torch.arange(2, levels.shape[1] + 2, dtype=torch.float64, device=levels.device)
-        )
-        cumulative = torch.nn.functional.pad(discounts.cumsum(0), (1, 0))
-        ends = counts.flip(1).cumsum(1).long()
-        ideal = (
-            gain.flip(1) * cumulative[ends].diff(dim=1, prepend=cumulative.new_zeros(len(ends), 1))
-        ).sum(1)
-        shares = (gain / ideal.unsqueeze(1)).to(
-            scores.dtype
-        )  # 0 / 0 without positives; float32 has no gain of 2^128
         return 1 - (shares.gather(1, levels.clamp(min=0)) / torch.log2(1 + ranks)).sum(1)
+
+
+def _ideal_dcg(gain: Tensor, counts: Tensor, n_items: int) -> Tensor:
+    """Return the DCG of the ideal ranking of each query, which has the finest level first.
+
+    Args:
+        gain: Gain of each level, float64 tensor of shape (n_query, L + 1).
+        counts: Number of items of each level, float64 tensor of the same shape.
+        n_items: Number of items of a ranking.
+    """
+    ranks = torch.arange(1, n_items + 1, dtype=torch.float64, device=counts.device)
+    discounts = 1 / torch.log2(1 + ranks)
+    cumulative = torch.nn.functional.pad(discounts.cumsum(0), (1, 0))
+    last_ranks = counts.flip(1).cumsum(1).long()
+    start = cumulative.new_zeros(len(counts), 1)
+    level_discounts = cumulative[last_ranks].diff(dim=1, prepend=start)
+    return (gain.flip(1) * level_discounts).sum(1)
 
 
 class SmoothNDCG(SupNDCG):
     """NDCG (paper, Eq. 23) with sigmoids for all steps.
 
-    As :class:`~hgld.losses.SupNDCG` with other steps; it does not bound 1 - NDCG.
+    It equals :class:`~hgld.losses.SupNDCG` with sigmoids, and does not bound 1 - NDCG.
 
     Args:
         step: Steps h^+ and h^-.
-        include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
+        include_query: Count each query as one of its own positives
+            (:class:`~hgld.losses.RankLoss`).
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothNDCG()(embeddings, torch.tensor([[0, 0], [0, 0], [1, 0]]))
@@ -455,9 +479,9 @@ class SupRecall(SingleLevelLoss):
 
         1 - 1 / min(|Omega^+|, k) * sum over p in Omega^+ of sigma((k - rank^+(p) - rank_s^-(p)) / tau_star)
 
-    The surrogate bounds the rank from above (with the steps ``eq4`` and ``cfg144``), but the loss does not bound
-    1 - TR@k (Eq. 14): its sigmoid also counts a part of each item beyond rank k. So the loss is at most 1, and even
-    negative where k is small compared with ``|Omega^+|``.
+    The surrogate bounds the rank from above (with the steps ``eq4`` and ``cfg144``), but the loss
+    does not bound 1 - TR@k (Eq. 14): its sigmoid also counts a part of each item beyond rank k. So
+    the loss is at most 1, and even negative where k is small compared with ``|Omega^+|``.
 
     Args:
         ks: Cut-offs K, at least one, each 1 or more.
@@ -467,7 +491,8 @@ class SupRecall(SingleLevelLoss):
         level: Lowest level of a positive, 1 (the coarsest) to L. Default: L.
         mixup: Function that adds virtual positives to the retrieval set of each query, such as
             :class:`~hgld.losses.MixedPositives`.
-        include_query: Count each query as one of its own positives (:class:`~hgld.losses.RankLoss`).
+        include_query: Count each query as one of its own positives
+            (:class:`~hgld.losses.RankLoss`).
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SupRecall(ks=(2,), include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
@@ -512,28 +537,28 @@ class SupRecall(SingleLevelLoss):
 class SmoothRecall(SupRecall):
     """The recall@k surrogate RS@k (Patel et al., CVPR 2022, Eqs. 5 to 7).
 
-    ``min(|P_q|, k)`` takes the place of ``|P_q|``, as in their section 3.
-
-    As :class:`~hgld.losses.SupRecall` with sigmoids for all steps. ``tau_star`` is tau_1 of that paper, and the
-    temperature of ``step`` its tau_2.
+    It equals :class:`~hgld.losses.SupRecall` with sigmoids for all steps. ``min(|P_q|, k)`` takes
+    the place of ``|P_q|``, as in section 3 of Patel et al. Their tau_1 is ``tau_star``, and their
+    tau_2 the temperature of ``step``.
 
     Args:
-        ks: Cut-offs K, at least one, each 1 or more. Patel et al. train with 1, 2, 4, 8, 16, and with SiMix with
-            1, 2, 4, 8, 12, 16, 20, 24, 28, 32.
+        ks: Cut-offs K, at least one, each 1 or more. Patel et al. train with 1, 2, 4, 8, 16, and
+            with SiMix with 1, 2, 4, 8, 12, 16, 20, 24, 28, 32.
         tau_star: Temperature of the outer sigmoid, in ranks, at least 1e-8.
-        clip: Clip the number of positives among the first k to k, so that the loss is not negative, as Patel et al.
-            do; the authors of SupRank do not.
+        clip: Whether to clip the number of positives among the first k to k, so that the loss is
+            not negative, as Patel et al. do, unlike the authors of SupRank.
         step: Steps h^+ and h^-.
         level: Lowest level of a positive, 1 (the coarsest) to L. Default: L.
         mixup: Function that adds virtual positives to the retrieval set of each query, such as
             :class:`~hgld.losses.MixedPositives`.
         include_query: See :class:`~hgld.losses.RankLoss`; Patel et al. exclude the query.
-        rank_query: Without ``include_query``, rank the query among the others, but do not count it as a positive:
-            every positive has a rank of 2 or more, as in the code of Patel et al., but not in their Eq. 6.
+        rank_query: Whether to rank the query among the other items without counting it as a
+            positive; requires ``include_query`` false. Every positive then has a rank of 2 or more,
+            as in the code of Patel et al., unlike their Eq. 6.
 
     Raises:
-        ConfigurationError: A number is out of range, ``rank_query`` is given together with ``include_query``, or
-            (when called) the labels have no such level.
+        ConfigurationError: A number is out of range, ``rank_query`` is given together with
+            ``include_query``, or (when called) the labels have no such level.
 
     >>> embeddings = torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.8, 0.6]])
     >>> SmoothRecall(ks=(2,), include_query=False)(embeddings, torch.tensor([[0], [0], [1]]))
@@ -563,7 +588,7 @@ class SmoothRecall(SupRecall):
         )
         if rank_query and include_query:
             raise ConfigurationError(
-                "`rank_query` requires `include_query` false: the query is no positive then"
+                "`rank_query` requires `include_query` false: the query is not a positive then"
             )
         self.clip = clip
         self.rank_query = rank_query
@@ -577,7 +602,8 @@ def rod_recall(decomposability: Loss, lambda_: float = 0.5, **sup_recall: Any) -
     """Return L_ROD-R@K = (1 - lambda) L_Sup-R@K + lambda L_DG (paper, Eq. 17).
 
     Args:
-        decomposability: :class:`~hgld.losses.ProxyLoss` or :class:`~hgld.losses.DecomposabilityLoss`.
+        decomposability: :class:`~hgld.losses.ProxyLoss` or
+            :class:`~hgld.losses.DecomposabilityLoss`.
         lambda_: Weight of the decomposability loss, 0 to 1.
         **sup_recall: Keyword arguments of :class:`~hgld.losses.SupRecall`.
 

@@ -1,17 +1,20 @@
-"""All losses by the names that settings give them, the options that each has, and how it is built from them.
+"""Registry of losses: names in settings, options, and construction of losses from options.
 
-To add a loss to hgld, enter it in the table at the end. A :class:`LossSpec` is derived from the constructor of a
-loss, so that a default is written there alone: every parameter becomes an option of the same name, type and default,
-except that
+To add a loss to hgld, enter it in the table ``_OWN_LOSSES``. A :class:`LossSpec` is derived from
+the constructor of a loss, which is the only place of its defaults: every parameter becomes an
+option of the same name, type and default, with four exceptions:
 
-- parameters that describe the training data (``FROM_LABELS``) are filled in from a :class:`LabelSpace`;
-- ``step`` is replaced by the options of its step: those of :func:`~hgld.losses.suprank_step` or
+- parameters that describe the training data (``FROM_LABELS``) are filled in from a
+  :class:`LabelSpace`;
+- ``step`` is replaced by the parameters of :func:`~hgld.losses.suprank_step` or
   :class:`~hgld.losses.Sigmoid`;
-- of what a parameter accepts, settings have what can be written in a file (``SETTINGS_TYPES``);
+- parameters that also accept functions have the types of ``SETTINGS_TYPES``, which can be written
+  in a file;
 - parameters that cannot be written in a settings file (``CODE_ONLY``) keep their defaults.
 
-Other packages declare losses as entry points (:func:`installed_losses`). Defaults are what the authors of the papers
-ran on most datasets, except h^-, which is that of Eq. 4; the option ``variant`` chooses another.
+Other packages declare losses as entry points (:func:`installed_losses`). Defaults are the settings
+that the authors of the papers used on most datasets, except the step h^-, which is Eq. 4; the
+option ``variant`` chooses another one.
 """
 
 from __future__ import annotations
@@ -70,9 +73,10 @@ from hgld.losses.supervised_contrastive import HMLC, MultiSupCon
 
 #: Which levels a loss of classes sees: the finest, or the sum or the mean over all.
 Levels = Literal["finest", "all", "mean"]
-#: Decomposability losses: L*_DG (paper, Eq. 8), L_DG (Eq. 7), or ArcFace as in some of the authors' settings.
+#: Decomposability losses: L*_DG (paper, Eq. 8), L_DG (Eq. 7), or ArcFace as in some of the authors'
+#: settings.
 Decomposability = Literal["proxies", "pairs", "arcface"]
-#: Those that suit losses of all levels.
+#: Decomposability losses that suit rank losses of all levels.
 ProxyDecomposability = Literal["proxies", "arcface"]
 DECOMPOSABILITY_LOSSES: Mapping[str, Callable[..., Loss]] = {
     "proxies": ProxyLoss,
@@ -88,13 +92,16 @@ SETTINGS_TYPES: Mapping[str, Any] = {"relevance": RelevanceName, "finer": FinerS
 
 @dataclass(frozen=True)
 class LabelSpace:
-    """The classes of the training labels and the dimension of the embeddings, which losses with proxies depend on.
+    """Classes of the training labels and dimension of the embeddings, for losses with proxies.
 
     Args:
         dim: Dimension d of the embeddings.
-        n_classes: Number of classes in each column of the labels, finest level first, numbered from 0.
-        classes: int64 tensor of shape (n_classes[0], L): the labels of each finest class; needed by CSL only.
-        labels_per_image: Most labels of an image, for label sets; None where each image has a single label.
+        n_classes: Number of classes in each column of the labels, finest level first, numbered from
+            0.
+        classes: int64 tensor of shape (n_classes[0], L): the labels of each finest class; needed by
+            CSL only.
+        labels_per_image: Most labels of an image, for label sets; None where each image has a
+            single label.
     """
 
     dim: int
@@ -107,7 +114,8 @@ class LabelSpace:
         """Return the space of training labels.
 
         Args:
-            labels: Integer array of shape (N, L), finest level first, numbered from 0 in each column; or label sets.
+            labels: Integer array of shape (N, L), finest level first, numbered from 0 in each
+                column; or label sets.
 
         >>> LabelSpace.from_labels(8, np.array([[1, 0], [0, 0], [2, 1], [1, 0]])).classes
         tensor([[0, 0],
@@ -115,17 +123,18 @@ class LabelSpace:
                 [2, 1]])
         """
         if isinstance(labels, LabelSets):
-            n_of_sets = tuple(int(n) for n in labels.labels.max(axis=0) + 1)
-            return LabelSpace(dim, n_of_sets, labels_per_image=labels.most_labels)
-        _, first = np.unique(labels[:, 0], return_index=True)
-        n_classes = tuple(int(n) for n in labels.max(axis=0) + 1)
-        return LabelSpace(dim, n_classes, torch.from_numpy(labels[first].astype(np.int64)))
+            n_classes = tuple((labels.labels.max(axis=0) + 1).tolist())
+            return LabelSpace(dim, n_classes, labels_per_image=labels.most_labels)
+        n_classes = tuple((labels.max(axis=0) + 1).tolist())
+        _, first_rows = np.unique(labels[:, 0], return_index=True)
+        return LabelSpace(dim, n_classes, torch.from_numpy(labels[first_rows].astype(np.int64)))
 
-    def known_classes(self) -> Tensor:
+    def require_classes(self) -> Tensor:
         """Return ``classes``.
 
         Raises:
-            ConfigurationError: The space has none, as it is that of label sets or was created without.
+            ConfigurationError: The space has no ``classes``: images have label sets, or it was
+                created without them.
         """
         if self.labels_per_image is not None:
             raise ConfigurationError(
@@ -143,7 +152,7 @@ class LabelSpace:
 FROM_LABELS: Mapping[str, Callable[[LabelSpace, int], Any]] = {
     "dim": lambda space, column: space.dim,
     "n_classes": lambda space, column: space.n_classes[column],
-    "classes": lambda space, column: space.known_classes(),
+    "classes": lambda space, column: space.require_classes(),
 }
 #: Functions whose parameters replace the parameter ``step``, by the type of its default.
 STEP_FACTORIES: Mapping[type, Callable[..., Any]] = {SupRankStep: suprank_step, Sigmoid: Sigmoid}
@@ -153,10 +162,11 @@ class Option(NamedTuple):
     """An option of a loss in settings.
 
     Args:
-        annotation: Type of its values.
+        annotation: Type of the values.
         default: Default value.
-        constructor: Function or class of which it is a parameter, and whose docstring explains it.
-        meaning: What it says, if it is no parameter.
+        constructor: Function or class that has the option as a parameter; its docstring explains
+            the option.
+        meaning: Explanation of an option that is not a parameter of a constructor.
     """
 
     annotation: Any
@@ -186,12 +196,13 @@ _DECOMPOSABILITY_MEANING = (
 
 @dataclass(frozen=True)
 class LossSpec:
-    """A loss in settings: its options, and how it is built; call it with a space and options to build the loss.
+    """Specification of a loss; call it with a label space and options to build the loss.
 
-    A loss of classes (:class:`~hgld.losses.kernels.class_losses.ClassLoss`) also has the option ``levels``.
+    A loss of classes (:class:`~hgld.losses.kernels.class_losses.ClassLoss`) also has the option
+    ``levels``.
 
     Args:
-        constructor: The class of the loss, or a function that returns it; the documentation of the loss.
+        constructor: The class of the loss, or a function that returns the loss.
         simix: Whether the loss has the option ``simix`` for similarity mixup.
 
     >>> list(LossSpec(SupHAP).options)
@@ -207,50 +218,62 @@ class LossSpec:
 
     @cached_property
     def options(self) -> Mapping[str, Option]:
-        """Options by name. They are also parameters of the constructor but for ``levels`` and ``simix``."""
-        options = {"levels": _LEVELS} if self._is_of_classes else {}
-        return options | _options(self.constructor) | ({"simix": _SIMIX} if self.simix else {})
+        """Parameters of the constructor by name, and ``levels`` and ``simix`` where they apply."""
+        options = {}
+        if self._is_class_loss:
+            options["levels"] = _LEVELS
+        options |= _options(self.constructor)
+        if self.simix:
+            options["simix"] = _SIMIX
+        return options
 
     @property
-    def _is_of_classes(self) -> bool:
+    def _is_class_loss(self) -> bool:
         return isinstance(self.constructor, type) and issubclass(self.constructor, ClassLoss)
 
     def __call__(self, space: LabelSpace, **options: Any) -> Loss:
-        """Return the loss with these options; all others have their defaults.
+        """Return the loss with the given options and defaults for the other options.
 
         Raises:
-            ConfigurationError: There is no such option, or a value is out of range.
+            ConfigurationError: An option is unknown, or a value is out of range.
         """
-        if unknown := options.keys() - self.options.keys():
+        unknown = options.keys() - self.options.keys()
+        if unknown:
             raise ConfigurationError(f"the loss has no option {', '.join(sorted(unknown))}")
-        values = {name: options.get(name, option.default) for name, option in self.options.items()}
-        for name, value in values.items():
-            if get_origin(self.options[name].annotation) is Literal:
-                require_choice(self.options[name].annotation, **{name: value})
+        values = {}
+        for name, option in self.options.items():
+            value = options.get(name, option.default)
+            if get_origin(option.annotation) is Literal:
+                require_choice(option.annotation, **{name: value})
+            values[name] = value
         loss = self._build(space, values)
-        return SiMix(loss) if values.get("simix") else loss
+        if values.get("simix"):
+            return SiMix(loss)
+        return loss
 
     def _build(self, space: LabelSpace, options: Mapping[str, Any]) -> Loss:
-        def of_column(column: int) -> Loss:
+        def build_for_column(column: int) -> Loss:
             return self.constructor(**_arguments(self.constructor, space, options, column))
 
-        if self._is_of_classes and options["levels"] != "finest":
-            return SumOverLevels(of_column, len(space.n_classes), mean=options["levels"] == "mean")
-        return of_column(0)
+        if not self._is_class_loss or options["levels"] == "finest":
+            return build_for_column(0)
+        is_mean = options["levels"] == "mean"
+        return SumOverLevels(build_for_column, len(space.n_classes), mean=is_mean)
 
 
 @dataclass(frozen=True)
 class DecomposableSpec(LossSpec):
-    """A rank loss with a decomposability loss in settings.
+    """Specification of a rank loss with a decomposability loss.
 
-    The options are lambda, the choice of the decomposability loss, and those of both losses. An option of both, such
-    as ``include_query``, is passed to both.
+    The options are lambda, the choice of the decomposability loss, and the options of both losses.
+    An option that both losses have, such as ``include_query``, is passed to both.
 
     Args:
-        constructor: Function such as :func:`~hgld.losses.happier`, from the decomposability loss, lambda and the
-            parameters of the rank loss.
-        pairs: Whether the decomposability loss of pairs is a choice.
-        defaults: Defaults of options that differ from those of the constructors.
+        constructor: Function such as :func:`~hgld.losses.happier`, which takes the decomposability
+            loss, lambda and the parameters of the rank loss.
+        rank_loss: Class of the rank loss.
+        pairs: Whether settings may choose the decomposability loss of pairs.
+        defaults: Defaults by option name that replace the defaults of the constructors.
 
     >>> list(DecomposableSpec(rod_ndcg, rank_loss=SupNDCG).options)
     ['lambda_', 'decomposability', 'variant', 'tau', 'rho', 'delta', 'include_query', 'eta', 'scale', 'margin']
@@ -269,18 +292,13 @@ class DecomposableSpec(LossSpec):
             "lambda_": Option(weight.annotation, weight.default, self.constructor),
             "decomposability": Option(choices, "proxies", meaning=_DECOMPOSABILITY_MEANING),
         }
-        for constructor in (
-            self.rank_loss,
-            *(DECOMPOSABILITY_LOSSES[name] for name in get_args(choices)),
-        ):
-            options |= {
-                name: option
-                for name, option in _options(constructor).items()
-                if name not in options
-            }
-        return options | {
-            name: options[name]._replace(default=default) for name, default in self.defaults.items()
-        }
+        options |= _options(self.rank_loss)
+        for name in get_args(choices):
+            for key, option in _options(DECOMPOSABILITY_LOSSES[name]).items():
+                options.setdefault(key, option)
+        for name, default in self.defaults.items():
+            options[name] = options[name]._replace(default=default)
+        return options
 
     def _build(self, space: LabelSpace, options: Mapping[str, Any]) -> Loss:
         second_term = DECOMPOSABILITY_LOSSES[options["decomposability"]]
@@ -321,7 +339,8 @@ def _arguments(
     return arguments
 
 
-#: Group of the entry points: ``name = "module:constructor"``, where the name is that of the loss in settings.
+#: Group of the entry points ``name = "module:constructor"``; the name is the name of the loss in
+#: settings.
 GROUP = "hgld.losses"
 
 _OWN_LOSSES: Mapping[str, LossSpec] = {
@@ -367,7 +386,7 @@ _OWN_LOSSES: Mapping[str, LossSpec] = {
 
 
 class _Losses(Mapping[str, LossSpec]):
-    """The losses of hgld, then those of other packages; these are imported when they are first asked for."""
+    """Losses of hgld, then losses of other packages, which are imported at the first access."""
 
     @cached_property
     def _specs(self) -> Mapping[str, LossSpec]:
@@ -383,30 +402,31 @@ class _Losses(Mapping[str, LossSpec]):
         return len(self._specs)
 
 
-#: Specifications of all losses, by name; those of other packages are the last.
+#: Specifications of all losses, by name; losses of other packages come last.
 LOSSES: Mapping[str, LossSpec] = _Losses()
 
 
 def installed_losses(taken: Collection[str]) -> dict[str, LossSpec]:
-    """Return the specifications of losses that installed packages declare, by their names in settings.
+    """Return the losses that installed packages declare, by their names in settings.
 
-    A constructor is a subclass of :class:`~hgld.losses.Loss`, whose parameters become options as those of hgld's own
-    losses do; or it is a :class:`LossSpec` that states how the loss is built.
+    A constructor is a subclass of :class:`~hgld.losses.Loss`, whose parameters become options as
+    for hgld's own losses; or it is a :class:`LossSpec` that states how the loss is built.
 
     Args:
         taken: Names of hgld's own losses.
 
     Raises:
-        ConfigurationError: A name is taken or declared twice, or a declared loss cannot be imported or is none.
+        ConfigurationError: A name is taken or declared twice, or a declared object cannot be
+            imported or is not a loss.
     """
-    found: dict[str, LossSpec] = {}
+    specs: dict[str, LossSpec] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: (entry.name, entry.value)):
-        if entry.name in taken or entry.name in found:
+        if entry.name in taken or entry.name in specs:
             raise ConfigurationError(
                 f"{_origin(entry)}: there is another loss of this name; choose a new one"
             )
-        found[entry.name] = _load(entry)
-    return found
+        specs[entry.name] = _load(entry)
+    return specs
 
 
 def _load(entry: EntryPoint) -> LossSpec:
@@ -416,18 +436,20 @@ def _load(entry: EntryPoint) -> LossSpec:
             return loaded
         if isinstance(loaded, type) and issubclass(loaded, Loss):
             return LossSpec(loaded)
-    except Exception as error:  # whatever the import of somebody's module may raise
+    except Exception as error:  # importing a third-party module may raise any exception
         raise ConfigurationError(f"{_origin(entry)}: {type(error).__name__}: {error}") from error
     raise ConfigurationError(f"{_origin(entry)}: it is no subclass of hgld.losses.Loss")
 
 
 def _origin(entry: EntryPoint) -> str:
-    package = f" of {entry.dist.name}" if entry.dist is not None else ""
-    return f"the loss {entry.name} ({entry.value}){package}"
+    origin = f"the loss {entry.name} ({entry.value})"
+    if entry.dist is not None:
+        origin += f" of {entry.dist.name}"
+    return origin
 
 
 class LossSettings(Settings):
-    """A loss in settings: its name and options."""
+    """The name and options of a loss in settings."""
 
     name: str
 
@@ -437,18 +459,17 @@ class LossSettings(Settings):
 
 
 def loss_settings(name: str) -> type[LossSettings]:
-    """Return the type of the settings of a loss: a field per option, with its type and default.
+    """Return the settings class of a loss: a field per option, with its type and default.
 
-    An option whose name is reserved in Python, such as ``lambda_``, is written without the underscore.
+    An option whose name is a Python keyword with an underscore, such as ``lambda_``, is written
+    without the underscore in settings.
 
     >>> loss_settings("happier").model_validate({"name": "happier", "lambda": 0.3}).options()["lambda_"]
     0.3
     """
     fields: dict[str, Any] = {"name": (Literal[name], name)}
-    fields |= {
-        key: (option.annotation, Field(option.default, alias=key.rstrip("_")))
-        for key, option in LOSSES[name].options.items()
-    }
+    for key, option in LOSSES[name].options.items():
+        fields[key] = option.annotation, Field(option.default, alias=key.rstrip("_"))
     return create_model(f"{name}_settings", __base__=LossSettings, **fields)
 
 

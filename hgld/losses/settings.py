@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from hgld.errors import ConfigurationError, require, require_at_least
 
-#: Least temperature: a sixth of the distance of two float32 scores near 1, which a sigmoid takes to 0.002 or 0.998.
+#: Least temperature: a sixth of the distance of two float32 scores near 1, which a sigmoid takes to
+#: 0.002 or 0.998.
 MIN_TEMPERATURE = 1e-8
 
 
 def check_temperature(name: str, value: float) -> None:
-    """Raise a :class:`ConfigurationError` if a temperature leaves nothing of a sigmoid, or is not finite."""
+    """Raise a ConfigurationError for a temperature too low for float32, or not finite."""
     if not MIN_TEMPERATURE <= value < math.inf:
         raise ConfigurationError(
             f"`{name}` is {value}; expected at least {MIN_TEMPERATURE}: float32 scores are 6e-08 apart, and below it "
@@ -22,12 +23,12 @@ def check_temperature(name: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class DiagnosisConfig:
-    """What to diagnose.
+    """Settings of the diagnosis of embeddings.
 
     Args:
         batch_size: Number of images per batch.
         per_class: Number of images of each class in a batch.
-        max_batches: Largest number of batches. Default: those of an epoch.
+        max_batches: Largest number of batches. Default: all batches of an epoch.
         metric: Metric of the decomposability gap, as for hgld evaluate.
         temperatures: Temperature of the sigmoid, at least 1e-8; may be repeated.
         alpha: Score that L_DG wants positives above (Eqs. 7 and 27).

@@ -1,4 +1,4 @@
-"""SiMix, similarity mixup: virtual items of mixed similarities within classes (Patel et al., Eqs. 8 to 10)."""
+"""SiMix, similarity mixup: virtual items within classes (Patel et al., Eqs. 8 to 10)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from hgld.losses.base import Loss
 
 
 class SiMix(Loss):
-    """A loss of the batch and of virtual items, which are both queries and retrieved (Patel et al., Algorithm 1).
+    """A loss of the batch extended by virtual items (Patel et al., Algorithm 1).
 
-    Each pair x, z of the same class gives a virtual item with the labels of both and the embedding (Eq. 8) ::
+    Each pair x, z of the same class gives a virtual item with the labels of both and the embedding
+    (Eq. 8) ::
 
         alpha x + (1 - alpha) z,   alpha uniform between 0 and 1
 
-    The embedding is not normalised again, so its dot products are the mixed similarities of Eqs. 9 and 10. A class of
-    m items gives m (m - 1) / 2 virtual items: four images per class make a batch of 4,000 one of 10,000. With
-    references, virtual items are only further queries; losses of proxies compare them with the proxies.
+    Virtual items are queries as well as items of the retrieval sets. The embedding is not
+    normalised again, so its dot products are the mixed similarities of Eqs. 9 and 10. A class of m
+    items gives m (m - 1) / 2 virtual items: with four images per class, a batch of 4,000 grows to
+    10,000. With references, virtual items are queries only; losses of proxies compare them with the
+    proxies.
 
     Args:
-        loss: Loss of the extended batch, such as :class:`~hgld.losses.SmoothRecall`. It has to compute with the dot
-            products of embeddings as they are.
+        loss: Loss of the extended batch, such as :class:`~hgld.losses.SmoothRecall`. It has to
+            compute with the dot products of embeddings as they are.
         generator: Generator of the mixing coefficients. Default: torch's global generator.
 
     >>> from hgld.losses import SupAP
@@ -38,15 +41,18 @@ class SiMix(Loss):
         self.generator = generator
 
     def forward_batch(
-        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
     ) -> Tensor:
         pairs = same_class_pairs(labels)
         alphas = _uniform((len(pairs),), embeddings, self.generator)
-        loss = self.loss.forward_batch(
-            *with_virtual_items(embeddings, labels, pairs, alphas), *references
-        )
+        embeddings, labels = with_virtual_items(embeddings, labels, pairs, alphas)
+        value = self.loss.forward_batch(embeddings, labels, reference_embeddings, reference_labels)
         self.parts = self.loss.parts
-        return loss
+        return value
 
     def _part(self, uses_references: bool) -> Loss | None:
         part = self.loss._part(uses_references)
@@ -85,18 +91,18 @@ def with_virtual_items(
         Embeddings of shape (B + n_pairs, d) and labels of shape (B + n_pairs, L).
     """
     first, second = pairs.unbind(1)
-    virtual = torch.lerp(
-        embeddings[second], embeddings[first], alphas.to(embeddings.dtype).unsqueeze(1)
-    )
+    coefficients = alphas.to(embeddings.dtype).unsqueeze(1)
+    virtual = torch.lerp(embeddings[second], embeddings[first], coefficients)
     return torch.cat([embeddings, virtual]), torch.cat([labels, labels[first]])
 
 
 @dataclass(frozen=True, eq=False)
 class MixedPositives:
-    """SiMix as the authors of SupRank published it: virtual items are retrieved, but are not queries.
+    """SiMix in the published code of SupRank: virtual items are retrieved, but are not queries.
 
-    Each pair of positives of a query gives a virtual positive, mixed with a coefficient drawn for that query. A query
-    with P positives has P (P - 1) / 2 of them, so this suits batches rather than large sets of references.
+    Each pair of positives of a query gives a virtual positive, mixed with a coefficient drawn for
+    that query. A query with P positives has P (P - 1) / 2 virtual positives, so this suits batches
+    rather than large sets of references.
 
     Args:
         generator: Generator of the mixing coefficients. Default: torch's global generator.
@@ -117,14 +123,13 @@ class MixedPositives:
             levels: int64 tensor of the same shape, 1 for positives.
 
         Returns:
-            Scores and levels with a further column per pair; the level is -1 where a query has fewer positives than
-            another.
+            Scores and levels with a further column per pair; the level is -1 where a query has
+            fewer positives than another.
         """
-        most = int((levels > 0).sum(1).max())
-        n_pairs = most * (most - 1) // 2
-        return with_mixed_positives(
-            scores, levels, _uniform((len(scores), n_pairs), scores, self.generator)
-        )
+        most_positives = int((levels > 0).sum(1).max())
+        n_pairs = most_positives * (most_positives - 1) // 2
+        alphas = _uniform((len(scores), n_pairs), scores, self.generator)
+        return with_mixed_positives(scores, levels, alphas)
 
 
 def with_mixed_positives(scores: Tensor, levels: Tensor, alphas: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,14 +145,13 @@ def with_mixed_positives(scores: Tensor, levels: Tensor, alphas: Tensor) -> tupl
     """
     n_positives = (levels > 0).sum(1)
     positives = (levels <= 0).to(torch.int8).sort(dim=1, stable=True).indices
-    first, second = torch.combinations(
-        torch.arange(int(n_positives.max()), device=scores.device)
-    ).unbind(1)
-    mixed = torch.lerp(
-        scores.gather(1, positives[:, second]), scores.gather(1, positives[:, first]), alphas
-    )
-    is_pair = second < n_positives.unsqueeze(1)
-    return torch.cat([scores, mixed], 1), torch.cat([levels, torch.where(is_pair, 1, -1)], 1)
+    places = torch.arange(int(n_positives.max()), device=scores.device)
+    first, second = torch.combinations(places).unbind(1)
+    first_scores = scores.gather(1, positives[:, first])
+    second_scores = scores.gather(1, positives[:, second])
+    mixed_scores = torch.lerp(second_scores, first_scores, alphas)
+    mixed_levels = torch.where(second < n_positives.unsqueeze(1), 1, -1)
+    return torch.cat([scores, mixed_scores], 1), torch.cat([levels, mixed_levels], 1)
 
 
 def _uniform(shape: tuple[int, ...], like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Scores that say "not in the index": fitted on the embeddings of an index, higher for what is less like it."""
+"""Rejection scores: fitted on the embeddings of an index, higher for images less like the index."""
 
 import lazy_loader
 

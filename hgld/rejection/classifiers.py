@@ -1,8 +1,8 @@
-"""Scores of the logits of a linear classifier, and of its weights applied to changed features; and the classifiers.
+"""Linear classifiers of embeddings, and rejection scores from their logits.
 
-A retrieval model has no classifier, so linear ones are given, read from a file, or fitted on the embeddings and
-labels of the index: by cross-entropy, or derived from Gaussians. Logits are computed in blocks of images that bound
-images times classes.
+A retrieval model has no classifier. So a linear classifier is given, read from a file, or fitted on
+the embeddings and labels of the index, by softmax regression or linear discriminant analysis.
+Logits are computed in blocks of images, to bound memory.
 """
 
 from __future__ import annotations
@@ -26,11 +26,22 @@ from hgld.errors import ConfigurationError, InputError, require
 from hgld.rejection.detector import Detector, DetectorInputs
 from hgld.rejection.gaussians import fit_gaussians, number_classes
 
-_LOGITS = 2**24  # logits computed at once
-_ROWS = 8192  # images per block at most
-#: L-BFGS keeps about 25 copies of the weights in float64: 6.7 GB.
+#: Number of logits computed at once.
+_LOGITS = 2**24
+#: Largest number of images per block.
+_ROWS = 8192
+#: Largest number of weights: L-BFGS keeps about 25 copies in float64, 6.7 GB.
 _MAX_WEIGHTS = 2**25
-_ITERATIONS, _TOLERANCE = 300, 1e-6
+#: Largest number of iterations of L-BFGS, and its tolerance.
+_ITERATIONS = 300
+_TOLERANCE = 1e-6
+#: Largest number of images times classes times dimensions for ``softmax``: about an hour of one
+#: core.
+_MAX_PRODUCTS = 2**36
+#: Largest number of classes for ``kl_matching``, which holds a softmax of each class: 1 GB.
+_MAX_CLASSES = 2**14
+#: Largest number of features for a quantile.
+_ENTRIES = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,15 +63,14 @@ class LinearClassifier:
     bias: torch.Tensor
 
     def __post_init__(self) -> None:
-        shapes = tuple(self.weight.shape), tuple(self.bias.shape)
         if (
             self.weight.ndim != 2
             or self.bias.shape != self.weight.shape[:1]
             or len(self.weight) < 2
         ):
             raise InputError(
-                f"the weight and the bias of a classifier have the shapes {shapes[0]} and {shapes[1]}; expected "
-                "(C, d) and (C,), for two or more classes"
+                f"the weight and the bias of a classifier have the shapes {tuple(self.weight.shape)} and "
+                f"{tuple(self.bias.shape)}; expected (C, d) and (C,), for two or more classes"
             )
         if not (self.weight.isfinite().all() and self.bias.isfinite().all()):
             raise InputError("the weight or the bias of a classifier has NaN or infinite values")
@@ -88,9 +98,8 @@ def row_blocks(n: int, n_classes: int) -> Iterator[slice]:
 
 def save_classifier(classifier: LinearClassifier, path: Path) -> None:
     """Write a classifier to a safetensors file with the tensors ``weight`` and ``bias``."""
-    save_file(
-        {"weight": classifier.weight.contiguous(), "bias": classifier.bias.contiguous()}, path
-    )
+    tensors = {"weight": classifier.weight.contiguous(), "bias": classifier.bias.contiguous()}
+    save_file(tensors, path)
 
 
 def load_classifier(path: Path) -> LinearClassifier:
@@ -117,16 +126,19 @@ def load_classifier(path: Path) -> LinearClassifier:
 def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearClassifier:
     """Fit softmax regression by scikit-learn's ``LogisticRegression`` with its default ``C = 1``.
 
-    Embeddings are centred and divided by one number, so that their features have a variance of 1 on average and the
-    penalty means the same for embeddings of any length. L-BFGS ends after 300 iterations at most. Weights and biases
-    sum to 0 over the classes. An iteration costs about 6 n C d operations.
+    Embeddings are centred and divided by one number, so that the mean variance of their features is
+    1 and the penalty does not depend on the length of embeddings. L-BFGS runs at most 300
+    iterations. Weights and biases sum to 0 over the classes. An iteration costs about 6 n C d
+    operations.
 
     Args:
         embeddings: float, shape (n, d); may be memory-mapped.
-        labels: int64, shape (n,); the classes are the sorted labels; images with negative ones are excluded.
+        labels: int64, shape (n,); the classes are the sorted labels; images with negative labels
+            are excluded.
 
     Raises:
-        InputError: There are fewer than two classes, too many for this method, or the embeddings are identical.
+        InputError: The number of classes is below two or too large, or the embeddings are
+            identical.
 
     >>> embeddings = torch.tensor([[0.0, 1.0], [0.0, 2.0], [1.0, 0.0], [2.0, 0.0]])
     >>> fit_linear_classifier(embeddings, np.array([4, 4, 9, 9])).logits(embeddings).argmax(dim=1).tolist()
@@ -135,16 +147,17 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearC
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    indices, counts = _at_least_two_classes(labels)
-    n_classes, dim = len(counts), embeddings.shape[1]
+    indices, counts = _number_two_classes_or_more(labels)
+    n_classes = len(counts)
+    dim = embeddings.shape[1]
     if n_classes * dim > _MAX_WEIGHTS:
         raise InputError(
             f"softmax regression of {n_classes:,} classes in {dim:,} dimensions would take "
             f"{n_classes * dim * 200 / 1e9:.0f} GB; choose the `classifier` lda, name the file of one, or choose a "
             "score without a classifier"
         )
-    labelled = indices >= 0
-    features = at_least_float32(embeddings[labelled])
+    is_labelled = indices >= 0
+    features = at_least_float32(embeddings[is_labelled])
     origin = features.mean(dim=0, dtype=torch.float64)
     features = features - origin.to(features.dtype)
     scale = features.square().mean(dtype=torch.float64).sqrt()
@@ -152,13 +165,13 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearC
         raise InputError(
             f"all {len(features):,} embeddings are identical; no classifier can be fitted"
         )
-    # scikit-learn fits one vector of two classes, whose penalty is twice that of softmax regression.
-    model = LogisticRegression(
-        C=2.0 if n_classes == 2 else 1.0, tol=_TOLERANCE, max_iter=_ITERATIONS
-    )
+    # For two classes, scikit-learn fits one vector, whose penalty is twice the penalty of softmax
+    # regression.
+    inverse_penalty = 2.0 if n_classes == 2 else 1.0
+    model = LogisticRegression(C=inverse_penalty, tol=_TOLERANCE, max_iter=_ITERATIONS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit((features / scale).numpy(), indices[labelled].numpy())
+        model.fit((features / scale).numpy(), indices[is_labelled].numpy())
     weight = torch.from_numpy(np.asarray(model.coef_, np.float64))
     bias = torch.from_numpy(np.asarray(model.intercept_, np.float64))
     if n_classes == 2:
@@ -166,28 +179,30 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearC
         bias = torch.cat([-bias, bias]) / 2
     weight = (weight - weight.mean(dim=0)) / scale
     bias = bias - bias.mean() - weight @ origin
-    # Contiguous, as weights from a file are: sums of products round alike.
+    # Weights from a file are contiguous, too: so sums of products have the same rounding.
     return LinearClassifier(weight.to(features.dtype).contiguous(), bias.to(features.dtype))
 
 
 def gaussian_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearClassifier:
-    """Fit linear discriminant analysis: the classifier of Gaussians of the classes that share a covariance.
+    """Fit linear discriminant analysis: a classifier from Gaussians with a shared covariance.
 
-    It takes one solution of d equations and two passes over the images, so it is the choice for tens of thousands of
-    landmarks with few images each. Weights and biases are shifted to sum to 0 over the classes, which changes no
-    probability.
+    It solves one system of d equations and takes two passes over the images, so it suits tens of
+    thousands of landmarks with few images each. Weights and biases are shifted to sum to 0 over the
+    classes, which does not change probabilities.
 
     Raises:
-        InputError: There are fewer than two classes, or no Gaussians can be fitted.
+        InputError: The number of classes is below two, or Gaussians cannot be fitted.
     """
-    _at_least_two_classes(labels)
-    fitted = fit_gaussians(embeddings, labels)
-    weight = fitted.means @ fitted.whitening.T
-    bias = fitted.log_frequencies - fitted.means.square().sum(dim=1) / 2 - weight @ fitted.origin
+    _number_two_classes_or_more(labels)
+    gaussians = fit_gaussians(embeddings, labels)
+    weight = gaussians.means @ gaussians.whitening.T
+    squared_lengths = gaussians.means.square().sum(dim=1)
+    bias = gaussians.log_frequencies - squared_lengths / 2 - weight @ gaussians.origin
     return LinearClassifier(weight - weight.mean(dim=0), bias - bias.mean())
 
 
-def _at_least_two_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
+def _number_two_classes_or_more(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return :func:`number_classes` after a check that images have two or more classes."""
     indices, counts = number_classes(labels)
     if len(counts) < 2:
         raise InputError(
@@ -196,23 +211,17 @@ def _at_least_two_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]
     return indices, counts
 
 
-#: Images times classes times dimensions that ``softmax`` is fitted on: about an hour of one core.
-_MAX_PRODUCTS = 2**36
-#: Classes of which ``kl_matching`` holds the softmax: 1 GB.
-_MAX_CLASSES = 2**14
-_ENTRIES = 2**24  # features of which a quantile is computed
-
-
 @dataclass(eq=False)
 class ClassifierDetector(Detector):
     """A score of a linear classifier of embeddings.
 
     Args:
-        classifier: Where the classifier comes from: ``softmax`` fits softmax regression on the embeddings and labels
-            of the index, and refuses what would take hours; ``lda`` derives the classifier from Gaussians in seconds
-            to minutes (the choice for tens of thousands of landmarks); any other text is the path of a safetensors
-            file with the ``weight`` (C, d) and ``bias`` (C,) of a published classifier of these embeddings. In
-            Python, it may be a :class:`LinearClassifier`.
+        classifier: Source of the classifier: ``softmax`` fits softmax regression on the embeddings
+            and labels of the index, and refuses indexes for which it takes hours; ``lda`` derives
+            the classifier from Gaussians in seconds to minutes (the choice for tens of thousands of
+            landmarks); any other text is the path of a safetensors file with the ``weight`` (C, d)
+            and ``bias`` (C,) of a published classifier of these embeddings. In Python, it may be a
+            :class:`LinearClassifier`.
 
     Attributes:
         head: The classifier.
@@ -222,10 +231,10 @@ class ClassifierDetector(Detector):
 
     @abstractmethod
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return the scores of embeddings of the type of the classifier, shape (n,)."""
+        """Return the scores of embeddings in the dtype of the classifier, shape (n,)."""
 
     def _fit_to_index(self, embeddings: torch.Tensor) -> None:
-        """Fit what the score needs beyond the classifier, which may change the classifier, too."""
+        """Fit further parameters of the score; may replace the classifier."""
 
     def _fit(self, images: DetectorInputs) -> None:
         self.head = index_classifier(self.classifier, images.embeddings, images.labels, self.name)
@@ -241,10 +250,10 @@ class ClassifierDetector(Detector):
 
 @dataclass(eq=False)
 class Msp(ClassifierDetector):
-    """The negative largest softmax probability (Hendrycks and Gimpel, ICLR 2017): ``- max_c softmax(l)_c``.
+    """The negative largest softmax probability, MSP (Hendrycks and Gimpel, ICLR 2017).
 
-    With many landmarks of few images each, a fitted classifier is unsure of known landmarks, too: prefer
-    ``max_logit`` or ``knn``.
+    The score is ``- max_c softmax(l)_c``. With many landmarks of few images each, a fitted
+    classifier is unsure even of known landmarks: prefer ``max_logit`` or ``knn``.
     """
 
     name: ClassVar[str] = "msp"
@@ -257,7 +266,8 @@ class Msp(ClassifierDetector):
 class MaxLogit(ClassifierDetector):
     """The negative largest logit (Hendrycks et al., ICML 2022): ``- max_c l_c``.
 
-    Unlike the softmax it does not spread over landmarks that look alike, such as two churches of one town.
+    Unlike the softmax, it is not divided among landmarks that look alike, such as two churches of
+    one town.
     """
 
     name: ClassVar[str] = "max_logit"
@@ -273,7 +283,7 @@ class Energy(ClassifierDetector):
     The score is ``- T log sum_c exp(l_c / T)``.
 
     Args:
-        temperature: Temperature T. The default of 1 is that of both papers.
+        temperature: Temperature T, 1 in both papers.
     """
 
     name: ClassVar[str] = "energy"
@@ -283,17 +293,17 @@ class Energy(ClassifierDetector):
         require(0 < self.temperature < math.inf, "a number above 0", temperature=self.temperature)
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        return -self.temperature * (self.head.logits(embeddings) / self.temperature).logsumexp(
-            dim=1
-        )
+        logits = self.head.logits(embeddings)
+        return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
 
 
 @dataclass(eq=False)
 class KlMatching(ClassifierDetector):
-    """The divergence from the nearest typical softmax, KL-Matching (Hendrycks et al., ICML 2022; thesis Table C.1).
+    """The divergence from the nearest typical softmax, KL-Matching (Hendrycks et al., ICML 2022).
 
-    The score is ``min_k KL(p || d_k)``. d_k is the mean softmax of the images of the index that are classified as k.
-    The paper takes images that the classifier was not fitted on, which are less sure.
+    The score is ``min_k KL(p || d_k)``, see also Table C.1 of the thesis. d_k is the mean softmax
+    of the images of the index that are classified as k. The paper uses images that the classifier
+    was not fitted on, whose softmax is less confident.
     """
 
     name: ClassVar[str] = "kl_matching"
@@ -305,22 +315,20 @@ class KlMatching(ClassifierDetector):
                 f"the score kl_matching holds a softmax of each of {n_classes:,} classes, and takes up to "
                 f"{_MAX_CLASSES:,}; choose another score"
             )
-        sums, counts = torch.zeros(n_classes, n_classes), torch.zeros(n_classes)
+        sums = torch.zeros(n_classes, n_classes)
+        counts = torch.zeros(n_classes)
         for rows in row_blocks(len(embeddings), n_classes):
             logits = self.head.logits(embeddings[rows])
-            chosen = logits.argmax(dim=1)
-            sums.index_add_(0, chosen, logits.softmax(dim=1).float())
-            counts += torch.bincount(chosen, minlength=n_classes)
-        self.typical = sums[counts > 0] / counts[counts > 0, None]
+            predicted = logits.argmax(dim=1)
+            sums.index_add_(0, predicted, logits.softmax(dim=1).float())
+            counts += torch.bincount(predicted, minlength=n_classes)
+        is_predicted = counts > 0
+        self.typical = sums[is_predicted] / counts[is_predicted, None]
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         probabilities = self.head.logits(embeddings).softmax(dim=1)
-        # A finite number for log 0, as 0 log 0 counts 0.
-        logs = (
-            self.typical.to(probabilities.dtype)
-            .log()
-            .clamp(min=torch.finfo(probabilities.dtype).min)
-        )
+        logs = self.typical.to(probabilities.dtype).log()
+        logs = logs.clamp(min=torch.finfo(probabilities.dtype).min)  # 0 log 0 counts 0
         negative_entropy = -torch.special.entr(probabilities).sum(dim=1)
         divergences: torch.Tensor = negative_entropy - (probabilities @ logs.T).amax(dim=1)
         return divergences
@@ -328,15 +336,16 @@ class KlMatching(ClassifierDetector):
 
 @dataclass(eq=False)
 class Odin(ClassifierDetector):
-    """ODIN (Liang et al., ICLR 2018) on embeddings: ``- max_c softmax(l(z') / T)_c``, z' being the perturbed z.
+    """ODIN (Liang et al., ICLR 2018) on embeddings: ``- max_c softmax(l(z') / T)_c``.
 
-    ``z' = z - eps sign(grad_z CE(l(z) / T, argmax_c l_c))``. The network is the linear classifier, so embeddings are
-    perturbed, with a gradient in closed form, and **not pixels** as in the papers. With a perturbation of 0 it is MSP
-    at a temperature.
+    z' is the perturbed embedding ``z - eps sign(grad_z CE(l(z) / T, argmax_c l_c))``. The network
+    is the linear classifier, so embeddings are perturbed, with a gradient in closed form, and **not
+    pixels** as in the papers. With a perturbation of 0 it is MSP with a temperature.
 
     Args:
         temperature: Temperature T, 1000 as in the paper.
-        perturbation: Step eps in units of a feature, 0.0014 as in the paper, which is for pixels from 0 to 1.
+        perturbation: Step eps in units of a feature, 0.0014 as in the paper, which perturbs pixels
+            from 0 to 1.
     """
 
     name: ClassVar[str] = "odin"
@@ -355,9 +364,10 @@ class Odin(ClassifierDetector):
         logits = self.head.logits(embeddings)
         errors = (logits / self.temperature).softmax(dim=1)
         rows = torch.arange(len(errors))
-        # The gradient of the cross-entropy up to the factor 1 / T, which its sign does not have.
         errors[rows, logits.argmax(dim=1)] -= 1
-        perturbed = embeddings - self.perturbation * (errors @ self.head.weight).sign()
+        # The factor 1 / T of the gradient does not change its sign.
+        gradient_signs = (errors @ self.head.weight).sign()
+        perturbed = embeddings - self.perturbation * gradient_signs
         return -(self.head.logits(perturbed) / self.temperature).softmax(dim=1).amax(dim=1)
 
 
@@ -365,13 +375,14 @@ class Odin(ClassifierDetector):
 class Dice(ClassifierDetector):
     """The energy of the logits of a sparsified classifier, DICE (Sun and Li, ECCV 2022).
 
-    A weight stays where its contribution, ``W_cj`` times the mean of feature j over the index, is above the given
-    percentile of all contributions (NumPy's linear interpolation). It expects features after a ReLU; for embeddings
-    with a mean near 0, such as whitened ones, contributions say little.
+    A weight is kept if its contribution, ``W_cj`` times the mean of feature j over the index, is
+    above a percentile of all contributions (NumPy's linear interpolation). DICE expects features
+    after a ReLU; for embeddings with a mean near 0, such as whitened embeddings, contributions are
+    uninformative.
 
     Args:
-        sparsity: Share of the weights that are set to 0, 0.7 as in the paper's ImageNet experiments; heatood's
-            ``p_dice`` is the same number in percent.
+        sparsity: Share of the weights that are set to 0, 0.7 as in the paper's ImageNet
+            experiments; heatood's ``p_dice`` is the same number in percent.
     """
 
     name: ClassVar[str] = "dice"
@@ -385,7 +396,8 @@ class Dice(ClassifierDetector):
         mean = torch.stack(sums).sum(dim=0) / len(embeddings)
         contributions = self.head.weight.double() * mean
         threshold = float(np.quantile(contributions.numpy(), self.sparsity))
-        self.head = LinearClassifier(self.head.weight * (contributions > threshold), self.head.bias)
+        sparse_weight = self.head.weight * (contributions > threshold)
+        self.head = LinearClassifier(sparse_weight, self.head.bias)
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
         return -self.head.logits(embeddings).logsumexp(dim=1)
@@ -393,11 +405,11 @@ class Dice(ClassifierDetector):
 
 @dataclass(eq=False)
 class React(ClassifierDetector):
-    """The energy of the logits of clipped features, ReAct (Sun et al., NeurIPS 2021): of ``min(z, q)``.
+    """The energy of the logits of clipped features ``min(z, q)``, ReAct (Sun et al., NeurIPS 2021).
 
-    The threshold q is a quantile of all features of all images of the index, by NumPy's linear interpolation; of
-    evenly spaced images where there are more than 16.8 million numbers. It expects features after a ReLU, of which
-    unknown images have a few very large ones.
+    The threshold q is a quantile of all features of all images of the index (NumPy's linear
+    interpolation), or of evenly spaced images if the index has more than 16.8 million features.
+    ReAct expects features after a ReLU, where unknown images have a few very large values.
 
     Args:
         quantile: The quantile, 0.9 as in the paper.
@@ -429,25 +441,24 @@ def index_classifier(
     Args:
         classifier: See :class:`ClassifierDetector`.
         embeddings: Embeddings of the index, float, shape (n, d).
-        labels: int64, shape (n,); needed where a classifier is fitted.
+        labels: int64, shape (n,); required to fit a classifier.
         score: Name of the score, for messages.
 
     Raises:
-        ConfigurationError: There are no labels.
-        InputError: The file is malformed or of another dimension, or no classifier can be fitted, or only in hours.
+        ConfigurationError: Labels are missing.
+        InputError: The file is malformed or of another dimension, or fitting is impossible or takes
+            hours.
     """
-    if isinstance(classifier, LinearClassifier) or classifier not in ("softmax", "lda"):
-        head = (
-            classifier
-            if isinstance(classifier, LinearClassifier)
-            else load_classifier(Path(classifier))
-        )
-        if head.weight.shape[1] != embeddings.shape[1]:
+    if not isinstance(classifier, LinearClassifier) and classifier not in ("softmax", "lda"):
+        classifier = load_classifier(Path(classifier))
+    if isinstance(classifier, LinearClassifier):
+        dim = classifier.weight.shape[1]
+        if dim != embeddings.shape[1]:
             raise InputError(
-                f"the classifier is one of {head.weight.shape[1]} dimensions, and the embeddings have "
-                f"{embeddings.shape[1]}; take both from the same model"
+                f"the classifier has {dim} dimensions, and the embeddings have {embeddings.shape[1]}; take both from "
+                "the same model"
             )
-        return head.to(at_least_float32(embeddings[:0]).dtype)
+        return classifier.to(at_least_float32(embeddings[:0]).dtype)
     if labels is None:
         raise ConfigurationError(
             f"the score {score} needs `labels` to fit a classifier on, or its option `classifier`: the file of one"

@@ -1,8 +1,9 @@
-"""The base class of rejection scores: fitted on the images of an index, they say how unlike them other images are.
+"""Base class of rejection scores, which measure how unlike the images of an index an image is.
 
-To add a score, write a :class:`Detector` with a name in a module of :mod:`hgld.rejection`, where
-:mod:`hgld.rejection.registry` finds it. A score is a dataclass whose fields are its options. :class:`Detector` checks
-inputs and divides images into blocks; a score implements ``_fit`` and ``_score``.
+To add a score, write a :class:`Detector` with a name, and enter it in
+:mod:`hgld.rejection.registry`. A score is a dataclass whose fields are its options.
+:class:`Detector` checks inputs and divides images into blocks; a score implements ``_fit`` and
+``_score``.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from hgld.arrays import Integers
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import ConfigurationError, InputError
 
-#: Scores, one per image, float32 or float64: the higher, the less an image is like the index.
+#: Scores, one per image, float32 or float64; higher for images less like the index.
 Scores = npt.NDArray[Any]
-_BLOCK = 8192  # images scored at once
-_CHECKED = 65536  # rows checked at once
+#: Number of images scored at once.
+_BLOCK = 8192
+#: Number of rows checked at once.
+_CHECKED = 65536
 Self = TypeVar("Self", bound="Detector")
 
 
@@ -32,9 +35,10 @@ class DetectorInputs:
 
     Args:
         embeddings: float, shape (n, d).
-        labels: int64, shape (n,): class of each image, negative for unlabelled images; None where images are scored,
-            or where the index has no labels.
-        deviations: float, shape (n, c): standard deviations of the feature maps, which only HEAT uses.
+        labels: int64, shape (n,): class of each image, negative for unlabelled images; None for
+            images to score, and for an index without labels.
+        deviations: float, shape (n, c): standard deviations of the feature maps, which only HEAT
+            uses.
     """
 
     embeddings: torch.Tensor
@@ -45,7 +49,7 @@ class DetectorInputs:
         return len(self.embeddings)
 
     def blocks(self, size: int = _BLOCK) -> list[DetectorInputs]:
-        """Divide the images into blocks to be scored, without their labels."""
+        """Divide the images into blocks without labels."""
         blocks = []
         for start in range(0, len(self), size):
             rows = slice(start, start + size)
@@ -54,7 +58,7 @@ class DetectorInputs:
         return blocks
 
     def required_labels(self, score: str) -> Integers:
-        """Return the labels, or raise a :class:`ConfigurationError` that names the score if there are none."""
+        """Return the labels, or raise a :class:`ConfigurationError` that names the score."""
         if self.labels is None:
             raise ConfigurationError(f"the score {score} needs `labels`")
         return self.labels
@@ -62,13 +66,13 @@ class DetectorInputs:
 
 @dataclass(eq=False)
 class Detector(ABC):
-    """A score of how unlike the images of an index an image is: higher for images that are less like the index.
+    """A score of how unlike the images of an index an image is.
 
-    Computations are in float64 where embeddings are float64, and otherwise in float32.
+    Computations are in float64 for float64 embeddings, and otherwise in float32.
 
     Attributes:
         name: Name of the score.
-        dim: Dimension d of the embeddings that it was fitted on; 0 before it is fitted.
+        dim: Dimension d of the embeddings of the index; 0 before the score is fitted.
     """
 
     name: ClassVar[str]
@@ -86,12 +90,13 @@ class Detector(ABC):
         Args:
             embeddings: float16, float32, float64 or bfloat16, shape (n, d); may be memory-mapped.
             labels: int, shape (n,): class of each image; negative for unlabelled images.
-            deviations: Standard deviations of the feature maps, float, shape (n, c), which only HEAT uses; see
-                ``hgld embed-images --with-std``.
+            deviations: Standard deviations of the feature maps, float, shape (n, c), which only
+                HEAT uses; see ``hgld embed-images --with-std``.
 
         Raises:
-            InputError: An input is malformed or does not fit another, or the score cannot be fitted on it.
-            ConfigurationError: An input is missing that the score needs.
+            InputError: An input is malformed, inputs do not fit each other, or the score cannot be
+                fitted to them.
+            ConfigurationError: A required input is missing.
         """
         self.dim = 0  # a detector whose fit fails cannot score
         images = _checked_inputs(embeddings, labels, deviations)
@@ -107,8 +112,10 @@ class Detector(ABC):
             deviations: See :meth:`fit`; required if HEAT was fitted with them.
 
         Raises:
-            InputError: An input is malformed, or its dimension differs from that of the index.
-            ConfigurationError: The score was not fitted, or deviations are missing that it was fitted with.
+            InputError: An input is malformed, or its dimension differs from the dimension of the
+                index.
+            ConfigurationError: The score was not fitted, or it was fitted with deviations, which
+                are missing.
         """
         if not self.dim:
             raise ConfigurationError(f"the score {self.name} was not fitted; call `fit` first")
@@ -120,7 +127,8 @@ class Detector(ABC):
             )
         if not len(images):
             return np.empty(0, np.float32)
-        return torch.cat([self._score(block) for block in images.blocks()]).cpu().numpy()
+        scores = torch.cat([self._score(block) for block in images.blocks()])
+        return scores.cpu().numpy()
 
     def options(self) -> dict[str, Any]:
         """Return the options by name."""
@@ -138,10 +146,14 @@ class Detector(ABC):
 def _checked_inputs(
     embeddings: Vectors, labels: npt.ArrayLike | None, deviations: Vectors | None
 ) -> DetectorInputs:
-    """Check the shapes, types and values of inputs; raises an :class:`InputError`."""
-    vectors = _checked_vectors(embeddings, "embeddings")
-    n = len(vectors)
-    classes, further = None, None
+    """Check the shapes, types and values of inputs.
+
+    Raises:
+        InputError: An input is malformed, or inputs do not fit each other.
+    """
+    embedding_tensor = _checked_vectors(embeddings, "embeddings")
+    n = len(embedding_tensor)
+    classes = None
     if labels is not None:
         classes = np.asarray(labels)
         if not np.issubdtype(classes.dtype, np.integer) or classes.shape != (n,):
@@ -150,13 +162,14 @@ def _checked_inputs(
                 f"shape ({n},), the class of each image"
             )
         classes = classes.astype(np.int64, copy=False)
+    deviation_tensor = None
     if deviations is not None:
-        further = _checked_vectors(deviations, "deviations")
-        if len(further) != n:
+        deviation_tensor = _checked_vectors(deviations, "deviations")
+        if len(deviation_tensor) != n:
             raise InputError(
-                f"there are {len(further):,} rows of `deviations` for {n:,} embeddings; expected one each"
+                f"there are {len(deviation_tensor):,} rows of `deviations` for {n:,} embeddings; expected one each"
             )
-    return DetectorInputs(vectors, classes, further)
+    return DetectorInputs(embedding_tensor, classes, deviation_tensor)
 
 
 def _checked_vectors(values: Vectors, name: str) -> torch.Tensor:
@@ -167,9 +180,9 @@ def _checked_vectors(values: Vectors, name: str) -> torch.Tensor:
             "numbers of the shape (n, d)"
         )
     for start in range(0, len(vectors), _CHECKED):
-        finite = vectors[start : start + _CHECKED].isfinite().all(dim=1)
-        if not finite.all():
-            row = start + int((~finite).nonzero()[0, 0])
+        is_finite = vectors[start : start + _CHECKED].isfinite().all(dim=1)
+        if not is_finite.all():
+            row = start + int(is_finite.int().argmin())
             raise InputError(
                 f"`{name}` have NaN or infinite values, first in row {row:,}; embed this image again"
             )

@@ -1,13 +1,14 @@
-"""Gaussians of the classes of an index that share a covariance, fitted a block at a time; and their scores.
+"""Class Gaussians with a shared covariance, and rejection scores from Mahalanobis distances.
 
-Class means and the covariance within classes are accumulated in float64 in two passes over the images, a block of
-images at a time: memory is O(C d + d^2), with C classes and d dimensions, beside the embeddings. Embeddings are then
-whitened, ``(z - origin) A`` with ``A A^T`` the inverse of the covariance, so that Mahalanobis distances are Euclidean
-ones, which are computed for a block of images and a block of classes at a time.
+Class means and the covariance within classes are accumulated in float64 in two passes over blocks
+of images. Besides the embeddings, this takes O(C d + d^2) memory for C classes and d dimensions.
+Embeddings are then whitened, ``(z - origin) A`` with ``A A^T`` the inverse of the covariance, which
+turns Mahalanobis distances into Euclidean distances. These are computed for a block of images and a
+block of classes at a time.
 
-With C landmarks and n images, the covariance within landmarks has the rank n - C at most; landmarks with one image
-add nothing to it. Where it is singular it is shrunk. For an index where most landmarks have one or two images, fit on
-labels of a coarser level, such as the super-category.
+With C landmarks and n images, the rank of the covariance within landmarks is at most n - C;
+landmarks with one image do not contribute. A singular covariance is shrunk. For an index where most
+landmarks have one or two images, fit on labels of a coarser level, such as the super-category.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from hgld.compute.scoring import at_least_float32
 from hgld.errors import ConfigurationError, InputError, require, require_choice
 from hgld.rejection.detector import Detector, DetectorInputs
 
-_ROWS = 8192  # images per block while fitting
-_DISTANCES = 2**24  # distances computed at once
-#: A covariance is singular if its smallest eigenvalue is at most this share of its largest: directions whose standard
-#: deviation is less than 1e-5 of the largest are decided by the rounding of float32 embeddings.
+#: Number of images per block while fitting.
+_ROWS = 8192
+#: Number of distances computed at once.
+_DISTANCES = 2**24
+#: Largest ratio of the smallest to the largest eigenvalue of a singular covariance: directions with
+#: a standard deviation of less than 1e-5 of the largest one are dominated by the rounding of
+#: float32 embeddings.
 _SINGULAR = 1e-10
 
 
@@ -40,12 +44,14 @@ class ClassGaussians:
     Methods are differentiable with respect to the embeddings.
 
     Args:
-        origin: float, shape (d,): mean of all images, subtracted before whitening so that float32 loses no digits.
+        origin: float, shape (d,): mean of all images, subtracted before whitening to keep the
+            precision of float32.
         whitening: float, shape (d, d): A, with ``A A^T`` the inverse of the covariance.
         means: float, shape (C, d): whitened means of the classes.
         log_frequencies: float, shape (C,): logarithm of the share of images in each class.
         log_determinant: float, shape (): logarithm of the determinant of the covariance.
-        shrinkage: float, shape (): weight of the scaled identity in the covariance; see :func:`fit_gaussians`.
+        shrinkage: float, shape (): weight of the scaled identity in the covariance; see
+            :func:`fit_gaussians`.
     """
 
     origin: torch.Tensor
@@ -65,21 +71,21 @@ class ClassGaussians:
         return ClassGaussians(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
     def whiten(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return embeddings in coordinates in which the covariance is the identity, shape (n, d)."""
+        """Return whitened embeddings, whose covariance is the identity, shape (n, d)."""
         return (embeddings.to(self.origin.dtype) - self.origin) @ self.whitening
 
     def nearest_squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return the squared Mahalanobis distance to the nearest class, shape (n,), in blocks of classes."""
-        return torch.stack([block.amin(dim=1) for block in self._distance_blocks(embeddings)]).amin(
-            dim=0
-        )
+        """Return the squared Mahalanobis distance to the nearest class, shape (n,)."""
+        smallest = [block.amin(dim=1) for block in self._distance_blocks(embeddings)]
+        return torch.stack(smallest).amin(dim=0)
 
     def mixture_energies(
         self, embeddings: torch.Tensor, *, temperature: float = 1.0
     ) -> torch.Tensor:
         """Return ``-T log sum_c exp(-d_c^2 / (2T))``, shape (n,), in blocks of classes.
 
-        At temperature 1 this is the energy of thesis Sec. 5.2.2, whose Gaussians have equal weights and no constants.
+        With temperature 1, it is the energy of Sec. 5.2.2 of the thesis, whose Gaussians have equal
+        weights and no constants.
         """
         terms = []
         for block in self._distance_blocks(embeddings):
@@ -87,17 +93,18 @@ class ClassGaussians:
         return -temperature * torch.stack(terms).logsumexp(dim=0)
 
     def negative_log_likelihoods(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return ``-log sum_c pi_c N(z; mu_c, Sigma)``, with pi_c the frequency of the class, shape (n,)."""
-        start, terms = 0, []
+        """Return ``-log sum_c pi_c N(z; mu_c, Sigma)``, pi_c the class frequency, shape (n,)."""
+        terms = []
+        start = 0
         for block in self._distance_blocks(embeddings):
-            weights = self.log_frequencies[start : start + block.shape[1]]
-            terms.append((weights - block / 2).logsumexp(dim=1))
-            start += block.shape[1]
+            stop = start + block.shape[1]
+            terms.append((self.log_frequencies[start:stop] - block / 2).logsumexp(dim=1))
+            start = stop
         constant = (self.dim * math.log(2 * math.pi) + self.log_determinant) / 2
         return constant - torch.stack(terms).logsumexp(dim=0)
 
     def _distance_blocks(self, embeddings: torch.Tensor) -> Iterator[torch.Tensor]:
-        """Yield squared distances to blocks of classes, shapes (n, c)."""
+        """Yield squared distances to blocks of c classes, shape (n, c)."""
         whitened = self.whiten(embeddings)
         lengths = whitened.square().sum(dim=1, keepdim=True)
         width = max(1, _DISTANCES // max(len(whitened), 1))
@@ -113,22 +120,27 @@ def fit_gaussians(
     unit_length: bool = False,
     shrinkage: float | None = None,
 ) -> ClassGaussians:
-    """Fit one Gaussian per class with a shared covariance, ``(1/n) sum_i (z_i - mu_{y_i}) (z_i - mu_{y_i})^T``.
+    """Fit one Gaussian per class with a shared covariance.
 
-    A class with one image adds its mean, and nothing to the covariance.
+    ::
+
+        Sigma = (1/n) sum_i (z_i - mu_{y_i}) (z_i - mu_{y_i})^T
+
+    A class with one image has a mean, but does not contribute to the covariance.
 
     Args:
         embeddings: float, shape (n, d); may be memory-mapped.
-        classes: int64, shape (n,): class of each image; images with negative ones are excluded.
+        classes: int64, shape (n,): class of each image; images with negative classes are excluded.
         unit_length: Whether to scale each embedding to length 1 first.
-        shrinkage: Weight s, from 0 to 1, in the covariance ``(1 - s) Sigma + s (tr Sigma / d) I``. Default: 0 for an
-            invertible covariance, and otherwise the weight of Ledoit and Wolf (A well-conditioned estimator for
-            large-dimensional covariance matrices, 2004), as for fewer images than dimensions or constant features.
+        shrinkage: Weight s, from 0 to 1, in the covariance ``(1 - s) Sigma + s (tr Sigma / d) I``.
+            Default: 0 for an invertible covariance. For a singular covariance, such as with fewer
+            images than dimensions or constant features, the weight of Ledoit and Wolf (A
+            well-conditioned estimator for large-dimensional covariance matrices, 2004).
 
     Raises:
         ConfigurationError: The shrinkage is out of range.
-        InputError: No image has a class, the images of each class are identical, the covariance stays singular with
-            the given shrinkage, or an embedding to be scaled has only zeros.
+        InputError: No image has a class, the images of each class are identical, the covariance is
+            singular even with the given shrinkage, or an embedding to be scaled has only zeros.
 
     >>> embeddings = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 4.0], [2.0, 4.0], [1.0, 1.0], [1.0, 3.0]])
     >>> gaussians = fit_gaussians(embeddings, np.array([0, 0, 1, 1, 2, 2]))
@@ -139,14 +151,15 @@ def fit_gaussians(
     indices, counts = number_classes(classes)
     n = int(counts.sum())
     means = torch.zeros(len(counts), embeddings.shape[1], dtype=torch.float64)
-    for block, own in _blocks(embeddings, indices, unit_length):
-        means.index_add_(0, own, block)
+    for block, block_classes in _blocks(embeddings, indices, unit_length):
+        means.index_add_(0, block_classes, block)
     means /= counts[:, None]
     covariance = torch.zeros(means.shape[1], means.shape[1], dtype=torch.float64)
-    second_moment, fourth_moment = 0.0, 0.0
-    for block, own in _blocks(embeddings, indices, unit_length):
+    second_moment = 0.0
+    fourth_moment = 0.0
+    for block, block_classes in _blocks(embeddings, indices, unit_length):
         second_moment += block.square().sum().item()
-        deviations = block - means[own]
+        deviations = block - means[block_classes]
         covariance += deviations.T @ deviations
         fourth_moment += deviations.square().sum(dim=1).square().sum().item()
     covariance /= n
@@ -156,12 +169,11 @@ def fit_gaussians(
             "within classes; fit on labels of a coarser level, or use the score knn"
         )
     if shrinkage is None:
-        shrinkage = (
-            _ledoit_wolf(covariance, fourth_moment / n, n) if _is_singular(covariance) else 0.0
-        )
-    return gaussians_from_moments(
-        means, covariance, counts, shrinkage=shrinkage, dtype=at_least_float32(embeddings[:0]).dtype
-    )
+        shrinkage = 0.0
+        if _is_singular(covariance):
+            shrinkage = _ledoit_wolf(covariance, fourth_moment / n, n)
+    dtype = at_least_float32(embeddings[:0]).dtype
+    return gaussians_from_moments(means, covariance, counts, shrinkage=shrinkage, dtype=dtype)
 
 
 def gaussians_from_moments(
@@ -172,14 +184,21 @@ def gaussians_from_moments(
     shrinkage: float = 0.0,
     dtype: torch.dtype = torch.float64,
 ) -> ClassGaussians:
-    """Return Gaussians of C classes with given means, shape (C, d), covariance (d, d) and numbers of images (C,).
+    """Return Gaussians of C classes with given means and covariance, computed in float64.
 
-    They are computed in float64, whatever the type of the result.
+    Args:
+        means: Means of the classes, shape (C, d).
+        covariance: Covariance within classes, shape (d, d).
+        counts: Number of images of each class, shape (C,).
+        shrinkage: See :func:`fit_gaussians`.
+        dtype: Dtype of the result.
 
     Raises:
         InputError: The covariance is singular.
     """
-    means, covariance, counts = means.double(), covariance.double(), counts.double()
+    means = means.double()
+    covariance = covariance.double()
+    counts = counts.double()
     dim = len(covariance)
     eigenvalues, vectors = torch.linalg.eigh(covariance)
     shrunk = (1 - shrinkage) * eigenvalues + shrinkage * covariance.trace() / dim
@@ -189,7 +208,7 @@ def gaussians_from_moments(
             f"the covariance of {int(counts.sum()):,} images within {len(counts):,} classes is singular: it has the "
             f"rank {rank} in {dim} dimensions; set `shrinkage`, such as 0.1, or fit on more images"
         )
-    whitening = (vectors / shrunk.sqrt()).contiguous()  # LAPACK's order is that of columns
+    whitening = (vectors / shrunk.sqrt()).contiguous()  # LAPACK returns column-major matrices
     frequencies = counts / counts.sum()
     origin = frequencies @ means
     return ClassGaussians(
@@ -203,11 +222,14 @@ def gaussians_from_moments(
 
 
 def number_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
-    """Number the sorted labels of images, int64, shape (n,), from 0; unlabelled images have negative ones.
+    """Number the classes of images from 0, in the order of their labels.
+
+    Args:
+        labels: int64, shape (n,); negative for unlabelled images.
 
     Returns:
-        Number of the class of each image, int64, shape (n,), with -1 for unlabelled images; and the number of images
-        in each class, float64, shape (C,).
+        Class number of each image, int64, shape (n,), with -1 for unlabelled images; and the number
+        of images of each class, float64, shape (C,).
 
     Raises:
         InputError: No image is labelled.
@@ -215,14 +237,15 @@ def number_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
     >>> number_classes(np.array([7, -1, 3, 7]))
     (tensor([ 1, -1,  0,  1]), tensor([1., 2.], dtype=torch.float64))
     """
-    labelled = labels >= 0
-    if not labelled.any():
+    is_labelled = labels >= 0
+    if not is_labelled.any():
         raise InputError(
             "no image has a label of 0 or more; give the landmarks of the index as `labels`"
         )
     indices = np.full(len(labels), -1)
-    _, indices[labelled] = np.unique(labels[labelled], return_inverse=True)
-    return torch.from_numpy(indices), torch.from_numpy(np.bincount(indices[labelled])).double()
+    _, indices[is_labelled] = np.unique(labels[is_labelled], return_inverse=True)
+    counts = np.bincount(indices[is_labelled])
+    return torch.from_numpy(indices), torch.from_numpy(counts).double()
 
 
 def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
@@ -245,12 +268,16 @@ def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
 
 
 def _blocks(
-    embeddings: torch.Tensor, indices: torch.Tensor, scaled: bool
+    embeddings: torch.Tensor, indices: torch.Tensor, is_scaled: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield float64 embeddings of images with a class, and their classes, a block of images at a time."""
-    for block, own in zip(torch.split(embeddings, _ROWS), torch.split(indices, _ROWS), strict=True):
-        known = block[own >= 0].double()
-        yield unit_length(known) if scaled else known, own[own >= 0]
+    """Yield float64 embeddings and classes of the images with a class, in blocks of images."""
+    for start in range(0, len(embeddings), _ROWS):
+        block_classes = indices[start : start + _ROWS]
+        has_class = block_classes >= 0
+        block = embeddings[start : start + _ROWS][has_class].double()
+        if is_scaled:
+            block = unit_length(block)
+        yield block, block_classes[has_class]
 
 
 def _is_singular(covariance: torch.Tensor) -> bool:
@@ -259,11 +286,14 @@ def _is_singular(covariance: torch.Tensor) -> bool:
 
 
 def _ledoit_wolf(covariance: torch.Tensor, fourth_moment: float, n: int) -> float:
-    """Return the shrinkage of Ledoit and Wolf (2004), Lemma 3.2 to 3.4, for deviations with a mean of 0."""
+    """Return the shrinkage of Ledoit and Wolf (2004), Lemmas 3.2 to 3.4, for means of 0."""
     scale = covariance.diagonal().mean()
-    dispersion = (covariance.square().sum() - len(covariance) * scale**2).item()
-    error = (fourth_moment - covariance.square().sum().item()) / n
-    return min(max(error, 0.0) / dispersion, 1.0) if dispersion > 0 else 1.0
+    squares = covariance.square().sum()
+    dispersion = (squares - len(covariance) * scale**2).item()
+    if dispersion <= 0:
+        return 1.0
+    error = (fourth_moment - squares.item()) / n
+    return min(max(error, 0.0) / dispersion, 1.0)
 
 
 GmmVariant = Literal["paper", "code"]
@@ -274,8 +304,9 @@ class GaussianDetector(Detector):
     """A score of the Gaussians of the landmarks of an index.
 
     Args:
-        shrinkage: Weight from 0 to 1 of a scaled identity in the covariance. Default: none for an invertible
-            covariance, else that of Ledoit and Wolf; see :func:`hgld.rejection.gaussians.fit_gaussians`.
+        shrinkage: Weight from 0 to 1 of a scaled identity in the covariance. Default: 0 for an
+            invertible covariance, otherwise the weight of Ledoit and Wolf; see
+            :func:`hgld.rejection.gaussians.fit_gaussians`.
 
     Attributes:
         normalize: Whether embeddings are scaled to length 1.
@@ -287,7 +318,7 @@ class GaussianDetector(Detector):
 
     @abstractmethod
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        """Return the scores of embeddings, scaled to length 1 if the score does so."""
+        """Return the scores of embeddings, which have length 1 if ``normalize`` is true."""
 
     def _fit(self, images: DetectorInputs) -> None:
         labels = images.required_labels(self.name)
@@ -297,16 +328,18 @@ class GaussianDetector(Detector):
 
     def _score(self, images: DetectorInputs) -> torch.Tensor:
         embeddings = images.embeddings.to(self.gaussians.origin.dtype)
-        return self._score_embeddings(unit_length(embeddings) if self.normalize else embeddings)
+        if self.normalize:
+            embeddings = unit_length(embeddings)
+        return self._score_embeddings(embeddings)
 
 
 @dataclass(eq=False)
 class Mahalanobis(GaussianDetector):
-    """The squared Mahalanobis distance to the mean of the nearest landmark (Lee et al., NeurIPS 2018).
+    """The squared Mahalanobis distance to the nearest landmark (Lee et al., NeurIPS 2018).
 
-    ``min_c (z - mu_c)^T Sigma^-1 (z - mu_c)``, with one covariance for all landmarks, divided by n and not n - 1, and
-    without a factor 1/2. pytorch-ood halves it and adds 1e-6 to the diagonal. It is strong against images of other
-    kinds (far) and weak against landmarks that the index lacks (near).
+    ``min_c (z - mu_c)^T Sigma^-1 (z - mu_c)``, with one covariance for all landmarks, a sum divided
+    by n, not n - 1. pytorch-ood multiplies the score by 1/2 and adds 1e-6 to the diagonal. The
+    score rejects images of other kinds (far) well, and landmarks that the index lacks (near) badly.
     """
 
     name: ClassVar[str] = "mahalanobis"
@@ -319,8 +352,9 @@ class Mahalanobis(GaussianDetector):
 class SsdPlus(Mahalanobis):
     """The squared Mahalanobis distance to the nearest landmark, of embeddings of length 1.
 
-    SSD+ (Sehwag et al., ICLR 2021) as the thesis's Table 5.5 and heatood have it: the classes are the labels. The
-    original has k-means clusters of a self-supervised model in their place (SSD), and labels for SSD+.
+    SSD+ (Sehwag et al., ICLR 2021) in the form of the thesis's Table 5.5 and of heatood: the
+    classes are the labels. The original SSD has k-means clusters of a self-supervised model as
+    classes, and SSD+ has labels.
     """
 
     name: ClassVar[str] = "ssd_plus"
@@ -329,21 +363,23 @@ class SsdPlus(Mahalanobis):
 
 @dataclass(eq=False)
 class Gmm(GaussianDetector):
-    """The energy of a mixture of Gaussians of the landmarks, the feature prior of thesis Sec. 5.2.2.
+    """The energy of a mixture of landmark Gaussians, the feature prior of thesis Sec. 5.2.2.
 
-    ``- T log sum_c exp(-d_c^2 / (2T))``, with d_c the Mahalanobis distance to landmark c and one covariance for all.
-    In many dimensions the nearest landmark decides, and the order is nearly that of ``ssd_plus``.
+    ``- T log sum_c exp(-d_c^2 / (2T))``, with d_c the Mahalanobis distance to landmark c and one
+    covariance for all landmarks. In many dimensions the nearest landmark dominates, and images are
+    ordered nearly as by ``ssd_plus``.
 
     Args:
-        variant: ``paper`` for the formula; ``code`` for what heatood computes, the negative log-likelihood with the
-            frequencies of the landmarks as weights, and all constants.
-        inner_temperature: T in the formula. The thesis says "temperature scaling" and no more: as a factor T_G = 1000
-            changes no order, so the default is 1. With a large T the score is nearly the mean distance to all
-            landmarks, which rejects worse.
+        variant: ``paper`` for the formula; ``code`` for the computation of heatood, the negative
+            log-likelihood with the frequencies of the landmarks as weights, and all constants.
+        inner_temperature: T in the formula. The thesis only mentions "temperature scaling" with T_G
+            = 1000, which does not change the order of images as a factor, so the default is 1. With
+            a large T the score is nearly the mean distance to all landmarks, which rejects worse.
         normalize: Whether to scale embeddings to length 1, as heatood does.
 
     Raises:
-        ConfigurationError: The likelihood of ``code`` is to have a temperature.
+        ConfigurationError: A number is out of range, or ``inner_temperature`` is given with the
+            variant ``code``.
     """
 
     name: ClassVar[str] = "gmm"

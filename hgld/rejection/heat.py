@@ -1,4 +1,4 @@
-"""HEAT: energies of priors, corrected by learnt residual energies, and composed."""
+"""HEAT: a composition of prior energies that are corrected by learnt residual energies."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ from hgld.rejection.residual_energy import (
     train_residual_energy,
 )
 
-#: Beyond these, ``beta`` is taken as infinite or 0: it is no number of float32 any more.
-_LARGE, _SMALL = 1e30, 1e-30
-#: Options of the training of residual energies, which priors may have of their own: of the training itself, and of
-#: sampling.
+#: Absolute values of ``beta`` above this limit count as infinite, near the limit of float32.
+_LARGE = 1e30
+#: Absolute values of ``beta`` below this limit count as 0, near the limit of float32.
+_SMALL = 1e-30
+#: Options of the training of residual energies, which may differ between priors.
 _TRAINING = ("epochs", "batch_size", "hidden_dim", "learning_rate", "l2", "temperature")
+#: Options of the sampling of negatives, which may differ between priors.
 _SAMPLING = ("steps", "step_size", "noise")
 
 
@@ -42,40 +44,46 @@ _SAMPLING = ("steps", "step_size", "noise")
 class Heat(Detector):
     """The composition of corrected energies of priors (thesis, chapter 5; Lafon et al., ICML 2023).
 
-    The priors are ``gmm``, Gaussians of the classes of embeddings; ``energy``, the energy of the logits of a linear
-    classifier; and ``gmm_std``, Gaussians of the classes of the standard deviations of feature maps. With one of them
-    the score is HEAT-GMM, HEAT-EL or HEAT-GMM_std. Where options are None, those of the preset of the variant hold,
-    :data:`hgld.rejection.residual_energy.PRESETS`.
+    The priors are ``gmm``, class Gaussians of embeddings; ``energy``, the energy of the logits of a
+    linear classifier; and ``gmm_std``, class Gaussians of the standard deviations of feature maps.
+    With a single prior, the score is HEAT-GMM, HEAT-EL or HEAT-GMM_std. Options that are None have
+    the value of the variant's preset, :data:`hgld.rejection.residual_energy.PRESETS`.
 
-    Classes are the labels of the finest level. The density of the classifier cannot be sampled from, so its chains
-    begin at samples of the Gaussians of the classes; in the published code, at standard normal noise.
+    Classes are the labels of the finest level. It is impossible to sample from the density of the
+    classifier, so its chains begin at samples of class Gaussians, or in the published code at
+    standard normal noise.
 
     Args:
-        priors: Names of the priors, separated by commas. Default: all, but gmm_std only where there are deviations.
-        variant: ``thesis`` or ``code``, the published code; see :mod:`hgld.rejection.residual_energy`.
-        standardised: Whether energies are standardised over the index before they are composed, as in the published
-            code. Priors have energies of very different scales (that of Gaussians is divided by 1,000), and without
-            it the one with the largest spread decides alone.
-        beta: Exponent of the composition, from -inf to inf, see :func:`compose`; the thesis reports 0.
-        epochs: Number of passes over the index in training; 0 leaves the priors uncorrected but for a random,
+        priors: Names of the priors, separated by commas. Default: all; gmm_std only if deviations
+            are given.
+        variant: ``thesis`` or ``code``, the published code; see
+            :mod:`hgld.rejection.residual_energy`.
+        standardised: Whether energies are standardised over the index before they are composed, as
+            in the published code. Energies of priors have very different scales (the energy of
+            Gaussians is divided by 1,000), and without standardisation the energy with the largest
+            spread dominates.
+        beta: Exponent of the composition, from -inf to inf, see :func:`compose`; the thesis reports
+            0.
+        epochs: Number of passes over the index in training; 0 corrects the priors by a random,
             untrained network.
         batch_size: Number of images of each update.
         hidden_dim: Number of hidden units of the residual energies.
         learning_rate: Learning rate.
         l2: Weight lambda of the squared residual energies.
-        temperature: Temperature T_G that the energy of a prior is divided by; inf leaves the residual energy alone,
-            the data-driven EBM of Table 5.2.
+        temperature: Temperature T_G that divides the energy of a prior; with inf, only the residual
+            energy remains, the data-driven EBM of Table 5.2.
         steps: Number of steps of Langevin dynamics.
         step_size: Size of the first step, which decays to a tenth.
         noise: Scale of the noise of the first step, which decays to a tenth.
-        per_prior: The options above from ``epochs`` on that differ for one prior, by its name.
+        per_prior: Options from ``epochs`` to ``noise`` that differ for a prior, by the name of the
+            prior.
         shrinkage: See :class:`~hgld.rejection.gaussians.GaussianDetector`.
         classifier: See :class:`~hgld.rejection.classifiers.ClassifierDetector`.
         seed: Seed of training.
         device: Device of training and scoring: ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
-        ConfigurationError: An option is out of range, or there is no such prior.
+        ConfigurationError: An option is out of range, or a prior is unknown.
     """
 
     name: ClassVar[str] = "heat"
@@ -105,55 +113,51 @@ class Heat(Detector):
         require_at_least(0, epochs=self.epochs, steps=self.steps)
         for name in ("l2", "step_size", "noise"):
             value = getattr(self, name)
-            require(
-                value is None or 0 <= value < math.inf, "a number of 0 or more", **{name: value}
-            )
-        rate, temperature = self.learning_rate, self.temperature
+            is_valid = value is None or 0 <= value < math.inf
+            require(is_valid, "a number of 0 or more", **{name: value})
+        rate = self.learning_rate
         require(rate is None or 0 < rate < math.inf, "a number above 0", learning_rate=rate)
-        require(
-            temperature is None or temperature > 0,
-            "a number above 0, or inf",
-            temperature=temperature,
-        )
+        is_valid = self.temperature is None or self.temperature > 0
+        require(is_valid, "a number above 0, or inf", temperature=self.temperature)
         self._settings: dict[str, ResidualSettings] = {}
         for prior in get_args(PriorName):
             self._settings[prior] = self._prior_settings(prior)
+        known_options = _TRAINING + _SAMPLING
         for name, changes in (self.per_prior or {}).items():
-            if name not in self._settings or not changes.keys() <= {*_TRAINING, *_SAMPLING}:
+            if name not in self._settings or not changes.keys() <= set(known_options):
                 raise ConfigurationError(
                     f"`per_prior` has {', '.join(changes)} of {name}; expected options of "
-                    f"{', '.join(self._settings)}: {', '.join((*_TRAINING, *_SAMPLING))}"
+                    f"{', '.join(self._settings)}: {', '.join(known_options)}"
                 )
             options: dict[str, Any] = {**changes, "per_prior": None}
-            changed = replace(self, **options)  # which checks the values
+            changed = replace(self, **options)  # its constructor checks the values
             self._settings[name] = changed._settings[name]
         self._priors = None if self.priors is None else _parse_priors(self.priors)
 
     def _fit(self, images: DetectorInputs) -> None:
         labels = images.required_labels(self.name)
         device = checked_device(self.device)
-        available = [
-            name
-            for name in get_args(PriorName)
-            if name != "gmm_std" or images.deviations is not None
-        ]
-        names = self._priors or available
-        if missing := [name for name in names if name not in available]:
+        names: list[PriorName] = self._priors or ["gmm", "energy"]
+        self._n_channels = 0
+        if images.deviations is not None:
+            self._n_channels = images.deviations.shape[1]
+            names = self._priors or list(get_args(PriorName))
+        elif "gmm_std" in names:
             raise ConfigurationError(
-                f"the prior {missing[0]} needs `deviations`, the standard deviations of feature maps (hgld "
-                "embed-images --with-std); name other `priors`, such as gmm,energy"
+                "the prior gmm_std needs `deviations`, the standard deviations of feature maps (hgld embed-images "
+                "--with-std); name other `priors`, such as gmm,energy"
             )
         self._energies: dict[PriorName, CorrectedEnergy] = {}
-        self._n_channels = 0 if images.deviations is None else images.deviations.shape[1]
         for name in names:
-            inputs, settings = self._inputs(name, images), self._settings[name]
+            inputs = self._inputs(name, images)
+            settings = self._settings[name]
             prior, sampler = self._prior(name, inputs, labels, device)
             residual = train_residual_energy(
                 prior, sampler, inputs, settings, name=name, seed=self.seed
             )
             self._energies[name] = CorrectedEnergy(prior, residual, settings.temperature)
-        energies = torch.cat([self._corrected_energies(block) for block in images.blocks()], dim=1)
-        self._standardisation = Standardisation.of(energies)
+        blocks = [self._corrected_energies(block) for block in images.blocks()]
+        self._standardisation = Standardisation.from_energies(torch.cat(blocks, dim=1))
 
     def _score(self, images: DetectorInputs) -> torch.Tensor:
         energies = self._corrected_energies(images)
@@ -188,21 +192,22 @@ class Heat(Detector):
     def _prior(
         self, name: PriorName, inputs: torch.Tensor, labels: Integers, device: torch.device
     ) -> tuple[Prior, Sampler]:
-        """Fit a prior, and return it with the sampler of the features that its chains begin at."""
+        """Fit a prior, and return it with the sampler of the starts of its chains."""
         if name == "energy":
             classifier = index_classifier(self.classifier, inputs, labels, self.name).to(device)
             if self.variant == "code":
                 return LogitPrior(classifier), normal_sampler(classifier.weight)
-            starts = fit_gaussians(inputs, labels, shrinkage=self.shrinkage).to(device)
-            return LogitPrior(classifier), gaussian_sampler(starts)
-        gaussians = fit_gaussians(inputs, labels, unit_length=True, shrinkage=self.shrinkage).to(
-            device
-        )
-        weights = gaussians.log_frequencies.exp() if self.variant == "code" else None
+            gaussians = fit_gaussians(inputs, labels, shrinkage=self.shrinkage)
+            return LogitPrior(classifier), gaussian_sampler(gaussians.to(device))
+        gaussians = fit_gaussians(inputs, labels, unit_length=True, shrinkage=self.shrinkage)
+        gaussians = gaussians.to(device)
+        weights = None
+        if self.variant == "code":
+            weights = gaussians.log_frequencies.exp()
         return GaussianPrior(gaussians, self.variant), gaussian_sampler(gaussians, weights)
 
     def _prior_settings(self, name: PriorName) -> ResidualSettings:
-        """Return the preset of a prior with the options that are set."""
+        """Return the preset of a prior, changed by the options that are not None."""
         preset = PRESETS[self.variant][name]
         changes: dict[str, Any] = {}
         for option in _TRAINING:
@@ -215,34 +220,42 @@ class Heat(Detector):
             sampling["step_size"] = (self.step_size, self.step_size / 10)
         if self.noise is not None:
             sampling["noise"] = (self.noise, self.noise / 10)
-        return replace(preset, langevin=replace(preset.langevin, **sampling), **changes)
+        langevin = replace(preset.langevin, **sampling)
+        return replace(preset, langevin=langevin, **changes)
 
 
 def _parse_priors(text: str) -> list[PriorName]:
-    """Return the priors named in ``gmm,energy``, in the order of their definition."""
+    """Return the priors named in a text such as ``gmm,energy``, in a fixed order."""
     names = [name.strip() for name in text.split(",")]
     known = get_args(PriorName)
-    unknown = [name for name in names if name not in known]
-    if unknown or len(set(names)) < len(names):
+    selected: list[PriorName] = [name for name in known if name in names]
+    if len(selected) < len(names):
         raise ConfigurationError(
             f"`priors` is {text}; expected different ones of {', '.join(known)}, between commas"
         )
-    return [name for name in known if name in names]
+    return selected
 
 
 @dataclass(frozen=True, eq=False)
 class Standardisation:
-    """Means and standard deviations of energies, which standardised ones are measured in."""
+    """Means and standard deviations of energies over an index.
+
+    Args:
+        means: float, shape (K,).
+        deviations: float, shape (K,), above 0.
+    """
 
     means: torch.Tensor
     deviations: torch.Tensor
 
     @classmethod
-    def of(cls, energies: torch.Tensor) -> Standardisation:
-        """Measure energies, shape (K, n); of a constant energy the deviation is taken as 1."""
+    def from_energies(cls, energies: torch.Tensor) -> Standardisation:
+        """Measure energies, shape (K, n); the deviation of a constant energy is set to 1."""
         wide = energies.double()
-        deviations = wide.std(dim=1) if wide.shape[1] > 1 else torch.zeros_like(wide[:, 0])
-        deviations = torch.where(deviations > 0, deviations, torch.ones_like(deviations))
+        deviations = torch.ones_like(wide[:, 0])
+        if wide.shape[1] > 1:
+            measured = wide.std(dim=1)
+            deviations = torch.where(measured > 0, measured, deviations)
         return cls(wide.mean(dim=1).to(energies.dtype), deviations.to(energies.dtype))
 
     def __call__(self, energies: torch.Tensor) -> torch.Tensor:
@@ -253,20 +266,25 @@ class Standardisation:
 def compose(energies: torch.Tensor, beta: float) -> torch.Tensor:
     """Return ``(1 / beta) log((1 / K) sum_k exp(beta E_k))`` of energies, shape (K, n) -> (n,).
 
-    It is continuous in ``beta``: the minimum at -inf, the mean at 0, the maximum at inf. Eq. 5.7 lacks the factor
-    1 / K, which adds ``log(K) / beta`` and changes no order; it has no limit at ``beta`` 0, although the thesis calls
-    it a sum there (Sec. 5.2.2), and also the mean (Sec. 5.3.3).
+    It is continuous in ``beta``: the minimum at -inf, the mean at 0, the maximum at inf. Eq. 5.7
+    lacks the factor 1 / K, which adds ``log(K) / beta`` and does not change the order of images.
+    Without this factor it has no limit at 0, although the thesis calls it a sum (Sec. 5.2.2) and
+    also the mean (Sec. 5.3.3).
 
     >>> energies = torch.tensor([[0.0], [1.0]])
     >>> [round(compose(energies, beta).item(), 3) for beta in (-torch.inf, -1.0, 0.0, 1.0, torch.inf)]
     [0.0, 0.38, 0.5, 0.62, 1.0]
     """
-    mean, extreme = energies.mean(dim=0), energies.amax(dim=0) if beta > 0 else energies.amin(dim=0)
-    if abs(beta) < _SMALL or abs(beta) > _LARGE:
-        return mean if abs(beta) < _SMALL else extreme
-    # No exponent is above 0, so none overflows.
-    large = extreme + (beta * (energies - extreme)).exp().mean(dim=0).log() / beta
-    # Small exponents keep more digits beside the mean; the others are clamped, as torch.where leaves them out.
+    mean = energies.mean(dim=0)
+    if abs(beta) < _SMALL:
+        return mean
+    extreme = energies.amax(dim=0) if beta > 0 else energies.amin(dim=0)
+    if abs(beta) > _LARGE:
+        return extreme
+    # All exponents are at most 0, so they cannot overflow.
+    from_extreme = extreme + (beta * (energies - extreme)).exp().mean(dim=0).log() / beta
+    # Small exponents are more precise around the mean; large exponents are clamped, as they are not
+    # used.
     exponents = beta * (energies - mean)
-    small = mean + exponents.clamp(-1, 1).expm1().mean(dim=0).log1p() / beta
-    return torch.where(exponents.abs().amax(dim=0) < 1, small, large)
+    from_mean = mean + exponents.clamp(-1, 1).expm1().mean(dim=0).log1p() / beta
+    return torch.where(exponents.abs().amax(dim=0) < 1, from_mean, from_extreme)

@@ -16,14 +16,15 @@ from hgld.rejection.gaussians import unit_length
 
 @dataclass(eq=False)
 class Knn(Detector):
-    """The Euclidean distance to the k-th nearest image, of embeddings of length 1 (Sun et al., ICML 2022).
+    """The distance to the k-th nearest image, of embeddings of length 1 (Sun et al., ICML 2022).
 
-    heatood and OpenOOD return the squared distance, which has the same order, and OpenOOD adds 1e-10 to each feature.
+    heatood and OpenOOD return the squared distance, which has the same order, and OpenOOD adds
+    1e-10 to each feature.
 
     Args:
-        k: Which neighbour, counted from 1. The paper has 50 for 5,000 images per class; an index of landmarks has few
-            images of each, and beyond those the k-th is another landmark, so the default is 3. With 1 the order is
-            that of the cosine to the nearest image.
+        k: Rank of the neighbour, from 1. The paper uses 50 for 5,000 images per class. An index of
+            landmarks has few images per landmark, and farther neighbours show other landmarks, so
+            the default is 3. With 1, images are ordered by the cosine to the nearest image.
 
     >>> Knn(k=1).fit(torch.eye(2)).score(torch.tensor([[3.0, 0.0], [1.0, 1.0]])).round(3).tolist()
     [0.0, 0.7649999856948853]
@@ -44,10 +45,12 @@ class Knn(Detector):
 
     def _score(self, images: DetectorInputs) -> torch.Tensor:
         queries = at_least_float32(images.embeddings)
-        config = ScoringConfig(precision="float64" if queries.dtype == torch.float64 else "float32")
+        config = ScoringConfig(precision="float32")
+        if queries.dtype == torch.float64:
+            config = ScoringConfig(precision="float64")
         _, positions = nearest_neighbours(queries, self.index, self.k, config=config)
         neighbours = self.index[torch.from_numpy(positions[:, -1])]
-        # The square root of 2 - 2 cosine would lose half of the digits of small distances.
+        # sqrt(2 - 2 cosine) has half of the digits of small distances.
         differences = unit_length(queries) - unit_length(neighbours).to(queries.dtype)
         distances: torch.Tensor = torch.linalg.vector_norm(differences, dim=1)
         return distances

@@ -1,4 +1,4 @@
-"""All rejection scores by name; their options are the parameters of their constructors."""
+"""Registry of rejection scores by name; their options are the parameters of their constructors."""
 
 from __future__ import annotations
 
@@ -19,8 +19,20 @@ from hgld.rejection.neighbours import Knn
 from hgld.rejection.subspaces import Residual, Vim
 
 _SCORES: tuple[type[Detector], ...] = (
-    *(Knn, Msp, MaxLogit, Energy, KlMatching, Odin, Dice, React),
-    *(Mahalanobis, SsdPlus, Gmm, Residual, Vim, Heat),
+    Knn,
+    Msp,
+    MaxLogit,
+    Energy,
+    KlMatching,
+    Odin,
+    Dice,
+    React,
+    Mahalanobis,
+    SsdPlus,
+    Gmm,
+    Residual,
+    Vim,
+    Heat,
 )
 #: The class of each score.
 DETECTORS: Mapping[str, type[Detector]] = {score.name: score for score in _SCORES}
@@ -33,14 +45,15 @@ class _Options(Settings):
 
 
 def build_detector(name: str, options: Mapping[str, Any] | None = None) -> Detector:
-    """Return a score that is not fitted yet.
+    """Return an unfitted score.
 
     Args:
         name: Name of the score, one of :data:`DETECTORS`.
-        options: Its options; texts are converted to the types of the options. Default: the defaults.
+        options: Options by name; texts are converted to the types of the options. Other options
+            have their defaults.
 
     Raises:
-        ConfigurationError: There is no such score or option, or a value is out of range.
+        ConfigurationError: The score or an option is unknown, or a value is out of range.
 
     >>> build_detector("knn", {"k": "1"}).options()
     {'k': 1}
@@ -52,14 +65,13 @@ def build_detector(name: str, options: Mapping[str, Any] | None = None) -> Detec
     fields: dict[str, Any] = {}
     for key, parameter in inspect.signature(detector).parameters.items():
         fields[key] = (hints[key], parameter.default)
+    model = create_model(f"{name}_options", __base__=_Options, **fields)
     try:
-        settings = create_model(f"{name}_options", __base__=_Options, **fields).model_validate(
-            dict(options or {})
-        )
+        settings = model.model_validate(dict(options or {}))
     except ValidationError as error:
-        first = error.errors()[0]
-        known = ", ".join(fields) or "none"
+        problem = error.errors()[0]
+        option = ".".join(map(str, problem["loc"]))
         raise ConfigurationError(
-            f"option {'.'.join(map(str, first['loc']))} of the score {name}: {first['msg']}; its options are {known}"
+            f"option {option} of the score {name}: {problem['msg']}; its options are {', '.join(fields)}"
         ) from error
     return detector(**{key: getattr(settings, key) for key in fields})

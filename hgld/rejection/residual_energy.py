@@ -1,10 +1,12 @@
-"""HEAT: energies of prior densities, and training the residual energies that correct them.
+"""HEAT: energies of prior densities, and training of the residual energies that correct them.
 
-From chapter 5 of Elias Ramzi's thesis, Robust image retrieval with deep learning (CNAM, 2024), and Lafon et al.,
-Hybrid Energy Based Model in the Feature Space for Out-of-Distribution Detection, ICML 2023. Section, equation and
-table numbers are those of the thesis; "the published code" is https://github.com/MarcLafon/heatood. Training is
-contrastive divergence (Eqs. 5.3, 5.5, 5.6) against samples of the corrected density by Langevin dynamics (Eq. 5.4).
-The score itself, which composes the energies of several priors, is :class:`hgld.rejection.heat.Heat`.
+The method is from chapter 5 of Elias Ramzi's thesis, Robust image retrieval with deep learning
+(CNAM, 2024), and Lafon et al., Hybrid Energy Based Model in the Feature Space for
+Out-of-Distribution Detection, ICML 2023. Section, equation and table numbers refer to the thesis;
+"the published code" is https://github.com/MarcLafon/heatood. Training is contrastive divergence
+(Eqs. 5.3, 5.5, 5.6) with negatives that are sampled from the corrected density by Langevin dynamics
+(Eq. 5.4). :class:`hgld.rejection.heat.Heat` is the score, which composes the energies of several
+priors.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ _LOG_INTERVAL_S = 10.0
 _SLOPE = 0.2
 
 Energy = Callable[[torch.Tensor], torch.Tensor]
-#: Draws n features, shape (n, d), that chains begin at.
+#: Draws n features, shape (n, d), as starts of chains.
 Sampler = Callable[[int, torch.Generator], torch.Tensor]
-#: Where the thesis's text and the published code differ: the density of the Gaussians, the samples that the residual
-#: energy learns from, their projection, and the presets.
+#: The text of the thesis, or the published code. They differ in the density of the Gaussians, the
+#: negatives of the residual energy, the projection of samples, and the presets.
 Variant = Literal["thesis", "code"]
 PriorName = Literal["gmm", "energy", "gmm_std"]
 
@@ -44,12 +46,13 @@ class LangevinSettings:
     """Number and sizes of the steps of Langevin dynamics.
 
     Args:
-        steps: Number of steps T; 0 leaves the samples of the prior as they are.
+        steps: Number of steps T; with 0, the negatives are the samples of the prior.
         step_size: Step size eta of the first and of the last step.
-        noise: Scale of the noise of the first and of the last step. Default: ``sqrt(eta)``, as in Eq. 5.4.
-        variant: ``thesis``: the gradient is multiplied by eta / 2 (Eq. 5.4), and sizes decay linearly, to the last
-            value in the last step. ``code``: it is multiplied by eta, and sizes are
-            ``(first - last) (1 - t/T)^2 + last``, which does not reach the last value.
+        noise: Scale of the noise of the first and of the last step. Default: ``sqrt(eta)``, as in
+            Eq. 5.4.
+        variant: ``thesis``: the gradient is multiplied by eta / 2 (Eq. 5.4), and sizes decay
+            linearly, to the last value in the last step. ``code``: it is multiplied by eta, and
+            sizes are ``(first - last) (1 - t/T)^2 + last``, which does not reach the last value.
     """
 
     steps: int = 20
@@ -62,8 +65,9 @@ class LangevinSettings:
         return self._decay(self.step_size)
 
     def gradient_factors(self) -> list[float]:
-        """Return what the gradient is multiplied by in each step."""
-        return [size / 2 if self.variant == "thesis" else size for size in self.step_sizes()]
+        """Return the factor of the gradient in each step."""
+        divisor = 2 if self.variant == "thesis" else 1
+        return [size / divisor for size in self.step_sizes()]
 
     def noise_scales(self) -> list[float]:
         """Return the scale of the noise of each step."""
@@ -72,6 +76,7 @@ class LangevinSettings:
         return self._decay(self.noise)
 
     def _decay(self, ends: tuple[float, float]) -> list[float]:
+        """Return the value of each step between the values of the first and of the last step."""
         first, last = ends
         if self.variant == "thesis":
             return [float(size) for size in np.linspace(first, last, self.steps)]
@@ -86,14 +91,16 @@ class ResidualSettings:
         variant: See :data:`Variant`.
         hidden_dim: Number of hidden units.
         n_hidden: Number of hidden layers between the first and the last.
-        shared_hidden: Whether these are one layer; see :class:`~ResidualEnergy`.
+        shared_hidden: Whether the hidden layers share their weights; see :class:`~ResidualEnergy`.
         epochs: Number of passes over the images of the index.
-        batch_size: Number of images, and of chains, of each update; the thesis names none.
+        batch_size: Number of images, and of chains, of each update; the thesis does not state it.
         learning_rate: Learning rate of Adam, whose betas are 0 and 0.999, as in the published code.
-        decay_after: Number of epochs after which the learning rate is divided by 10, if at all.
+        decay_after: Number of epochs after which the learning rate is divided by 10; None for a
+            constant rate.
         l2: Weight lambda of the squared residual energies in the loss (Eq. 5.6).
-        temperature: Temperature T_G that the energy of the prior is divided by.
-        input_noise: Standard deviation of the noise added to the inputs of the residual energy in training.
+        temperature: Temperature T_G that divides the energy of the prior.
+        input_noise: Standard deviation of the noise added to the inputs of the residual energy in
+            training.
         langevin: Sampling of negatives.
     """
 
@@ -120,9 +127,9 @@ _CODE = ResidualSettings(
     langevin=LangevinSettings(steps=40, variant="code"),
 )
 
-#: The thesis's hyper-parameters (Sec. 5.3, the same for all priors, but that T_G is of Gaussians), and those of the
-#: published code for CIFAR-10: heat/config/ebm/heat_gmm_c10.yaml, heat_el_c10.yaml, heat_gmm_std_c10.yaml, with the
-#: epochs and batch sizes of its README.
+#: Hyper-parameters of the thesis (Sec. 5.3, the same for all priors except T_G, which applies to
+#: Gaussians), and of the published code for CIFAR-10: heat/config/ebm/heat_gmm_c10.yaml,
+#: heat_el_c10.yaml, heat_gmm_std_c10.yaml, with the epochs and batch sizes of its README.
 PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
     "thesis": {
         "gmm": ResidualSettings(),
@@ -144,10 +151,10 @@ PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
 
 
 class Prior(ABC):
-    """The energy of a prior density of features, differentiable with respect to them.
+    """The energy of a prior density of features, differentiable with respect to the features.
 
     Attributes:
-        unit_length: Whether its features are embeddings, or standard deviations, scaled to length 1.
+        unit_length: Whether embeddings or standard deviations are scaled to length 1.
     """
 
     unit_length: bool
@@ -155,28 +162,32 @@ class Prior(ABC):
     @property
     @abstractmethod
     def reference(self) -> torch.Tensor:
-        """A tensor of the density, which has the type and the device of features."""
+        """A parameter of the density, which has the dtype and the device of features."""
 
     @abstractmethod
     def energies(self, features: torch.Tensor) -> torch.Tensor:
         """Return the energy of each row of features, float, shape (n, d) -> (n,)."""
 
     def features(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return the features of images from their embeddings or standard deviations, float, shape (n, d)."""
-        inputs = inputs.to(self.reference)
-        return functional.normalize(inputs, dim=1) if self.unit_length else inputs
+        """Return features from embeddings or standard deviations, float, shape (n, d)."""
+        return self._scaled(inputs.to(self.reference))
 
     def project(self, features: torch.Tensor) -> torch.Tensor:
-        """Return features made non-negative and, where ``unit_length``, scaled to it, as in the published code."""
-        features = features.relu()
-        return functional.normalize(features, dim=1) if self.unit_length else features
+        """Clip features at 0 and scale them if ``unit_length``, as in the published code."""
+        return self._scaled(features.relu())
+
+    def _scaled(self, features: torch.Tensor) -> torch.Tensor:
+        if self.unit_length:
+            return functional.normalize(features, dim=1)
+        return features
 
 
 class GaussianPrior(Prior):
-    """Gaussians of the classes, with a shared covariance, of features of unit length.
+    """Class Gaussians with a shared covariance, of features of unit length.
 
-    As in the thesis, ``-log sum_c exp(-d_c^2 / 2)`` for Mahalanobis distances d_c; or as in the published code, the
-    negative log-likelihood of the mixture, with classes weighted by their frequencies.
+    The energy is ``-log sum_c exp(-d_c^2 / 2)`` for Mahalanobis distances d_c in the thesis, and
+    the negative log-likelihood of the mixture, with classes weighted by their frequencies, in the
+    published code.
 
     Args:
         gaussians: The Gaussians.
@@ -186,7 +197,8 @@ class GaussianPrior(Prior):
     unit_length = True
 
     def __init__(self, gaussians: ClassGaussians, variant: Variant = "thesis") -> None:
-        self.gaussians, self.variant = gaussians, variant
+        self.gaussians = gaussians
+        self.variant = variant
 
     @property
     def reference(self) -> torch.Tensor:
@@ -201,7 +213,7 @@ class GaussianPrior(Prior):
 
 
 class LogitPrior(Prior):
-    """The energy of the logits of a linear classifier, ``-log sum_c exp(f_c(z))``, of embeddings as they are."""
+    """The energy of the logits of a linear classifier, ``-log sum_c exp(f_c(z))``."""
 
     unit_length = False
 
@@ -219,15 +231,20 @@ class LogitPrior(Prior):
 
 
 def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> Sampler:
-    """Return a sampler of the Gaussians of classes, on their device; classes weigh the same by default."""
+    """Return a sampler of class Gaussians, on their device.
+
+    Args:
+        gaussians: Class Gaussians.
+        weights: Weight of each class, shape (C,). Default: equal weights.
+    """
     means = gaussians.means
-    weights = torch.ones(len(means)) if weights is None else weights.float()
-    # Whitening is (z - origin) A, so that a whitened sample w is that of w A^-1 + origin.
+    class_weights = torch.ones(len(means)) if weights is None else weights.float()
+    # Whitening is w = (z - origin) A, so z = w A^-1 + origin.
     unwhitening = torch.linalg.inv(gaussians.whitening.double()).to(means.dtype)
 
     def sample(n: int, generator: torch.Generator) -> torch.Tensor:
         classes = torch.multinomial(
-            weights.to(generator.device), n, replacement=True, generator=generator
+            class_weights.to(generator.device), n, replacement=True, generator=generator
         )
         noise = normal_noise((n, means.shape[1]), generator, means)
         samples: torch.Tensor = (means[classes.to(means.device)] + noise) @ unwhitening
@@ -237,16 +254,16 @@ def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = N
 
 
 def normal_sampler(like: torch.Tensor) -> Sampler:
-    """Return a sampler of standard normal features, where the published code begins chains of energies of logits."""
+    """Return a sampler of standard normal features, as in the published code for logits."""
     return lambda n, generator: normal_noise((n, like.shape[-1]), generator, like)
 
 
 def normal_noise(
     shape: tuple[int, ...], generator: torch.Generator, like: torch.Tensor
 ) -> torch.Tensor:
-    """Return standard normal noise of the type and on the device of a tensor.
+    """Return standard normal noise of the dtype and on the device of a tensor.
 
-    It is drawn in float32, so that float64 trains on the same noise.
+    Noise is drawn in float32, so that training in float64 has the same noise.
     """
     return torch.randn(shape, generator=generator, device=generator.device).to(like)
 
@@ -254,17 +271,17 @@ def normal_noise(
 class ResidualEnergy(nn.Module):
     """E_theta(z), a perceptron with LeakyReLU of slope 0.2 and one output.
 
-    With four hidden layers it has six linear layers, as in the thesis. With ``shared_hidden``, one hidden layer is
-    applied that many times, with the same weights: so does the published code, perhaps by accident. For 512 inputs
-    and 1,024 hidden units that leaves 1,575,937 of 4,724,737 parameters.
+    With four hidden layers it has six linear layers, as in the thesis. With ``shared_hidden``, all
+    hidden layers have the same weights, as in the published code, perhaps by accident. For 512
+    inputs and 1,024 hidden units, this reduces 4,724,737 parameters to 1,575,937.
 
     Args:
         dim: Number of features d.
         hidden_dim: Number of hidden units.
-        n_hidden: Number of layers between the first and the last one.
-        shared_hidden: Whether these are one layer.
-        generator: Generator of the initial weights, on the CPU; they are those of :class:`torch.nn.Linear`, uniform
-            within ``1 / sqrt(inputs)``.
+        n_hidden: Number of hidden layers between the first and the last layer.
+        shared_hidden: Whether the hidden layers share their weights.
+        generator: Generator of the initial weights, on the CPU. Weights are initialised as in
+            :class:`torch.nn.Linear`, uniformly within ``1 / sqrt(inputs)``.
     """
 
     def __init__(
@@ -279,19 +296,18 @@ class ResidualEnergy(nn.Module):
         super().__init__()
         self.n_hidden = n_hidden
         self.first = _linear(dim, hidden_dim, generator)
-        n_own = min(n_hidden, 1) if shared_hidden else n_hidden
-        self.hidden = nn.ModuleList(
-            _linear(hidden_dim, hidden_dim, generator) for _ in range(n_own)
-        )
+        n_distinct = min(n_hidden, 1) if shared_hidden else n_hidden
+        self.hidden = nn.ModuleList()
+        for _ in range(n_distinct):
+            self.hidden.append(_linear(hidden_dim, hidden_dim, generator))
         self.last = _linear(hidden_dim, 1, generator)
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return the energy of features, shape (n, d) -> (n,)."""
         values = functional.leaky_relu(self.first(features), _SLOPE)
-        for layer in range(self.n_hidden):
-            values = functional.leaky_relu(
-                self.hidden[min(layer, len(self.hidden) - 1)](values), _SLOPE
-            )
+        for number in range(self.n_hidden):
+            layer = self.hidden[min(number, len(self.hidden) - 1)]
+            values = functional.leaky_relu(layer(values), _SLOPE)
         energies: torch.Tensor = self.last(values)
         return energies.squeeze(1)
 
@@ -312,22 +328,21 @@ def langevin_steps(
     *,
     project: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Iterator[torch.Tensor]:
-    """Yield the features after each step ``z <- z - step grad E(z) + scale w`` of chains, one per row.
+    """Yield the features of chains after each step ``z <- z - step grad E(z) + scale w``.
 
-    In Eq. 5.4 the step is ``eta / 2`` and the scale ``sqrt(eta)``. The published code subtracts its noise, which is
-    symmetric.
+    In Eq. 5.4 the step is ``eta / 2`` and the scale ``sqrt(eta)``. The published code subtracts the
+    noise, which is symmetric.
 
     Args:
         energy: Function from features, shape (n, d), to energies, shape (n,).
-        start: float, shape (n, d): where the chains begin.
+        start: float, shape (n, d): starts of the chains.
         noise: Standard normal noise w of each step, shape (n, d).
-        project: Function applied to the end of each step. Default: none.
+        project: Function applied to the features after each step. Default: none.
     """
     features = start
-    for step, scale, own_noise in zip(
-        settings.gradient_factors(), settings.noise_scales(), noise, strict=False
-    ):
-        features = features - step * energy_gradient(energy, features) + scale * own_noise
+    steps = zip(settings.gradient_factors(), settings.noise_scales(), noise, strict=False)
+    for step, scale, step_noise in steps:
+        features = features - step * energy_gradient(energy, features) + scale * step_noise
         if project is not None:
             features = project(features)
         yield features
@@ -345,8 +360,9 @@ class ContrastiveLoss(NamedTuple):
     """The loss of a residual energy (Eq. 5.6) and its terms.
 
     Args:
-        divergence: Mean residual energy of images less that of negatives (Eq. 5.3).
-        squares: Mean squared residual energy of images, plus that of negatives (Eq. 5.5).
+        divergence: Mean residual energy of images minus mean residual energy of negatives (Eq.
+            5.3).
+        squares: Sum of the mean squared residual energies of images and of negatives (Eq. 5.5).
         total: ``divergence + l2 * squares``.
     """
 
@@ -358,7 +374,10 @@ class ContrastiveLoss(NamedTuple):
 def contrastive_loss(
     residual: Energy, images: torch.Tensor, negatives: torch.Tensor, l2: float
 ) -> ContrastiveLoss:
-    """Return the loss of Eq. 5.6: only the residual energy has parameters, so the prior's does not occur in it."""
+    """Return the loss of Eq. 5.6, which does not contain the energy of the prior.
+
+    The energy of the prior has no parameters.
+    """
     image_energies = residual(images)
     negative_energies = residual(negatives.detach())
     divergence = image_energies.mean() - negative_energies.mean()
@@ -392,10 +411,18 @@ def sample_negatives(
     noise: Iterator[torch.Tensor],
     settings: ResidualSettings,
 ) -> torch.Tensor:
-    """Return samples that the residual energy should raise.
+    """Return samples whose residual energy should increase.
 
-    As in the thesis, the ends of chains that begin at ``start``. As in the published code, these and then the starts,
-    after every step of which the features are projected; see :meth:`Prior.project`.
+    In the thesis, the negatives are the ends of chains. In the published code, the negatives are
+    the ends and the starts of chains, and features are projected after every step; see
+    :meth:`Prior.project`.
+
+    Args:
+        prior: Prior density.
+        residual: Residual energy.
+        start: Starts of the chains, float, shape (n, d).
+        noise: Standard normal noise of each step, shape (n, d).
+        settings: Settings of training.
 
     Returns:
         float, shape (n, d), or (2n, d) as in the published code.
@@ -408,7 +435,9 @@ def sample_negatives(
     end = start
     for features in langevin_steps(energy, start, noise, settings.langevin, project=project):
         end = features
-    return torch.cat([end, start]) if settings.variant == "code" else end
+    if settings.variant == "code":
+        return torch.cat([end, start])
+    return end
 
 
 def train_residual_energy(
@@ -422,21 +451,32 @@ def train_residual_energy(
 ) -> ResidualEnergy:
     """Train the residual energy of a prior on the images of an index (Algorithm 2).
 
-    The same seed gives the same network on the same kind of device with the same number of threads. Of the last batch
-    of an epoch, images that do not fill it are left out.
+    The same seed gives the same network on the same kind of device with the same number of threads.
+    An incomplete last batch of an epoch is dropped.
+
+    Args:
+        prior: Prior density.
+        sampler: Sampler of the starts of chains.
+        inputs: Embeddings or standard deviations of the index, float, shape (n, d).
+        settings: Settings of training.
+        name: Name of the prior, for messages.
+        seed: Seed of the initial weights, of batches and of noise.
 
     Raises:
-        ConfigurationError: The loss is not finite any more, or a batch does not fit into the memory of the device.
+        ConfigurationError: The loss diverges, or a batch does not fit into the memory of the
+            device.
     """
     device = prior.reference.device
-    host = torch.Generator().manual_seed(seed)
-    generator = host if device.type == "cpu" else torch.Generator(device).manual_seed(seed)
+    host_generator = torch.Generator().manual_seed(seed)
+    generator = host_generator
+    if device.type != "cpu":
+        generator = torch.Generator(device).manual_seed(seed)
     residual = ResidualEnergy(
         inputs.shape[1],
         settings.hidden_dim,
         settings.n_hidden,
         shared_hidden=settings.shared_hidden,
-        generator=host,
+        generator=host_generator,
     ).to(prior.reference)
     optimizer = torch.optim.Adam(
         residual.parameters(), lr=settings.learning_rate, betas=(0.0, 0.999)
@@ -447,10 +487,9 @@ def train_residual_energy(
         if epoch == settings.decay_after:
             optimizer.param_groups[0]["lr"] /= 10
         total = torch.zeros((), device=device)
-        batches = torch.randperm(len(inputs), generator=host)[
-            : len(inputs) // batch_size * batch_size
-        ]
-        for rows in torch.split(batches, batch_size):
+        n_used = len(inputs) // batch_size * batch_size
+        order = torch.randperm(len(inputs), generator=host_generator)[:n_used]
+        for rows in torch.split(order, batch_size):
             images = prior.features(inputs[rows])
             try:
                 loss = _update(prior, residual, optimizer, images, sampler, settings, generator)
@@ -459,11 +498,11 @@ def train_residual_energy(
                     f"a batch of {batch_size} images does not fit into the memory of {device}; choose a smaller "
                     "`batch_size`"
                 ) from error
-            total += loss * len(rows) / len(batches)
+            total += loss * len(rows) / n_used
         mean_loss = total.item()
-        with torch.no_grad():  # the last update may be the one that diverges
-            finite = residual(images).isfinite().all() and math.isfinite(mean_loss)
-        if not finite:
+        with torch.no_grad():  # the last update may diverge
+            is_finite = residual(images).isfinite().all() and math.isfinite(mean_loss)
+        if not is_finite:
             raise ConfigurationError(
                 f"the residual energy of the prior {name} diverges in epoch {epoch + 1} of {settings.epochs}, with a "
                 f"loss of {mean_loss:.3g}; set a smaller `learning_rate` ({settings.learning_rate:g}) or `step_size` "
@@ -490,24 +529,21 @@ def _update(
     settings: ResidualSettings,
     generator: torch.Generator,
 ) -> torch.Tensor:
-    """Update the residual energy with a batch of images; returns the loss."""
+    """Update the residual energy with a batch of images, and return the loss."""
     start = sampler(len(images), generator)
-    shape = tuple(start.shape)
-    noise = (normal_noise(shape, generator, start) for _ in range(settings.langevin.steps))
-    residual.requires_grad_(
-        False
-    )  # the chains need gradients of features only, which are half the work
+    noise = (_noise_like(start, generator) for _ in range(settings.langevin.steps))
+    residual.requires_grad_(False)  # chains only need gradients of features: half of the work
     negatives = sample_negatives(prior, residual, start, noise, settings)
     residual.requires_grad_(True)
     if settings.input_noise:
-        images = images + settings.input_noise * normal_noise(
-            tuple(images.shape), generator, images
-        )
-        negatives = negatives + settings.input_noise * normal_noise(
-            tuple(negatives.shape), generator, negatives
-        )
+        images = images + settings.input_noise * _noise_like(images, generator)
+        negatives = negatives + settings.input_noise * _noise_like(negatives, generator)
     loss = contrastive_loss(residual, images, negatives, settings.l2).total
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     optimizer.step()
     return loss.detach()
+
+
+def _noise_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    return normal_noise(tuple(tensor.shape), generator, tensor)

@@ -1,9 +1,9 @@
-"""Risk against coverage of answers that are accepted by a score, those of the lowest scores first.
+"""Risk-coverage curve of answers that are accepted in the order of ascending scores.
 
-The coverage of a threshold is the share of images whose score is at most the threshold, and its (selective) risk is
-the share of wrong answers among these: El-Yaniv and Wiener, "On the Foundations of Noise-free Selective
-Classification" (JMLR 11, 2010). Images of equal scores are accepted together. For an image that shows no landmark of
-the index, every answer is wrong.
+The coverage of a threshold is the share of images whose score is at most the threshold. The
+(selective) risk is the share of wrong answers among these images: El-Yaniv and Wiener, "On the
+Foundations of Noise-free Selective Classification" (JMLR 11, 2010). Images of equal scores are
+accepted together. For an image that shows no landmark of the index, every answer is wrong.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ class RiskCoverage:
 
     Args:
         thresholds: Distinct scores, ascending, float64, shape (m,).
-        n_accepted: Number of images that each threshold accepts, int64, shape (m,); all images at the last.
-        n_right: Number of right answers among these, int64, shape (m,).
+        n_accepted: Number of images that each threshold accepts, int64, shape (m,); all images at
+            the last.
+        n_right: Number of right answers among the accepted images, int64, shape (m,).
     """
 
     thresholds: Floats
@@ -44,10 +45,11 @@ class RiskCoverage:
 
     @property
     def area(self) -> float:
-        """Area under the curve (AURC): mean over the images of the risk at the threshold that accepts them.
+        """Area under the curve (AURC): mean over images of the risk at the threshold of the score.
 
-        It is that of Geifman, Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers"
-        (ICLR 2019); lower is better. It also depends on how many answers are right at all.
+        Lower is better. The area also depends on the total number of right answers. See Geifman,
+        Uziel and El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers" (ICLR
+        2019).
         """
         n_images = np.diff(self.n_accepted, prepend=0)
         return float(n_images @ self.risk / self.n_accepted[-1])
@@ -57,11 +59,11 @@ def risk_coverage(scores: npt.ArrayLike, right: Booleans) -> RiskCoverage:
     """Return risk and coverage of answers at each threshold of their scores.
 
     Args:
-        scores: Scores, the lowest for what is to be accepted first, float, shape (n,); may be infinite.
+        scores: Scores, lowest for the answers to accept first, float, shape (n,); may be infinite.
         right: Whether each answer is right, bool, shape (n,).
 
     Raises:
-        InputError: There are no scores, or scores are NaN or have another shape.
+        InputError: Scores are empty, NaN or have another shape.
 
     >>> curve = risk_coverage([0.1, 0.2, 0.2, 0.9], np.array([True, True, False, False]))
     >>> curve.coverage.tolist(), curve.risk.round(2).tolist()

@@ -1,4 +1,4 @@
-"""Scores of the subspace in which the embeddings of an index hardly vary: how far others reach into it."""
+"""Rejection scores from the subspace in which the embeddings of an index hardly vary."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from hgld.errors import ConfigurationError, InputError, require_choice
 from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, row_blocks
 
-#: Squared singular values of the weights below this share of the largest count as 0: weights that sum to 0 over the
-#: classes have such ones, of nothing but rounding.
+#: Squared singular values of the weights below this share of the largest count as 0: weights that
+#: sum to 0 over the classes have such values from rounding.
 _RANK_TOLERANCE = 1e-10
 _ROUNDING = 1e-6
 VimVariant = Literal["paper", "code"]
@@ -19,7 +19,7 @@ VimVariant = Literal["paper", "code"]
 
 @dataclass(frozen=True, eq=False)
 class ResidualSpace:
-    """The orthogonal complement of the principal subspace, about the origin of a classifier (ViM, Sec. 4.1).
+    """The orthogonal complement of the principal subspace, about an origin (ViM, Sec. 4.1).
 
     Args:
         origin: float, shape (d,): ``u = - pinv(W) b``, where the logits are nearest to 0.
@@ -31,9 +31,8 @@ class ResidualSpace:
 
     def norms(self, embeddings: torch.Tensor) -> torch.Tensor:
         """Return the length of the residual of each embedding, shape (n,)."""
-        norms: torch.Tensor = torch.linalg.vector_norm(
-            (embeddings - self.origin) @ self.directions, dim=1
-        )
+        residuals = (embeddings - self.origin) @ self.directions
+        norms: torch.Tensor = torch.linalg.vector_norm(residuals, dim=1)
         return norms
 
 
@@ -46,12 +45,16 @@ def fit_residual_space(
 ) -> ResidualSpace:
     """Find the directions of all but the D largest eigenvalues of ``(1/n) (X - u)^T (X - u)``.
 
-    D is ``n_principal``, by default half the dimensions, and half the images at most. ``centred`` takes the
-    covariance about the mean instead.
+    Args:
+        embeddings: Embeddings X, shape (n, d).
+        classifier: Classifier that determines the origin u.
+        n_principal: Number D of dropped directions. Default: half the dimensions, and at most half
+            the images.
+        centred: Whether to take the covariance about the mean instead.
 
     Raises:
         ConfigurationError: D is not from 1 to d - 1.
-        InputError: The images have no residual, for they span D dimensions or fewer.
+        InputError: The images span D dimensions or fewer, so they have no residual.
     """
     n, dim = embeddings.shape
     if n_principal is None:
@@ -61,10 +64,8 @@ def fit_residual_space(
             f"`n_principal` is {n_principal}, and the embeddings have {dim} dimensions; expected 1 to {dim - 1}"
         )
     origin = _origin(classifier)
-    sums, products = (
-        torch.zeros(dim, dtype=torch.float64),
-        torch.zeros(dim, dim, dtype=torch.float64),
-    )
+    sums = torch.zeros(dim, dtype=torch.float64)
+    products = torch.zeros(dim, dim, dtype=torch.float64)
     for rows in row_blocks(n, dim):
         block = embeddings[rows].double() - origin
         sums += block.sum(dim=0)
@@ -84,25 +85,28 @@ def fit_residual_space(
 
 
 def _origin(classifier: LinearClassifier) -> torch.Tensor:
-    """Return ``- pinv(W) b`` from ``W^T W``, which has d rows however many classes there are: float64, shape (d,)."""
-    weight, bias = classifier.weight.double(), classifier.bias.double()
+    """Return ``- pinv(W) b``, float64, shape (d,), from ``W^T W``, shape (d, d)."""
+    weight = classifier.weight.double()
+    bias = classifier.bias.double()
     eigenvalues, vectors = torch.linalg.eigh(weight.T @ weight)
-    kept = eigenvalues > _RANK_TOLERANCE * eigenvalues[-1]
-    basis = vectors[:, kept]
-    solution: torch.Tensor = basis @ ((basis.T @ (weight.T @ bias)) / eigenvalues[kept])
+    is_kept = eigenvalues > _RANK_TOLERANCE * eigenvalues[-1]
+    basis = vectors[:, is_kept]
+    coordinates = basis.T @ (weight.T @ bias)
+    solution: torch.Tensor = basis @ (coordinates / eigenvalues[is_kept])
     return -solution
 
 
 @dataclass(eq=False)
 class Residual(ClassifierDetector):
-    """The length of what an embedding has outside of the principal subspace (Wang et al., CVPR 2022, Sec. 4.1).
+    """The length of an embedding outside the principal subspace (Wang et al., CVPR 2022).
 
-    ``|R^T (z - u)|``, with R the eigenvectors of ``(1/n) (X - u)^T (X - u)`` without the largest, and the origin
-    ``u = -pinv(W) b`` of the classifier. It sees images of other kinds (far), and no difference between landmarks.
+    ``|R^T (z - u)|``, with R the eigenvectors of ``(1/n) (X - u)^T (X - u)`` except the D largest,
+    and the origin ``u = -pinv(W) b`` of the classifier. The score rejects images of other kinds
+    (far), but not landmarks that the index lacks (near).
 
     Args:
-        n_principal: Number D of dropped directions. Default: half the dimensions, and half the images at most; the
-            paper has 1000 of 2048 or 1500, and 512 of 768.
+        n_principal: Number D of dropped directions. Default: half the dimensions, and at most half
+            the images; the paper uses 1000 of 2048 or 1500, and 512 of 768.
     """
 
     name: ClassVar[str] = "residual"
@@ -117,16 +121,17 @@ class Residual(ClassifierDetector):
 
 @dataclass(eq=False)
 class Vim(ClassifierDetector):
-    """Virtual-logit matching, ViM (Wang et al., CVPR 2022, Eq. 7): ``alpha r - log sum_c exp(l_c)``.
+    """Virtual-logit matching, ViM: ``alpha r - log sum_c exp(l_c)`` (Wang et al., CVPR 2022).
 
-    r is the length of the residual (see :class:`Residual`), and alpha, the mean of
-    the largest logits of the index over the mean of its residuals, gives it the size of a logit. It sees near images
-    by their logits and far ones by their residuals.
+    r is the length of the residual (see :class:`Residual`). The factor alpha scales residuals to
+    logits: the mean over the index of the largest logit, divided by the mean of the residuals. Near
+    images are rejected by their logits, far images by their residuals.
 
     Args:
-        n_principal: Number D of principal directions. Default: half the dimensions, and half the images at most.
-        variant: ``paper``; or ``code`` for what heatood computes, which takes logits of ``z - u`` in place of z, and
-            the residual space of the centred covariance, and rejects worse.
+        n_principal: Number D of principal directions. Default: half the dimensions, and at most
+            half the images.
+        variant: ``paper``; or ``code`` for the computation of heatood, which takes logits of ``z -
+            u`` in place of z and the residual space of the centred covariance, and rejects worse.
     """
 
     name: ClassVar[str] = "vim"
@@ -141,20 +146,21 @@ class Vim(ClassifierDetector):
             embeddings, self.head, self.n_principal, centred=self.variant == "code"
         )
         dtype = self.head.weight.dtype
-        logits, residuals = 0.0, 0.0
+        logit_sum = 0.0
+        residual_sum = 0.0
         for rows in row_blocks(len(embeddings), self.head.n_classes):
             block = embeddings[rows].to(dtype)
-            logits += self.head.logits(block).amax(dim=1).sum(dtype=torch.float64).item()
-            residuals += self.space.norms(block).sum(dtype=torch.float64).item()
-        if logits <= 0:
+            logit_sum += self.head.logits(block).amax(dim=1).sum(dtype=torch.float64).item()
+            residual_sum += self.space.norms(block).sum(dtype=torch.float64).item()
+        if logit_sum <= 0:
             raise InputError(
-                f"the mean of the largest logits of the index is {logits / len(embeddings):.3g}; ViM expects "
+                f"the mean of the largest logits of the index is {logit_sum / len(embeddings):.3g}; ViM expects "
                 "positive logits, so shift the biases of the classifier"
             )
-        self.alpha = torch.tensor(logits / residuals, dtype=dtype)
+        self.alpha = torch.tensor(logit_sum / residual_sum, dtype=dtype)
 
     def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
-        shifted = embeddings - self.space.origin if self.variant == "code" else embeddings
-        return self.alpha * self.space.norms(embeddings) - self.head.logits(shifted).logsumexp(
-            dim=1
-        )
+        virtual_logits = self.alpha * self.space.norms(embeddings)
+        if self.variant == "code":
+            embeddings = embeddings - self.space.origin
+        return virtual_logits - self.head.logits(embeddings).logsumexp(dim=1)

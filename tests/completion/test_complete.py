@@ -15,13 +15,7 @@ from numpy.typing import NDArray
 from hgld import tables
 from hgld.completion import classifier
 from hgld.completion.classifier import GroupVotes, References, fit_calibration, vote
-from hgld.completion.complete import (
-    CompleteSummary,
-    calibration_error,
-    complete_file,
-    evaluate_completion,
-    hide_and_propose,
-)
+from hgld.completion.complete import CompleteSummary, complete_file
 from hgld.completion.inputs import (
     CompletionFiles,
     Vectors,
@@ -29,6 +23,7 @@ from hgld.completion.inputs import (
     read_completion_inputs,
     read_photographs,
 )
+from hgld.completion.quality import calibration_error, evaluate_completion, hide_and_propose
 from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, InputError
 from hgld.tables.embeddings import read_embeddings, write_embeddings

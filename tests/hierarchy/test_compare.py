@@ -444,7 +444,7 @@ def test_official_files_tell_decisions_only(tmp_path: Path) -> None:
     assert causes == {1: "decisions", 2: "unknown"}
     result = run_hgld("compare", tmp_path / "train_a.csv", tmp_path / "train_b.csv")
     assert "not known:" in result.output
-    assert "train_a.csv does not say what it was built from" in result.output
+    assert "train_a.csv does not record the files it was built from" in result.output
 
 
 # -- against building again --------------------------------------------------------------------------------------

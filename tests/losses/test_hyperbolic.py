@@ -71,7 +71,7 @@ def test_published_code_and_formulas_of_hier(golden: Arrays, name: str) -> None:
         loss.proxies.data = tensor(case["lcas"]).double()
         z, proxies = tensor(case["z"]).requires_grad_(), loss.proxy_points(torch.float64)
         values = [
-            loss.of_triplets(nodes, proxies, tensor(case[f"triplets_{of}"]), noise)
+            loss.triplet_loss(nodes, proxies, tensor(case[f"triplets_{of}"]), noise)
             for nodes, of in ((z, "samples"), (proxies, "proxies"))
             for noise in [(tensor(case[f"gumbel_{of}_ij"]).double(), tensor(case[f"gumbel_{of}_ijk"]).double())]
         ]
@@ -134,7 +134,7 @@ def test_hier_is_that_of_loops(seed: int) -> None:
             near, far = ([(torch.stack(each) * choice).sum() for each in distances] for choice in choices)
             terms += [torch.relu(sign * (a - b) + 0.1) for a, b, sign in zip(near, far, (1, 1, -1), strict=True)]
     expected = torch.stack(terms).sum() / m if terms else 0 * points.sum()
-    value = loss.of_triplets(points, proxies, triplets, noise)
+    value = loss.triplet_loss(points, proxies, triplets, noise)
     assert value.item() == pytest.approx(expected.item(), abs=1e-9)
     parameters = [points, loss.proxies]
     gradients = torch.autograd.grad(value, parameters, retain_graph=True)

@@ -23,6 +23,7 @@ from hgld.losses import (
     TripletLoss,
     XBMContrastive,
     irt,
+    pair_losses,
 )
 from hgld.losses.pair_losses import Mining, sampling_weights
 from tests.losses.batches import LABELS, REFERENCE_LABELS, check_gradients, class_vectors, gradient, unit_vectors
@@ -167,13 +168,13 @@ def test_margin_agrees_with_the_library_on_the_same_triplets(
 ) -> None:
     loss = MarginLoss(4).double()
     drawn: list[tuple[torch.Tensor, ...]] = []
-    draw = loss._triplets
+    draw = pair_losses._sampled_triplets
 
     def recorded(*arguments: Any) -> tuple[torch.Tensor, ...]:
         drawn.append(draw(*arguments))
         return drawn[-1]
 
-    monkeypatch.setattr(loss, "_triplets", recorded)
+    monkeypatch.setattr(pair_losses, "_sampled_triplets", recorded)
     value = loss(X, LABELS, *((FAR, REFERENCE_LABELS) if references else ()))
     other = library.MarginLoss(learn_beta=True, num_classes=4, distance=LpDistance(normalize_embeddings=False))
     columns = (FAR, REFERENCE_LABELS[:, 0]) if references else (X, LABELS[:, 0])

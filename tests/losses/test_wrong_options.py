@@ -31,7 +31,7 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: of.BlackBoxAP(margin=-1), "`margin` -1"),
     (lambda: of.CSL(CLASSES, 6, (0.1,)), "a margin for each of 2 levels, finest first, and has 1; give `margins`"),
     (lambda: of.CSL(CLASSES, 6, scale=0), "`scale` is 0"),
-    (lambda: of.CSL(torch.zeros(1, 5, dtype=torch.int64), 6), "each of 5 levels, .* has none by default; give"),
+    (lambda: of.CSL(torch.zeros(1, 5, dtype=torch.int64), 6), "each of 5 levels, .* has 0; give"),
     (lambda: of.ContrastiveLoss(2.0), "cosines, -1 to 1"),
     (lambda: of.CrossEntropy(4, 6, label_smoothing=1), "`label_smoothing` is 1; expected 0 to below 1"),
     (lambda: of.DecomposabilityLoss(alpha=1.5), "cosines, -1 to 1"),
@@ -119,7 +119,7 @@ BATCHES: list[tuple[Callable[[], object], str]] = [
         lambda: memory()(unit_vectors(8, 5), torch.zeros(8, 2, dtype=torch.int64)),
         "dimension 5 .* 2 levels, but the memory is for dimension 4 and 2 levels",
     ),
-    (lambda: memory(n_levels=1)(unit_vectors(8, 4), LABELS, unit_vectors(8, 4), LABELS), "are those of the memory"),
+    (lambda: memory(n_levels=1)(unit_vectors(8, 4), LABELS, unit_vectors(8, 4), LABELS), "the memory provides"),
 ]
 
 

@@ -99,7 +99,7 @@ def test_classifiers_are_given_read_or_derived(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", CLASSIFIER_SCORES)
 def test_a_classifier_needs_labels_or_the_same_dimension(name: str, head: LinearClassifier) -> None:
     embeddings = index_images()["embeddings"]
-    with pytest.raises(InputError, match="one of 9 dimensions, and the embeddings have 6"):
+    with pytest.raises(InputError, match="has 9 dimensions, and the embeddings have 6"):
         build_detector(name, {"classifier": head}).fit(embeddings)
     with pytest.raises(InputError, match=r"no\.safetensors: not a readable"):
         build_detector(name, {"classifier": "no.safetensors"}).fit(embeddings)

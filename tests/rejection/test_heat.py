@@ -195,6 +195,6 @@ def test_small_betas_keep_their_digits_in_float32() -> None:
 
 
 def test_scales_of_constant_energies_are_one() -> None:
-    standardisation = Standardisation.of(torch.tensor([[2.0, 2.0], [1.0, 3.0]]))
+    standardisation = Standardisation.from_energies(torch.tensor([[2.0, 2.0], [1.0, 3.0]]))
     assert standardisation.deviations.tolist() == [1.0, pytest.approx(2**0.5)]
-    assert Standardisation.of(torch.tensor([[2.0]])).deviations.tolist() == [1.0]
+    assert Standardisation.from_energies(torch.tensor([[2.0]])).deviations.tolist() == [1.0]

@@ -97,7 +97,10 @@ def close(values: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("name", ["eq57", "eq57_mean", "heatood", "eq57_standardised_mean"])
 def test_compositions(golden: Golden, name: str) -> None:
     """Eq. 5.7 as it is written and the published code have a constant more than the mean, or a factor at beta 0."""
-    standardisation, energies = Standardisation.of(golden("compose/energies_train")), golden("compose/energies")
+    standardisation, energies = (
+        Standardisation.from_energies(golden("compose/energies_train")),
+        golden("compose/energies"),
+    )
     close(standardisation.means, golden("compose/train_mean"))
     close(standardisation.deviations, golden("compose/train_std"))
     if name in ("heatood", "eq57_standardised_mean"):

@@ -1,1 +1,1 @@
-"""Building blocks shared by losses: steps, sums of steps, ranks, and the base classes of families of losses."""
+"""Building blocks of losses: steps, sums of steps, ranks, and base classes of families."""

@@ -1,4 +1,4 @@
-"""The batches that losses are called with: their checks, their scores, and the batch of several processes.
+"""Batches of losses: validation, scores, and gathering the batch of several processes.
 
 Losses with a custom gradient refuse second derivatives (:func:`first_derivative_only`).
 """
@@ -22,27 +22,29 @@ from hgld.errors import ConfigurationError, InputError
 
 Backward = Callable[..., Any]
 
-#: References that are converted to the type of the queries at once.
+#: Number of references that are converted to the type of the queries at once.
 _WIDTH = {"cpu": 2**13, "cuda": 2**18}
-#: Labels as callers have them: integers of any width, of shape (n, L), or (n,) for a single level; or (n, K, L) for
-#: images with several labels, with rows of -1 after an image's own.
+#: Labels from callers: integers of any width, of shape (n, L), or (n,) for a single level; or (n,
+#: K, L) for images with several labels, padded with rows of -1.
 Labels: TypeAlias = Tensor | npt.NDArray[np.integer]
 #: Embeddings and labels of queries and, if given, of references.
 Batch: TypeAlias = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
-#: How far the length of an embedding may be from 1: normalisation in bfloat16 is off by up to 0.6 %.
+#: Largest difference of an embedding's length from 1: normalisation in bfloat16 is off by up to 0.6
+#: %.
 LENGTH_TOLERANCE = 0.01
 
 
 def first_derivative_only(backward: Backward) -> Backward:
-    """Decorate the ``backward`` of a custom function so that recording it for a second derivative is an error.
+    """Decorate the ``backward`` of a custom function so that it refuses second derivatives.
 
-    ``torch.autograd.function.once_differentiable`` raises only where the gradient from above requires one as well.
-    Elsewhere the gradient counts as a constant, and a gradient penalty has a wrong gradient without a word.
+    ``torch.autograd.function.once_differentiable`` raises only if the upstream gradient requires a
+    gradient, too. Otherwise it treats the gradient as a constant, and a gradient penalty silently
+    has a wrong gradient.
     """
 
     @functools.wraps(backward)
     def checked(ctx: Any, *upstream: Tensor) -> Any:
-        if torch.is_grad_enabled():  # within a backward pass: with `create_graph` alone
+        if torch.is_grad_enabled():  # in a backward pass, only `create_graph` enables it
             raise ConfigurationError(
                 "the gradient was asked for with `create_graph`, but rank losses, BlackBoxAP, HIER and "
                 "gather_embeddings have no second derivatives; leave `create_graph` out, or choose another loss"
@@ -53,16 +55,18 @@ def first_derivative_only(backward: Backward) -> Backward:
 
 
 def inner_products(queries: Tensor, references: Tensor) -> Tensor:
-    """Return the scores of queries and references; those of 16 bits are multiplied and added as the queries' type.
+    """Return the scores of queries and references, computed in the dtype of the queries.
 
-    References of 16 bits are converted a few thousand at a time, so a copy of all of them is never made. Conversion
-    is exact: the only error is that of storing them. Rounding each of their numbers to float16 changes it by at most
-    2^-11 of its size (bfloat16: 2^-8), hence the score of unit vectors by at most 2^-11 (2^-8), and typically by
-    2^-11 / sqrt(d), 2e-5 for d = 512 (bfloat16: 2e-4). The temperature of rank losses is 1e-2.
+    References of 16 bits are converted a few thousand at a time, which avoids a copy of all
+    references. Conversion is exact; the only error is the rounding of stored values. float16 rounds
+    each number by at most 2^-11 of its size (bfloat16: 2^-8), which changes the score of unit
+    vectors by at most 2^-11 (2^-8), and typically by 2^-11 / sqrt(d), 2e-5 for d = 512 (bfloat16:
+    2e-4). The temperature of rank losses is 1e-2.
 
     Args:
         queries: float32 or float64 tensor of shape (B, d).
-        references: Tensor of shape (N, d) of the same dtype; or of float16 or bfloat16, and without gradient.
+        references: Tensor of shape (N, d) of the same dtype; or of float16 or bfloat16, and without
+            gradient.
 
     Returns:
         Tensor of shape (B, N) and the dtype of ``queries``.
@@ -81,10 +85,9 @@ class _WidenedProduct(torch.autograd.Function):
         ctx.save_for_backward(references)
         scores = queries.new_empty(len(queries), len(references))
         width = _WIDTH[references.device.type]
-        for part, out in zip(
-            torch.split(references, width), torch.split(scores, width, dim=1), strict=True
-        ):
-            out.copy_(queries @ part.to(queries.dtype).T)
+        for begin in range(0, len(references), width):
+            block = slice(begin, begin + width)
+            scores[:, block] = queries @ references[block].to(queries.dtype).T
         return scores
 
     @staticmethod
@@ -94,7 +97,7 @@ class _WidenedProduct(torch.autograd.Function):
 
 
 def combined_references(weights: Tensor, references: Tensor) -> Tensor:
-    """Return the weighted sums of references, the gradient of :func:`inner_products` by the queries.
+    """Return weighted sums of references: the gradient of :func:`inner_products` by the queries.
 
     Args:
         weights: float32 or float64 tensor of shape (B, N).
@@ -107,10 +110,9 @@ def combined_references(weights: Tensor, references: Tensor) -> Tensor:
         return weights @ references
     sums = weights.new_zeros(len(weights), references.shape[1])
     width = _WIDTH[references.device.type]
-    for part, some in zip(
-        torch.split(references, width), torch.split(weights, width, dim=1), strict=True
-    ):
-        sums.addmm_(some, part.to(weights.dtype))
+    for begin in range(0, len(references), width):
+        block = slice(begin, begin + width)
+        sums.addmm_(weights[:, block], references[block].to(weights.dtype))
     return sums
 
 
@@ -118,8 +120,8 @@ class EmbeddingsError(InputError):
     """Embeddings are not finite, or their length is not 1.
 
     Args:
-        finding: Which of the two, and in which rows.
-        advice: What to do, the rest of the message.
+        finding: The defect and the rows that have it.
+        advice: Rest of the message, which says how to correct the defect.
     """
 
     def __init__(self, finding: str, advice: str = "") -> None:
@@ -135,14 +137,15 @@ def checked_batch(
     *,
     any_length: bool = False,
 ) -> Batch:
-    """Return the arguments of :meth:`hgld.losses.Loss.forward` as the losses compute with them.
+    """Validate the arguments of a loss, and convert them for :meth:`Loss.forward_batch`.
 
     Args:
         any_length: Whether embeddings may have another length than 1.
 
     Returns:
-        Embeddings of float32, or float64 if those of the queries are, and labels of int64 on the device of the
-        embeddings, of two dimensions, or three for label sets, without columns that are padding in all images.
+        Embeddings in float32, or in float64 if the queries are float64. int64 labels on the device
+        of the embeddings, of two dimensions, or three for label sets, without columns that are
+        padding in all images.
 
     Raises:
         InputError: See :meth:`hgld.losses.Loss.forward`.
@@ -171,23 +174,24 @@ def checked_batch(
     if reference_embeddings is None or reference_labels is None:
         return queries, query_labels, None, None
     references = _checked_embeddings(reference_embeddings, "reference_embeddings").to(queries.dtype)
-    labels_of_references = checked_labels(reference_labels, "reference_labels", references.device)
-    n_levels, n_references = query_labels.shape[-1], len(references)
+    other_labels = checked_labels(reference_labels, "reference_labels", references.device)
+    n_levels = query_labels.shape[-1]
     if (
-        tuple(references.shape) != (n_references, queries.shape[1])
-        or labels_of_references.ndim != query_labels.ndim
-        or (len(labels_of_references), labels_of_references.shape[-1]) != (n_references, n_levels)
-        or not labels_of_references.numel()
+        tuple(references.shape) != (len(references), queries.shape[1])
+        or other_labels.ndim != query_labels.ndim
+        or len(other_labels) != len(references)
+        or other_labels.shape[-1] != n_levels
+        or not other_labels.numel()
     ):
-        several = ", K" if query_labels.ndim == 3 else ""
+        set_dimension = ", K" if query_labels.ndim == 3 else ""
         raise InputError(
             f"`reference_embeddings` have shape {tuple(references.shape)} and `reference_labels` "
-            f"{tuple(reference_labels.shape)}; expected (N, {queries.shape[1]}) and (N{several}, {n_levels}), N at "
-            "least 1"
+            f"{tuple(reference_labels.shape)}; expected (N, {queries.shape[1]}) and (N{set_dimension}, {n_levels}), "
+            "N at least 1"
         )
-    labels_of_references = _checked_images(labels_of_references, "reference_labels")
+    other_labels = _checked_images(other_labels, "reference_labels")
     _check_lengths(references, "reference_embeddings", any_length)
-    return queries, query_labels, references, labels_of_references
+    return queries, query_labels, references, other_labels
 
 
 def checked_labels(labels: Labels, name: str, device: torch.device) -> Tensor:
@@ -197,7 +201,7 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> Tensor:
         labels: Integers of shape (n, L), or (n,) for a single level, or (n, K, L) for label sets.
 
     Raises:
-        InputError: They are not a tensor or an array, or not of integers.
+        InputError: Labels are not a tensor or array of integers.
     """
     if isinstance(labels, np.ndarray) and labels.dtype.kind in "iu":
         labels = torch.tensor(np.asarray(labels, dtype=np.int64, order="C"))
@@ -207,17 +211,18 @@ def checked_labels(labels: Labels, name: str, device: torch.device) -> Tensor:
         or labels.is_complex()
         or labels.dtype == torch.bool
     ):
-        found = (
-            f"of {labels.dtype}"
-            if isinstance(labels, Tensor | np.ndarray)
-            else f"a {type(labels).__name__}"
-        )
+        if isinstance(labels, Tensor | np.ndarray):
+            description = f"of {labels.dtype}"
+        else:
+            description = f"a {type(labels).__name__}"
         raise InputError(
-            f"`{name}` are {found}; expected integers, as a tensor or numpy array: number the classes, for example "
-            "with numpy.unique(classes, return_inverse=True)"
+            f"`{name}` are {description}; expected integers, as a tensor or numpy array: number the classes, for "
+            "example with numpy.unique(classes, return_inverse=True)"
         )
     labels = labels.to(device, torch.int64)
-    return labels.unsqueeze(1) if labels.ndim == 1 else labels
+    if labels.ndim == 1:
+        labels = labels.unsqueeze(1)
+    return labels
 
 
 def without_padding(labels: Tensor) -> Tensor:
@@ -226,7 +231,7 @@ def without_padding(labels: Tensor) -> Tensor:
 
 
 def _checked_images(labels: Tensor, name: str) -> Tensor:
-    """Return labels, label sets without unused columns, after a check that all images have some."""
+    """Check that all images have a label, and return label sets without unused columns."""
     if labels.ndim == 2:
         negative = (labels < 0).any(dim=1)
         if negative.any():
@@ -235,39 +240,35 @@ def _checked_images(labels: Tensor, name: str) -> Tensor:
                 f"{int(negative.int().argmax())}; -1 stands for an unlabelled image: leave these out of the batch"
             )
         return labels
-    is_label, is_padding = (labels >= 0).all(dim=2), (labels == -1).all(dim=2)
-    for finding, rows in (
-        ("have no label", ~is_label.any(dim=1)),
-        (
-            "have labels that are -1 at some levels, or below -1",
-            ~(is_label | is_padding).all(dim=1),
-        ),
-    ):
+    is_label = (labels >= 0).all(dim=2)
+    is_padding = (labels == -1).all(dim=2)
+    defects = {
+        "have no label": ~is_label.any(dim=1),
+        "have labels that are -1 at some levels, or below -1": ~(is_label | is_padding).all(dim=1),
+    }
+    for defect, rows in defects.items():
         if rows.any():
             raise InputError(
-                f"`{name}` of {int(rows.sum())} of {len(labels)} images {finding}, first in row "
+                f"`{name}` of {int(rows.sum())} of {len(labels)} images {defect}, first in row "
                 f"{int(rows.int().argmax())}; expected at least one label for each, 0 or more, then rows of -1"
             )
     return without_padding(labels)
 
 
 def _checked_embeddings(embeddings: Tensor, name: str) -> Tensor:
-    if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
-        found = (
-            f"of {embeddings.dtype}"
-            if isinstance(embeddings, Tensor)
-            else f"a {type(embeddings).__name__}"
-        )
-        raise InputError(f"`{name}` are {found}; expected a tensor of floats")
+    if not isinstance(embeddings, Tensor):
+        raise InputError(f"`{name}` are a {type(embeddings).__name__}; expected a tensor of floats")
+    if not embeddings.is_floating_point():
+        raise InputError(f"`{name}` are of {embeddings.dtype}; expected a tensor of floats")
     return at_least_float32(embeddings)
 
 
 def _check_lengths(embeddings: Tensor, name: str, any_length: bool) -> None:
     lengths = torch.linalg.vector_norm(embeddings.detach(), dim=1)
-    is_unit = (
-        lengths.isfinite() if any_length else (lengths - 1).abs() <= LENGTH_TOLERANCE
-    )  # False for NaN
-    if is_unit.all():
+    is_valid = lengths.isfinite()
+    if not any_length:
+        is_valid = (lengths - 1).abs() <= LENGTH_TOLERANCE  # False for NaN
+    if is_valid.all():
         return
     n = len(embeddings)
     is_finite = embeddings.isfinite().all(dim=1)
@@ -276,56 +277,62 @@ def _check_lengths(embeddings: Tensor, name: str, any_length: bool) -> None:
             f"`{name}` are NaN or infinite in {n - int(is_finite.sum())} of {n} rows, first in row "
             f"{int(is_finite.int().argmin())}"
         )
-    row = int(is_unit.int().argmin())
+    row = int(is_valid.int().argmin())
     raise EmbeddingsError(
-        f"`{name}` are not of length 1 in {n - int(is_unit.sum())} of {n} rows; row {row} has length "
+        f"`{name}` are not of length 1 in {n - int(is_valid.sum())} of {n} rows; row {row} has length "
         f"{float(lengths[row]):.4g}",
         ". Losses compare cosines: pass torch.nn.functional.normalize(embeddings, dim=1)",
     )
 
 
 def gather_embeddings(embeddings: Tensor, labels: Labels) -> tuple[Tensor, Tensor]:
-    """Return the embeddings and labels of all processes in the order of their ranks, with gradients for embeddings.
+    """Gather the embeddings and labels of all processes in the order of their ranks.
 
-    All processes have to call this together, with any number of items each. A model in ``DistributedDataParallel``
-    then receives the gradient of a single process with the whole batch. Put a loss with proxies into
-    ``DistributedDataParallel`` as well, which makes them equal in all processes from the beginning. A loss that draws
-    random numbers, such as :class:`~hgld.losses.BlackBoxAP`, has the mean gradient of the processes' draws. A single
-    process, with or without ``torch.distributed``, gets its own batch.
+    Gradients flow back to the embeddings of each process. All processes have to call this function
+    together, with any number of items each. A model in ``DistributedDataParallel`` then receives
+    the gradient that a single process has with the whole batch. Put a loss with proxies into
+    ``DistributedDataParallel`` as well, so that all processes start with the same proxies. A loss
+    that draws random numbers, such as :class:`~hgld.losses.BlackBoxAP`, has the mean gradient of
+    the processes' draws. A single process, with or without ``torch.distributed``, gets its own
+    batch.
 
     Args:
-        embeddings: Float tensor of shape (b, d), those of this process, on a device of the process group's backend.
-        labels: Integers of shape (b, L), or (b,) for a single level; or (b, K, L) for label sets, with the same K in
-            all processes.
+        embeddings: Float tensor of shape (b, d) of this process, on a device of the process group's
+            backend.
+        labels: Integers of shape (b, L), or (b,) for a single level; or (b, K, L) for label sets,
+            with the same K in all processes.
 
     Returns:
-        Embeddings of shape (B, d), at least float32 so that sums of gradients are, and int64 labels of shape (B, L)
-        or (B, K, L).
+        Embeddings of shape (B, d), at least float32, which keeps sums of gradients in float32; and
+        int64 labels of shape (B, L) or (B, K, L).
 
     Raises:
-        InputError: The labels are not integers, or not as many as the embeddings.
+        InputError: The labels are not integers, or their number differs from the number of
+            embeddings.
 
     >>> embeddings, labels = gather_embeddings(torch.tensor([[0.6, 0.8]]), torch.tensor([3]))
     >>> embeddings, labels
     (tensor([[0.6000, 0.8000]]), tensor([[3]]))
     """
-    own_labels = checked_labels(labels, "labels", embeddings.device)
-    if len(own_labels) != len(embeddings):
+    labels = checked_labels(labels, "labels", embeddings.device)
+    if len(labels) != len(embeddings):
         raise InputError(
-            f"there are {len(embeddings)} `embeddings` and {len(own_labels)} `labels`; expected the same number"
+            f"there are {len(embeddings)} `embeddings` and {len(labels)} `labels`; expected the same number"
         )
-    own_embeddings = at_least_float32(embeddings)
+    embeddings = at_least_float32(embeddings)
     if current_processes().count == 1:
-        return own_embeddings, own_labels
+        return embeddings, labels
     counts = _all_gather(torch.tensor(len(embeddings), device=embeddings.device)).tolist()
-    missing = max(counts) - len(embeddings)
-    parts_of_embeddings: Tensor = _AllGather.apply(pad(own_embeddings, (0, 0, 0, missing)))
-    parts_of_labels = _all_gather(pad(own_labels, (0, 0) * (own_labels.ndim - 1) + (0, missing)))
-    return _joined(parts_of_embeddings, counts), _joined(parts_of_labels, counts)
+    n_missing = max(counts) - len(embeddings)  # tensors of all processes need the same shape
+    padded_labels = pad(labels, (0, 0) * (labels.ndim - 1) + (0, n_missing))
+    gathered: Tensor = _AllGather.apply(pad(embeddings, (0, 0, 0, n_missing)))
+    return _without_padding_rows(gathered, counts), _without_padding_rows(
+        _all_gather(padded_labels), counts
+    )
 
 
 class _AllGather(torch.autograd.Function):
-    """Stack the tensors of all processes. Torch deprecates ``torch.distributed.nn.functional.all_gather``."""
+    """Stack the tensors of all processes, in place of a function that torch deprecates."""
 
     @staticmethod
     def forward(ctx: Any, tensor: Tensor) -> Tensor:
@@ -346,5 +353,6 @@ def _all_gather(tensor: Tensor) -> Tensor:
     return torch.stack(parts)
 
 
-def _joined(parts: Tensor, counts: list[int]) -> Tensor:
-    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+def _without_padding_rows(gathered: Tensor, counts: list[int]) -> Tensor:
+    """Join the first rows of each process: (n_processes, most rows, ...) becomes (rows, ...)."""
+    return torch.cat([rows[:count] for rows, count in zip(gathered, counts, strict=True)])

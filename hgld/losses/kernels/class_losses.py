@@ -1,4 +1,4 @@
-"""Base classes of losses that compare classes at one level: of pairs, of proxies, and of pytorch-metric-learning."""
+"""Base classes of losses of one level: of pairs, of proxies, of pytorch-metric-learning."""
 
 from __future__ import annotations
 
@@ -21,27 +21,34 @@ class Items(NamedTuple):
 
 
 class ClassLoss(Loss):
-    """A loss of the finest labels, column 0; :class:`~hgld.losses.SumOverLevels` applies it to every column."""
+    """A loss of the finest level; :class:`~hgld.losses.SumOverLevels` applies it to all levels."""
 
     def forward_batch(
-        self, embeddings: Tensor, labels: Tensor, *references: Tensor | None
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        reference_embeddings: Tensor | None = None,
+        reference_labels: Tensor | None = None,
     ) -> Tensor:
-        queries, others = Items(embeddings, labels[..., 0]), None
-        if references and references[0] is not None and references[1] is not None:
-            others = Items(references[0], references[1][..., 0])
-        value = self.forward_classes(queries, others)
+        classes = labels[..., 0]
+        references = None
+        reference_classes = None
+        if reference_embeddings is not None and reference_labels is not None:
+            reference_classes = reference_labels[..., 0]
+            references = Items(reference_embeddings, reference_classes)
+        value = self.forward_classes(Items(embeddings, classes), references)
         if self.uses_references:
-            warn_without_positives(queries.classes, others and others.classes)
+            warn_without_positives(classes, reference_classes)
         return value
 
     @abstractmethod
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
-        """Return the loss of checked input, without autocast: a scalar of the dtype of the queries' embeddings.
+        """Return the loss of checked input: a scalar of the dtype of the queries' embeddings.
 
         Args:
             queries: The batch, in float32 or float64.
             references: Items of the same dtype, or of 16 bits and without gradient, see
-                :func:`~hgld.losses.kernels.batches.inner_products`. None for those of the batch.
+                :func:`~hgld.losses.kernels.batches.inner_products`. None: the batch itself.
         """
 
 
@@ -62,16 +69,15 @@ class PairLoss(ClassLoss):
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
         items = references or queries
-        same = shared_classes(queries.classes, items.classes)
-        negatives = ~same
+        scores = self.scores(queries.embeddings, items.embeddings)
+        positives = shared_classes(queries.classes, items.classes)
+        negatives = ~positives
         if references is None and not self.include_query:
-            same.fill_diagonal_(False)
-        return self.forward_pairs(
-            self.scores(queries.embeddings, items.embeddings), same, negatives
-        )
+            positives.fill_diagonal_(False)
+        return self.forward_pairs(scores, positives, negatives)
 
     def scores(self, embeddings: Tensor, references: Tensor) -> Tensor:
-        """Return the scores of all pairs, shape (B, N): cosines, unless a loss compares otherwise."""
+        """Return the scores of all pairs, shape (B, N): cosines unless a loss overrides this."""
         return inner_products(embeddings, references)
 
     @abstractmethod
@@ -89,7 +95,9 @@ class PairLoss(ClassLoss):
 
 
 def euclidean_distances(scores: Tensor) -> Tensor:
-    """Return the Euclidean distances of unit vectors with these dot products; the gradient at distance 0 is 0.
+    """Return the Euclidean distances of unit vectors from their dot products.
+
+    The gradient at distance 0 is 0.
 
     >>> euclidean_distances(torch.tensor([-1.0, 0.5])).tolist()
     [2.0, 1.0]
@@ -119,12 +127,13 @@ def mean_over_queries(losses: Tensor, n_positives: Tensor) -> Tensor:
 class MetricLearningLoss(ClassLoss):
     """A loss of pytorch-metric-learning over mined pairs or triplets.
 
-    That library normalises embeddings unless its distances are told not to; virtual items of SiMix must stay as they
-    are.
+    Distances of the library must have ``normalize_embeddings=False``, as virtual items of SiMix are
+    not normalised.
 
     Args:
         loss: Loss of pytorch-metric-learning.
-        miner: Miner of the same library that selects pairs or triplets. Default: all of them.
+        miner: Miner of the same library that selects pairs or triplets. Default: all pairs or
+            triplets.
         include_query: Count the query as one of its own positives when there are no references.
     """
 
@@ -137,16 +146,20 @@ class MetricLearningLoss(ClassLoss):
         self.include_query = include_query
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
+        embeddings, classes = queries
+        reference_embeddings = reference_classes = None
         if references is not None:
-            references = references._replace(
-                embeddings=references.embeddings.to(queries.embeddings.dtype)
-            )
+            reference_embeddings = references.embeddings.to(embeddings.dtype)
+            reference_classes = references.classes
         elif self.include_query:
             # the library excludes queries only if the references' classes are the same object
-            references = queries._replace(classes=queries.classes.clone())
-        others = references or (None, None)
-        mined = None if self._miner is None else self._miner(*queries, *others)
-        value: Tensor = self._loss(*queries, mined, *others)
+            reference_embeddings, reference_classes = embeddings, classes.clone()
+        mined = None
+        if self._miner is not None:
+            mined = self._miner(embeddings, classes, reference_embeddings, reference_classes)
+        value: Tensor = self._loss(
+            embeddings, classes, mined, reference_embeddings, reference_classes
+        )
         return value
 
 
@@ -167,22 +180,32 @@ class ProxyBasedLoss(ClassLoss):
         self.dim = dim
 
     def forward_classes(self, queries: Items, references: Items | None) -> Tensor:
-        check_proxies(*queries, self.n_classes, self.dim)
-        return self.forward_proxies(*queries)
+        embeddings, classes = queries
+        check_proxies(embeddings, classes, self.n_classes, self.dim)
+        return self.forward_proxies(embeddings, classes)
 
     @abstractmethod
     def forward_proxies(self, embeddings: Tensor, classes: Tensor) -> Tensor:
-        """Return the loss of embeddings (B, d) and classes (B,), or (B, K) for label sets, that all have a proxy."""
+        """Return the loss of a batch.
+
+        Args:
+            embeddings: float32 or float64 tensor of shape (B, d).
+            classes: int64 tensor of shape (B,), or (B, K) for label sets; each class has a proxy.
+        """
 
 
 def uniform_proxies(n_classes: int, dim: int) -> torch.nn.Parameter:
-    """Return proxies (n_classes, d) drawn uniformly between -1 / sqrt(d) and 1 / sqrt(d), as in NormSoftMax."""
+    """Return (n_classes, d) proxies drawn uniformly from ±1 / sqrt(d), as in NormSoftMax."""
     bound = dim**-0.5
     return torch.nn.Parameter(torch.empty(n_classes, dim).uniform_(-bound, bound))
 
 
 def check_proxies(embeddings: Tensor, classes: Tensor, n_classes: int, dim: int) -> None:
-    """Raise an :class:`InputError` if embeddings and proxies differ in dimension, or a class has no proxy."""
+    """Check that embeddings and proxies have one dimension, and that each class has a proxy.
+
+    Raises:
+        InputError: Dimensions differ, or a class has no proxy.
+    """
     if embeddings.shape[1] != dim:
         raise InputError(
             f"`embeddings` have dimension {embeddings.shape[1]}, but the loss has proxies of dimension {dim}"
@@ -194,7 +217,8 @@ def check_classes(classes: Tensor, n_classes: int) -> None:
     """Raise an :class:`InputError` if a class has no learnt parameters."""
     if classes.ndim == 2:  # label sets, with -1 as padding
         classes = classes[classes >= 0]
-    low, high = int(classes.min()), int(classes.max())
+    low = int(classes.min())
+    high = int(classes.max())
     if low < 0 or high >= n_classes:
         raise InputError(
             f"`labels` have classes {low} to {high}, but the loss was built for 0 to {n_classes - 1}; number the "

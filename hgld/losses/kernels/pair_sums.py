@@ -1,20 +1,22 @@
 """Sums of any step over all pairs, in blocks that fit into a cache and are not stored.
 
-The common steps, which are made of a sigmoid and a line, are summed by compiled loops where those work, and other
-steps, or on a GPU, by torch. The loops are for large sets of references: a step of Smooth-AP with 256 queries and
-100,000 references takes 4.0 s of a core with them and 7.5 s without, and one of Sup-H-AP with a batch of 512 takes
-0.08 s and 0.35 s. A training with small batches gains less than a tenth.
+On a CPU with numba, compiled loops sum the common steps, which consist of a sigmoid and a line.
+Torch sums other steps, and all steps on a GPU. The loops are for large sets of references: a
+training step of Smooth-AP with 256 queries and 100,000 references takes 4.0 s of a core with the
+loops and 7.5 s without, and a training step of Sup-H-AP with a batch of 512 takes 0.08 s and 0.35
+s. Training with small batches gains less than 10 %.
 
-In the loops, the sigmoid of a score difference needs no exponential of its own, because
+In the loops, pairs share exponentials, because
 
 ::
 
     sigma((s_j - s_k) / tau) = 1 / (1 + x_k / x_j),    x = exp(s / tau)
 
-so a pair takes a product and a division. The x are float64 and relative to the middle of all scores: they and their
-quotients are within its range where scores span at most 700 tau. For float32, the 1 / x_j are taken relative to an
-item k, and limited where the sigmoid is 0 or 1 up to 1e-19, as long as the next items k are near it. Pairs with one
-part of the items j are added up in the precision of the scores, and the sums of parts in float64.
+so a pair takes a product and a division. The x are float64, relative to the middle of all scores: x
+and its quotients do not overflow if scores span at most 700 tau. For float32 scores, quotients x_k
+/ x_j are computed for an item k, limited where the sigmoid is 0 or 1 up to 1e-19, and reused for
+the next items k while they are near the first. Pairs with one block of the items j are added up in
+the precision of the scores, and the sums of blocks in float64.
 """
 
 from __future__ import annotations
@@ -33,24 +35,27 @@ from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.ranking import Ranking
 from hgld.losses.kernels.steps import Sigmoid, Step, SupRankStep, as_line_step
 
-#: Pairs of one block: as many as the caches of a CPU hold, or as keep a GPU busy.
+#: Number of pairs of a block: it fits into the caches of a CPU, or keeps a GPU busy.
 BLOCK_PAIRS = {"cpu": 2**18, "cuda": 2**25}
-#: Range of scores in units of tau for which float64 has exp((s - middle) / tau) and its quotients.
+#: Largest range of scores in units of tau: exp((s - middle) / tau) and its quotients fit into
+#: float64.
 MAX_RANGE = 700
-#: Items j that are paired with all items k before the next ones are: their arrays fit into the smallest cache.
+#: Number of items j in a block of the loops, whose arrays fit into the smallest cache.
 ITEMS_AT_ONCE = 1024
-#: Distance of two items k in units of tau up to which they share quotients, and the limit of these.
-NEAR, LARGEST = 20, 1e28
+#: Distance of two items k in units of tau up to which they share quotients.
+NEAR = 20
+#: Largest shared quotient.
+LARGEST = 1e28
 
 
 def pair_sums(ranking: Ranking, weights: Tensor, step: Step) -> Tensor:
-    """Return S_k of every positive item k (:mod:`~hgld.losses.kernels.rank_loss`) over the pairs that have a weight.
+    """Return S_k of every positive item k, see :mod:`~hgld.losses.kernels.rank_loss`.
 
     Memory is O(n_query x n_items + block); the backward pass recomputes the blocks.
 
     Args:
-        weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1) and the dtype of
-            the scores.
+        weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1)
+            and the dtype of the scores.
     """
     return _PairSums.apply(ranking.scores, ranking, weights, step)  # type: ignore[no-any-return]
 
@@ -78,18 +83,19 @@ class _PairSums(torch.autograd.Function):
         grad_scores = torch.zeros_like(scores)
         for queries, items, pair_weights in _blocks(ctx.ranking.levels, ctx.weights):
             differences = scores[queries] - scores[queries, items].unsqueeze(1)
-            slopes = (
-                ctx.step.slope(differences) * pair_weights * upstream[queries, items].unsqueeze(1)
-            )
+            item_upstream = upstream[queries, items].unsqueeze(1)
+            slopes = ctx.step.slope(differences) * pair_weights * item_upstream
             grad_scores.index_add_(0, queries, slopes)
             grad_scores[queries, items] -= slopes.sum(1)
         return grad_scores, None, None, None
 
 
 def _blocks(levels: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield positive items k in blocks: queries and places, int64 of shape (n,), and weights of their pairs.
+    """Yield blocks of n positive items k.
 
-    The weights have shape (n, n_items); the pair of an item with itself and pairs with excluded items have weight 0.
+    Yields:
+        Queries and places of the items, int64 tensors of shape (n,), and weights of their pairs,
+        shape (n, n_items): 0 for the pair of an item with itself and for pairs with excluded items.
     """
     n_queries, n_items = levels.shape
     n_levels = weights.shape[1] - 1
@@ -103,12 +109,10 @@ def _blocks(levels: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, T
 
 
 def has_loop(scores: Tensor, step: Step) -> bool:
-    """Return whether a step can be summed by the loops: not for subclasses, nor for scores that are not finite."""
-    if (
-        not isinstance(step, (Sigmoid, SupRankStep))
-        or type(step) not in (Sigmoid, SupRankStep)
-        or not scores.numel()
-    ):
+    """Return whether the loops can sum a step: not for subclasses or infinite scores."""
+    if not isinstance(step, (Sigmoid, SupRankStep)) or not scores.numel():
+        return False
+    if type(step) not in (Sigmoid, SupRankStep):
         return False
     lowest, highest = torch.aminmax(scores)
     return bool((highest - lowest) / step.tau <= MAX_RANGE)
@@ -124,20 +128,32 @@ def loop_sums(
     """Return the sums over pairs, or their gradient by the scores.
 
     Args:
-        scores: float32 or float64 tensor of shape (n_query, n_items), those of the ranking.
+        scores: float32 or float64 tensor of shape (n_query, n_items), the scores of the ranking.
         weights: Weights by level, shape (n_query or 1, L + 1, L + 1).
-        upstream: Gradient of the sums, for the gradient by the scores.
+        upstream: Gradient of the sums. Default: return the sums.
     """
-    line, middle = as_line_step(step), torch.stack(torch.aminmax(scores)).double().mean().item()
+    line = as_line_step(step)
+    middle = torch.stack(torch.aminmax(scores)).double().mean().item()
     limit = math.exp(-line.delta / line.tau)
-    numbers = [line.delta, limit, line.start, line.rho, line.jump, line.rho * line.tau, 1.0, 0.0]
-    constants, quotients = scores.new_tensor(numbers), scores.new_empty(ITEMS_AT_ONCE)
+    constants = [line.delta, limit, line.start, line.rho, line.jump, line.rho * line.tau, 1.0, 0.0]
     result = torch.zeros_like(scores, memory_format=torch.contiguous_format)
     gradient = scores[:0] if upstream is None else upstream
     order, starts = ranking.by_level
-    arrays = (scores, order, starts, weights, gradient, constants, quotients, result)
-    _sum_pairs(line.tau, middle, *(array.contiguous().numpy() for array in arrays))
-    return result if upstream is None else result.div_(line.tau)
+    _sum_pairs(
+        line.tau,
+        middle,
+        scores.contiguous().numpy(),
+        order.numpy(),
+        starts.numpy(),
+        weights.contiguous().numpy(),
+        gradient.contiguous().numpy(),
+        scores.new_tensor(constants).numpy(),
+        scores.new_empty(ITEMS_AT_ONCE).numpy(),
+        result.numpy(),
+    )
+    if upstream is not None:
+        result.div_(line.tau)
+    return result
 
 
 @compiled()
@@ -153,19 +169,27 @@ def _sum_pairs(
     quotients: AnyFloats,
     result: AnyFloats,
 ) -> None:
-    """Add the sums to ``result``, or tau times the gradient if ``upstream`` has rows; ``quotients`` is scratch."""
-    n_levels, n_items = weights.shape[1] - 1, scores.shape[1]
+    """Add the sums to ``result``, or tau times the gradient if ``upstream`` has rows.
+
+    Args:
+        constants: Numbers of the step, see :func:`_sum_of_item`.
+        quotients: Scratch space.
+    """
+    n_levels = weights.shape[1] - 1
+    n_items = scores.shape[1]
     is_gradient = upstream.shape[0] > 0
-    items, factors, slopes = (
-        np.empty_like(scores[0]),
-        np.empty_like(scores[0]),
-        np.empty_like(scores[0]),
-    )
-    x, reciprocal, totals = np.empty(n_items), np.empty(n_items), np.empty(n_items)
+    items = np.empty_like(scores[0])
+    factors = np.empty_like(scores[0])
+    slopes = np.empty_like(scores[0])
+    x = np.empty(n_items)
+    reciprocal = np.empty(n_items)
+    totals = np.empty(n_items)
     for query in range(len(scores)):
-        items_by_level, query_starts = order[query], starts[query]
+        items_by_level = order[query]
+        query_starts = starts[query]
         query_weights = weights[query if weights.shape[0] > 1 else 0]
-        for place in range(query_starts[0 if query_weights[1:, 0].any() else 1], n_items):
+        lowest_level = 0 if query_weights[1:, 0].any() else 1
+        for place in range(query_starts[lowest_level], n_items):
             items[place] = scores[query, items_by_level[place]]
             x[place] = math.exp((items[place] - middle) / tau)
             reciprocal[place] = 1 / x[place]
@@ -175,10 +199,12 @@ def _sum_pairs(
                 first += 1
             while last > first and query_weights[level, last] == 0:
                 last -= 1
-            begin_k, end_k = query_starts[level], query_starts[level + 1]
+            begin_k = query_starts[level]
+            end_k = query_starts[level + 1]
             if first > last or begin_k == end_k:
                 continue
-            begin_j, end_j = query_starts[first], query_starts[last + 1]
+            begin_j = query_starts[first]
+            end_j = query_starts[last + 1]
             for other in range(first, last + 1):
                 factors[query_starts[other] : query_starts[other + 1]] = query_weights[level, other]
             slopes[begin_j:end_j] = 0
@@ -186,9 +212,11 @@ def _sum_pairs(
             for begin in range(begin_j, end_j, len(quotients)):
                 part = slice(begin, min(begin + len(quotients), end_j))
                 n_part = part.stop - begin
-                # Views are made once for all items k, as numba counts references to each.
-                items_j, quotients_j = items[part], quotients[:n_part]
-                factors_j, slopes_j = factors[part], slopes[part]
+                # All items k share these views, because numba counts references to each view.
+                items_j = items[part]
+                quotients_j = quotients[:n_part]
+                factors_j = factors[part]
+                slopes_j = slopes[part]
                 centre = -1
                 for k in range(begin_k, end_k):
                     if centre < 0 or abs(items[k] - items[centre]) > NEAR * tau:
@@ -198,7 +226,7 @@ def _sum_pairs(
                     factor = quotients.dtype.type(x[k] * reciprocal[centre])
                     if is_gradient:
                         grad_k = upstream[query, items_by_level[k]]
-                        totals[k] -= grad_k * _slopes_of_item(
+                        slope_k = _slopes_of_item(
                             items[k],
                             factor,
                             items_j,
@@ -208,13 +236,16 @@ def _sum_pairs(
                             grad_k,
                             slopes_j,
                         )
+                        totals[k] -= grad_k * slope_k
                     else:
                         totals[k] += _sum_of_item(
                             items[k], factor, items_j, quotients_j, factors_j, constants
                         )
-            own = 0.0 if is_gradient else query_weights[level, level] * (0.5 + constants[2])
+            self_term = 0.0  # the pair of k with itself
+            if not is_gradient:
+                self_term = query_weights[level, level] * (0.5 + constants[2])
             for k in range(begin_k, end_k):
-                result[query, items_by_level[k]] += totals[k] - own
+                result[query, items_by_level[k]] += totals[k] - self_term
             if is_gradient:
                 for j in range(begin_j, end_j):
                     result[query, items_by_level[j]] += factors[j] * slopes[j]
@@ -229,9 +260,15 @@ def _sum_of_item(
     factors: AnyFloats,
     constants: AnyFloats,
 ) -> float:
-    """Return the weighted sum of sigma(min(t, delta) / tau) + start [t >= 0] + [t > delta] (rho (t - delta) + jump).
+    """Return the weighted sum of the step h(t) over items j for one item k, with t = s_j - s_k.
 
-    ``limit`` is exp(-delta / tau).
+    ::
+
+        h(t) = sigma(min(t, delta) / tau) + start [t >= 0] + [t > delta] (rho (t - delta) + jump)
+
+    Args:
+        constants: delta, exp(-delta / tau), start, rho, jump, rho tau, 1 and 0 in the precision of
+            the scores.
     """
     delta, limit, start, rho, jump, _, one, zero = constants
     total: float = zero
@@ -257,7 +294,7 @@ def _slopes_of_item(
     upstream: float,
     slopes: AnyFloats,
 ) -> float:
-    """Return the weighted sum of tau times the slopes of :func:`_sum_of_item`, and add these to ``slopes``."""
+    """Return the weighted sum of tau h'(t), and add ``upstream`` tau h'(t) to ``slopes``."""
     delta, _, _, _, _, line_slope, one, zero = constants
     total: float = zero
     for j in range(len(items)):

@@ -17,11 +17,13 @@ Ints = NDArray[np.integer[Any]]
 
 
 class Ranking:
-    """The items of each query; their order and the numbers of each level are computed once, for all sums.
+    """The items of each query; their order and counts per level are computed once for all sums.
 
     Args:
-        scores: float32 or float64 tensor of shape (n_query, n_items), with the gradient of the sums.
-        levels: int64 tensor of the same shape: 0 to L, or -1 for items excluded from the query's retrieval set.
+        scores: float32 or float64 tensor of shape (n_query, n_items), with the gradient of the
+            sums.
+        levels: int64 tensor of the same shape: 0 to L, or -1 for items excluded from the query's
+            retrieval set.
 
     >>> ranking = Ranking(torch.tensor([[0.5, -1.0, 0.25]]), torch.tensor([[2, 0, 1]]), 2)
     >>> ranking.order, ranking.sorted_levels
@@ -31,7 +33,9 @@ class Ranking:
     """
 
     def __init__(self, scores: Tensor, levels: Tensor, n_levels: int) -> None:
-        self.scores, self.levels, self.n_levels = scores, levels, n_levels
+        self.scores = scores
+        self.levels = levels
+        self.n_levels = n_levels
 
     @cached_property
     def counts(self) -> Tensor:
@@ -50,42 +54,44 @@ class Ranking:
 
     @cached_property
     def ascending(self) -> Tensor:
-        """Scores in this order."""
+        """Scores in ascending order."""
         return self.scores.detach().gather(1, self.order)
 
     @cached_property
     def sorted_levels(self) -> Tensor:
-        """Levels in this order."""
+        """Levels in the order of ascending scores."""
         return self.levels.gather(1, self.order)
 
     @cached_property
     def by_level(self) -> tuple[Tensor, Tensor]:
-        """int64 indices of the items by level, and the place of the first of each level, and the number of all.
+        """Items ordered by level, and the place where each level begins; only on the CPU.
 
-        Only for scores in main memory. Shapes (n_query, n_items) and (n_query, L + 2).
+        int64 indices of shape (n_query, n_items), and places of shape (n_query, L + 2): the last is
+        the number of items.
         """
-        levels = self.levels.to(torch.int16)  # which NumPy sorts by counting
+        levels = self.levels.to(torch.int16)  # NumPy sorts int16 by counting
         order = torch.from_numpy(np.argsort(levels.numpy(), axis=1, kind="stable"))
-        bounds = torch.arange(self.n_levels + 2, dtype=torch.int16)
-        return order, torch.searchsorted(
-            levels.gather(1, order), bounds.expand(len(levels), -1).contiguous()
-        )
+        bounds = torch.arange(self.n_levels + 2, dtype=torch.int16).expand(len(levels), -1)
+        return order, torch.searchsorted(levels.gather(1, order), bounds.contiguous())
 
 
 @torch.no_grad()
 def heaviside_sums(ranking: Ranking, weights: Tensor) -> Tensor:
-    """Return the :func:`~hgld.losses.kernels.rank_loss.step_sums` of Heaviside's step, by counting. Ties count."""
+    """Return sums of Heaviside's step over pairs, by counting; ties count.
+
+    Args:
+        weights: Weights of pairs by the levels of k and j, of shape (n_query or 1, L + 1, L + 1).
+    """
     if not is_compiled(weights.device):
         return _counts_by_level(ranking, weights)
     sums = torch.zeros_like(ranking.ascending, memory_format=torch.contiguous_format)
-    arrays = (
-        ranking.ascending,
-        ranking.order,
-        ranking.sorted_levels.to(torch.int16),
-        weights,
-        sums,
+    _counts_from_the_top(
+        ranking.ascending.numpy(),
+        ranking.order.numpy(),
+        ranking.sorted_levels.to(torch.int16).numpy(),
+        weights.contiguous().numpy(),
+        sums.numpy(),
     )
-    _counts_from_the_top(*(array.contiguous().numpy() for array in arrays))
     return sums
 
 
@@ -93,15 +99,13 @@ def heaviside_sums(ranking: Ranking, weights: Tensor) -> Tensor:
 def _counts_from_the_top(
     ascending: AnyFloats, order: Ints, levels: Ints, weights: AnyFloats, sums: AnyFloats
 ) -> None:
-    """Write the sums of each query, from the highest score to the lowest, in float64; ties are counted together."""
+    """Write the sums of each query, from the highest score to the lowest; ties count together."""
     n_query, n_items = ascending.shape
     n_levels = weights.shape[1] - 1
-    totals = np.empty(
-        n_levels + 1, np.float64
-    )  # for each level of k, the weights of the items so far
-    by_item = np.zeros(
-        (n_levels + 2, n_levels + 1), np.float64
-    )  # weights by the levels of j plus 1, and of k
+    # For each level of k, the sum of the weights of the items so far.
+    totals = np.empty(n_levels + 1, np.float64)
+    # Weights by the level of j plus 1 and the level of k.
+    by_item = np.zeros((n_levels + 2, n_levels + 1), np.float64)
     for query in range(n_query):
         query_weights = weights[query if weights.shape[0] > 1 else 0]
         for other in range(n_levels + 1):
@@ -135,7 +139,6 @@ def _counts_by_level(ranking: Ranking, weights: Tensor) -> Tensor:
         at_level = (levels == level).int()
         cumulative = at_level.cumsum(1, dtype=torch.int32)
         counts = cumulative[:, -1:] - at_level - (cumulative - at_level).gather(1, first_of_tie)
-        sums += counts * weights[:, :, level].expand(len(ascending), -1).gather(
-            1, levels.clamp(min=0)
-        )
+        level_weights = weights[:, :, level].expand(len(ascending), -1)
+        sums += counts * level_weights.gather(1, levels.clamp(min=0))
     return torch.zeros_like(sums).scatter_(1, ranking.order, sums * (levels > 0))

@@ -1,8 +1,9 @@
-"""Surrogates of Heaviside's step, in which the rank losses mainly differ.
+"""Surrogates of Heaviside's step, the main difference between the rank losses.
 
-The rank of an item k is a sum of steps H(s_j - s_k) over the other items j (paper, Eq. 3). H has no useful gradient,
-so losses replace it by a smooth function. Its derivative is defined here instead of left to autograd, because sums
-over pairs recompute the derivatives block by block in the backward pass and store none.
+The rank of an item k is a sum of steps H(s_j - s_k) over the other items j (paper, Eq. 3). H has no
+useful gradient, so losses replace it by a smooth function. Its derivative is defined here instead
+of left to autograd, because sums over pairs recompute the derivatives block by block in the
+backward pass without storing them.
 """
 
 from __future__ import annotations
@@ -28,15 +29,16 @@ class Step(Protocol):
         """Return the derivative h'(t), without the jumps of h."""
 
     def split(self) -> tuple[float, Step | None]:
-        """Return (jump, rest) with h = jump H + rest; rest is None for 0.
+        """Return (jump, rest) with h = jump H + rest; None stands for a rest of 0.
 
-        Sums of H are computed by sorting (:func:`~hgld.losses.kernels.ranking.heaviside_sums`), without pairs.
+        Sums of H are computed by sorting (:func:`~hgld.losses.kernels.ranking.heaviside_sums`),
+        without pairs.
         """
 
 
 @dataclass(frozen=True)
 class Heaviside:
-    """H(t) = 1 for t >= 0, else 0 (paper, Eq. 3): ties count, and there is no gradient.
+    """H(t) = [t >= 0] (paper, Eq. 3): ties count, and the gradient is 0.
 
     >>> Heaviside().value(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([0., 1., 1.])
@@ -57,7 +59,7 @@ class Heaviside:
 
 @dataclass(frozen=True)
 class Sigmoid:
-    """sigma(t / tau), the step of Smooth-AP (Brown et al., Eq. 6) and of the R@k surrogate (Patel et al., Eq. 4).
+    """sigma(t / tau), the step of Smooth-AP (Brown et al., Eq. 6) and RS@k (Patel et al., Eq. 4).
 
     Args:
         tau: Temperature, at least 1e-8.
@@ -98,15 +100,17 @@ class SupRankStep:
                  sigma(t / tau) + start          0 <= t <= delta
                  rho (t - delta) + offset        t > delta
 
-    With the defaults it is continuous above 0 and jumps from 1/2 to 1 at 0, where the second branch holds, so that it
-    bounds ties too. Its slope rho beyond delta does not vanish, however wrong the ranking is.
+    With the defaults it is continuous above 0 and jumps from 1/2 to 1 at 0. The second branch
+    includes 0, so ties are bounded, too. The slope rho beyond delta does not vanish, however wrong
+    the ranking is.
 
     Args:
         tau: Temperature, at least 1e-8.
         rho: Slope beyond ``delta``, 0 or more.
         delta: Score difference where the line begins, 0 or more.
         start: Constant added between 0 and ``delta``.
-        offset: Value at which the line begins. Default: sigma(delta / tau) + start, which makes it continuous.
+        offset: Value at which the line begins. Default: sigma(delta / tau) + start, which makes it
+            continuous.
 
     Raises:
         ConfigurationError: A number is out of range.
@@ -156,10 +160,9 @@ class SupRankStep:
         """See :meth:`Step.slope`."""
         near = self._near(t)
         slope = near.addcmul_(near, near, value=-1).div_(self.tau)
-        at_delta = self.sigmoid_at_delta * (1 - self.sigmoid_at_delta) / self.tau
-        return slope.add_(
-            torch.gt(t, self.delta, out=torch.empty_like(t)), alpha=self.rho - at_delta
-        )
+        slope_at_delta = self.sigmoid_at_delta * (1 - self.sigmoid_at_delta) / self.tau
+        is_on_line = torch.gt(t, self.delta, out=torch.empty_like(t))
+        return slope.add_(is_on_line, alpha=self.rho - slope_at_delta)
 
     def split(self) -> tuple[float, Step | None]:
         """See :meth:`Step.split`."""
@@ -167,20 +170,20 @@ class SupRankStep:
         return self.start, replace(self, start=0.0, offset=offset)
 
     def _near(self, t: Tensor) -> Tensor:
-        """Return sigma(min(t, delta) / tau); clamps are many times as fast as a choice between branches."""
+        """Return sigma(min(t, delta) / tau); a clamp is much faster than a choice of branches."""
         return t.clamp(max=self.delta).div_(self.tau).sigmoid_()
 
 
 @dataclass(frozen=True)
 class LeakyStep:
-    """A step with slopes on both sides, an option of H-rank^+ in the authors' settings (not in the paper).
+    """A step with slopes on both sides, an option of H-rank^+ in the authors' settings.
 
     ::
 
         leak t                   t <= 0
         min(beta t + gamma, 1)   t > 0
 
-    It pulls items of finer levels than that of k above k.
+    It pulls items of a finer level than k above k.
 
     Args:
         beta: Slope above 0, 0 or more.
@@ -216,7 +219,7 @@ class LeakyStep:
 
 
 def as_line_step(step: Sigmoid | SupRankStep) -> SupRankStep:
-    """Return a sigmoid as a step whose line never begins, and other steps as they are."""
+    """Return a sigmoid as a :class:`SupRankStep` whose line never begins."""
     if isinstance(step, SupRankStep):
         return step
     return SupRankStep(step.tau, rho=0.0, delta=math.inf, start=0.0)
@@ -236,9 +239,9 @@ def suprank_step(
     """Return H^- of the paper or of one of the published settings.
 
     Args:
-        variant: ``eq4`` for Eq. 4 of the paper, or what the authors' settings files have in its place: ``cfg144``
-            (SOP, CUB, Cars196, DyML and H-GLDv2) drops by 0.053 at ``delta``; ``cfginat`` (iNaturalist) is 1/2 at 0
-            and not an upper bound.
+        variant: ``eq4`` for Eq. 4 of the paper, or a step of the authors' settings files:
+            ``cfg144`` (SOP, CUB, Cars196, DyML and H-GLDv2) drops by 0.053 at ``delta``;
+            ``cfginat`` (iNaturalist) is 1/2 at 0 and not an upper bound.
         tau: Temperature, at least 1e-8.
         rho: Slope beyond ``delta``, 0 or more.
         delta: Score difference where the line begins, 0 or more.
@@ -250,8 +253,11 @@ def suprank_step(
     SupRankStep(tau=0.01, rho=10.0, delta=0.05, start=0.5, offset=1.44)
     """
     require_choice(Variant, variant=variant)
-    start, offset = {"eq4": (0.5, None), "cfg144": (0.5, 1.44), "cfginat": (0.0, 1.0)}[variant]
-    return SupRankStep(tau, rho, delta, start, offset)
+    if variant == "eq4":
+        return SupRankStep(tau, rho, delta)
+    if variant == "cfg144":
+        return SupRankStep(tau, rho, delta, start=0.5, offset=1.44)
+    return SupRankStep(tau, rho, delta, start=0.0, offset=1.0)
 
 
 #: The steps that losses use by default.
