@@ -21,7 +21,7 @@ from hgld.completion.inputs import CompletionFiles
 from hgld.datasets.manifest_files import leave_out_images, make_manifest
 from hgld.datasets.readers.own_images import LabelTable
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import build_file
 from hgld.io.files import exclusive_lock
 from hgld.labels import ClusterConfig, EmbedConfig, clean_file, cluster_file, embed_file, suggest_file

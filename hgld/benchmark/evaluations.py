@@ -26,7 +26,11 @@ from hgld.datasets.readers.fine_grained import DymlLevel, label_files, read_test
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult
-from hgld.gldv2.ground_truth import query_landmarks, read_image_to_landmark, read_retrieval_solution
+from hgld.gldv2.retrieval_ground_truth import (
+    query_landmarks,
+    read_image_to_landmark,
+    read_retrieval_solution,
+)
 from hgld.hierarchy.label_matrix import main_labels
 from hgld.io.settings import Settings
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     from hgld.datasets.pixel_arrays import ExtractSummary
     from hgld.datasets.repack import RepackPlan, RepackSummary
     from hgld.gldv2.fetch import FetchSummary
+    from hgld.gldv2.image_index import IndexSummary
     from hgld.gldv2.photographs import FetchPlan, PhotographsSummary
-    from hgld.gldv2.tar_images import IndexSummary
 
 
 _BY_ID = "Photographs by id"
 
 
 def _shards(text: str) -> tuple[int, ...]:
-    from hgld.gldv2.download import parse_shards
+    from hgld.gldv2.dataset_files import parse_shards
 
     return tuple(parse_shards(text))
 
@@ -118,9 +118,9 @@ def fetch(
             Default: the column url of --ids.
         plan: Print what would be downloaded, and stop.
     """
-    from hgld.gldv2.download import SUBSETS, copy_subset, subset_list
+    from hgld.gldv2.dataset_files import SUBSETS, copy_subset, subset_list
     from hgld.gldv2.fetch import fetch_gldv2
-    from hgld.gldv2.photograph_sources import read_photograph_list
+    from hgld.gldv2.photograph_list import read_photograph_list
     from hgld.gldv2.photographs import fetch_photographs, plan_photographs
 
     if ids is None:
@@ -261,12 +261,10 @@ def index_images(
         workers: Number of tar files read in parallel.
         force: Read all tar files again.
     """
-    from hgld.gldv2 import tar_images
+    from hgld.gldv2.image_index import index_images
 
     with TerminalProgress("index", "tar files") as progress:
-        summary = tar_images.index_images(
-            folder, out, workers=workers, force=force, progress=progress
-        )
+        summary = index_images(folder, out, workers=workers, force=force, progress=progress)
     print_summary(out, summary, format_index)
 
 

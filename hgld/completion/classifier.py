@@ -78,7 +78,7 @@ class GroupVotes:
         return np.asarray(self.votes.max(axis=1) / (self.photographs + 1))
 
     def features(self) -> Floats:
-        """Return the features of the calibration: shares and similarities, float64, shape (n, 2)."""
+        """Return the features of the calibration, shares and similarities, as float64 (n, 2)."""
         return np.stack([self.shares(), self.similarity], axis=1)
 
 
@@ -114,7 +114,7 @@ class LandmarkClassifier:
             self.references = _photograph_references(inputs, visible)
 
     def vote(self, landmarks: Integers) -> GroupVotes:
-        """Return the votes on landmarks, given by numbers; excludes landmarks without photographs."""
+        """Return the votes on landmark numbers; exclude landmarks without photographs."""
         is_classified = np.zeros(len(self._inputs.landmarks), bool)
         is_classified[landmarks] = True
         return vote(

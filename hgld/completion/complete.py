@@ -167,7 +167,7 @@ def _fill_rows(
     votes: GroupVotes,
     scores: Floats,
 ) -> None:
-    """Write proposals to rows of the table ``completed``, one row for each landmark of the votes."""
+    """Write proposals to rows of the table ``completed``, one row per landmark of the votes."""
     choices = votes.choices()
     for number, row in enumerate(rows):
         group_votes = votes.votes[number]

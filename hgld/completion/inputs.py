@@ -296,7 +296,9 @@ def _landmarks_by_image(file: Embeddings, image_ids: pa.Array, numbers: Integers
             f"{file.path.stem}.ids.txt beside it, one per line"
         )
     positions = pc.fill_null(pc.index_in(file.ids.to_arrow(), value_set=image_ids), -1).to_numpy()
-    return np.append(numbers, -1)[positions]  # position -1 is the appended -1
+    numbers_or_missing = np.append(numbers, -1)  # position -1 is the appended -1
+    landmarks: Integers = numbers_or_missing[positions]
+    return landmarks
 
 
 def _landmarks_by_id(file: Embeddings, landmarks: pa.Table, splits: Sequence[str]) -> Integers:

@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import pyarrow as pa
 
 from hgld.errors import InputError, indented_list
-from hgld.gldv2.tar_images import index_shard
+from hgld.gldv2.image_index import index_shard
 from hgld.io.columns import preview
 from hgld.io.files import files_and_links_below, files_below
 from hgld.io.images import SUFFIXES

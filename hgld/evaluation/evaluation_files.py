@@ -20,7 +20,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles
-from hgld.gldv2.ground_truth import LandmarkPrediction
+from hgld.gldv2.recognition_ground_truth import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.io.markdown import in_words
 from hgld.tables import Provenance, input_digests

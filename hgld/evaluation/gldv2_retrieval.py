@@ -40,7 +40,7 @@ from hgld.evaluation.relevance import LevelWeights
 from hgld.evaluation.results import RetrievalResult, count_queries, warn_without_positives
 from hgld.evaluation.retrieval_task import ListJudgements, RetrievalTask, label_judgements
 from hgld.evaluation.settings import EvaluationFiles
-from hgld.gldv2.ground_truth import (
+from hgld.gldv2.retrieval_ground_truth import (
     USAGES,
     ImageLandmarks,
     RetrievalPredictions,

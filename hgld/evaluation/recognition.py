@@ -38,7 +38,7 @@ from hgld.evaluation.evaluation_files import (
 from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.settings import EvaluationFiles
-from hgld.gldv2.ground_truth import (
+from hgld.gldv2.recognition_ground_truth import (
     LandmarkPrediction,
     RecognitionSolution,
     read_recognition_predictions,

@@ -1,4 +1,4 @@
-"""Google Landmarks Dataset v2: its files, single photographs by id, reading tar files, and its ground truth."""
+"""Google Landmarks Dataset v2: files, single photographs by id, tar files, and ground truth."""
 
 import lazy_loader
 

@@ -1,17 +1,9 @@
-"""GLDv2's files at the dataset's host, and downloads of single files.
+"""Downloads of single files, which are resumed after interruptions and verified.
 
-The names follow the README and ``download-dataset.sh`` of https://github.com/cvdfoundation/google-landmark, version
-2.1 of the dataset: 500, 100 and 20 tar files of photographs (``train/images_000.tar``), an MD5 for each
-(``md5sum/train/md5.images_000.txt``), CSV files about photographs and landmarks below ``metadata/``, and two
-solutions below ``ground_truth/``. In a local folder the CSV files are at the root, where the other commands expect
-them, and the rest is laid out as at the host. A server of such a folder can replace the host. Lists of some parts of
-the dataset come with hgld, so that results on them can be repeated.
-
-Downloads are resumed after interruptions, verified, and complete or absent at their path. During a download the
-received bytes are in ``{name}.part``, and ``{name}.part.json`` notes the URL, the size, and the ETag or date of the
-remote file. A later attempt requests the missing bytes on condition that these still hold (``Range`` with
-``If-Range``), so that parts of two versions are never joined. A server without range requests sends the whole file
-again.
+During a download the received bytes are in ``{name}.part``, and ``{name}.part.json`` records the
+URL, the size, and the ETag or date of the remote file. A later attempt requests the missing bytes
+on condition that the remote file is unchanged (``Range`` with ``If-Range``), so that parts of two
+versions are never joined. A server without range requests sends the whole file again.
 """
 
 from __future__ import annotations
@@ -20,9 +12,8 @@ import errno
 import json
 import math
 import re
-import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,8 +23,8 @@ from typing import TypeVar
 import requests
 
 from hgld.errors import ConfigurationError, SourceError
-from hgld.gldv2.settings import N_SHARDS, DownloadConfig
-from hgld.io.files import atomic_write, digest_of, exclusive_lock
+from hgld.gldv2.settings import DownloadConfig
+from hgld.io.files import digest_of, exclusive_lock
 from hgld.io.http import (
     BROKEN_CONNECTION,
     CONNECT_TIMEOUT_S,
@@ -46,33 +37,6 @@ from hgld.io.http import (
     user_agent,
 )
 from hgld.progress import NoProgress, Progress, byte_size
-from hgld.resources import subset_file
-
-#: Names of the parts whose lists come with hgld, and their files.
-SUBSETS = ("washington",)
-_SUBSET_FILES = ("train.csv", "train_label_to_category.csv", "train_label_to_hierarchical.csv")
-
-#: Number of photographs by split, and approximate size of a tar file in bytes, according to the README.
-N_IMAGES = {"train": 4_132_914, "index": 761_757, "test": 117_577}
-SHARD_BYTES = {"train": 1_000_000_000, "index": 850_000_000, "test": 500_000_000}
-
-_METADATA = {
-    "train": (
-        "train.csv",
-        "train_clean.csv",
-        "train_attribution.csv",
-        "train_label_to_category.csv",
-        "train_label_to_hierarchical.csv",
-    ),
-    "index": (
-        "index.csv",
-        "index_image_to_landmark.csv",
-        "index_label_to_category.csv",
-        "index_label_to_hierarchical.csv",
-    ),
-    "test": ("test.csv",),
-}
-_GROUND_TRUTH = {"test": ("recognition_solution_v2.1.csv", "retrieval_solution_v2.1.csv")}
 
 T = TypeVar("T")
 #: Bytes that must arrive within the time limit; at less a connection counts as broken.
@@ -81,71 +45,6 @@ _MIN_BYTES = 2**16
 _NOT_FOUND_STATUSES = (403, 404, 410)
 #: Number of new bytes that counts as progress.
 _MIN_GROWTH = 2**20
-
-
-@dataclass(frozen=True)
-class DatasetFile:
-    """A file of the dataset.
-
-    Args:
-        remote_paths: Possible paths relative to the host's URL; the first that exists is used.
-        md5_path: Path of the file with its MD5, at the host and in a folder; None for a file without one.
-    """
-
-    path: str
-    remote_paths: tuple[str, ...]
-    md5_path: str | None = None
-
-
-def metadata_files(split: str) -> list[DatasetFile]:
-    """Return the CSV files of a split, including the solutions of the test split."""
-    names_by_folder = {"metadata": _METADATA[split], "ground_truth": _GROUND_TRUTH.get(split, ())}
-    return [
-        DatasetFile(name, (f"{folder}/{name}", name))
-        for folder, names in names_by_folder.items()
-        for name in names
-    ]
-
-
-def shard_files(split: str, shards: Collection[int] | None = None) -> list[DatasetFile]:
-    """Return the tar files of a split's photographs.
-
-    >>> shard_files("train", [3])[0].path
-    'train/images_003.tar'
-    """
-    available = range(N_SHARDS[split])
-    unknown = sorted(set(shards or ()) - set(available))
-    if unknown:
-        raise ConfigurationError(
-            f"{split} has no shard {unknown[0]}; its shards are 0 to {available[-1]}"
-        )
-    names = [
-        f"images_{number:03}" for number in (available if shards is None else sorted(set(shards)))
-    ]
-    return [
-        DatasetFile(
-            f"{split}/{name}.tar", (f"{split}/{name}.tar",), f"md5sum/{split}/md5.{name}.txt"
-        )
-        for name in names
-    ]
-
-
-def parse_shards(text: str) -> Sequence[int]:
-    """Parse shard numbers and ranges, separated by commas; both ends of a range are included.
-
-    >>> parse_shards("0:4,7")
-    [0, 1, 2, 3, 4, 7]
-    """
-    numbers: list[int] = []
-    for item in text.split(","):
-        match = re.fullmatch(r"\s*([0-9]{1,6})(?::([0-9]{1,6}))?\s*", item)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if first > last:
-            raise ConfigurationError(
-                f'`shards` is "{text}"; expected numbers and first:last, such as 0:4 or 0,3'
-            )
-        numbers += range(first, last + 1)
-    return numbers
 
 
 def read_md5(path: Path) -> str:
@@ -159,20 +58,8 @@ def read_md5(path: Path) -> str:
     return match[0].lower()
 
 
-def subset_list(name: str) -> Path:
-    """Return the list of photographs of a part, with the columns of GLDv2's train.csv."""
-    return subset_file(f"{name}/{_SUBSET_FILES[0]}")
-
-
-def copy_subset(name: str, out: Path) -> None:
-    """Write the lists of a part to a folder, where the dataset has lists of the same names, which are replaced."""
-    for file in _SUBSET_FILES:
-        with atomic_write(out / file) as draft:
-            shutil.copyfile(subset_file(f"{name}/{file}"), draft)
-
-
 class NotFoundError(SourceError):
-    """The server has no such file, or does not give it to everyone."""
+    """The server has no such file, or access is restricted."""
 
 
 class ChecksumError(SourceError):
@@ -191,7 +78,7 @@ class Downloader:
         )
 
     def size(self, url: str) -> int | None:
-        """Return the size in bytes of the file at ``url``, or None where the server does not say."""
+        """Return the size of the file at ``url`` in bytes, or None if it is not reported."""
         return self._request(url, partial(self._head, url))
 
     def download(
@@ -206,13 +93,17 @@ class Downloader:
     ) -> int:
         """Download the file at ``url`` to ``path``, complete and verified.
 
-        An existing file is kept if it matches the given checksums, or if none are given; otherwise it is replaced.
-        Of several calls for one path, also in other processes, one downloads and the others wait.
+        An existing file is kept if it matches all given checksums; otherwise it is replaced. If
+        several calls, also in other processes, have the same path, one call downloads and the other
+        calls wait.
 
         Args:
+            url: Address of the file.
             path: Destination; missing folders are created.
-            replace: Replace an existing file in any case.
-            progress: Receives the number of bytes received, negative where bytes are discarded.
+            md5: Expected MD5 in hexadecimal.
+            sha256: Expected SHA-256 in hexadecimal.
+            replace: Whether to replace an existing file in any case.
+            progress: Receives the number of received bytes, negative for discarded bytes.
 
         Returns:
             Number of bytes transferred; 0 if the existing file was kept.
@@ -222,22 +113,21 @@ class Downloader:
             SourceError: The server kept failing; received bytes are kept for the next call.
             ConfigurationError: The server cannot be reached, or the disk is full or not writable.
         """
-        expected = {
-            name: digest.lower()
-            for name, digest in (("md5", md5), ("sha256", sha256))
-            if digest is not None
-        }
+        expected = {}
+        if md5 is not None:
+            expected["md5"] = md5.lower()
+        if sha256 is not None:
+            expected["sha256"] = sha256.lower()
         with _disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             with exclusive_lock(path, wait_s=math.inf):
                 if not replace and path.is_file() and not _checksum_problem(path, expected):
                     return 0
-                return self._download(
-                    PartialDownload(path, url, progress or NoProgress()), expected
-                )
+                part = PartialDownload(path, url, progress or NoProgress())
+                return self._download(part, expected)
 
     def md5(self, url: str, path: Path) -> str:
-        """Download a file in the format of ``md5sum`` to ``path``, and return the MD5 in it, in lower-case hex."""
+        """Download a file in the format of ``md5sum``, and return its MD5 in lower-case hex."""
         self.download(url, path, replace=True)
         return read_md5(path)
 
@@ -268,15 +158,13 @@ class Downloader:
         try:
             return self._http.retry(attempt)
         except RetriesExhaustedError as error:
-            kept = (
-                f" ({byte_size(part.n_bytes)} are kept)"
-                if part is not None and part.n_bytes
-                else ""
-            )
-            raise RetriesExhaustedError(
+            message = (
                 f"{url}: {error}. If this machine is online and the address right, run the same command again later "
-                f"to resume{kept}"
-            ) from error
+                "to resume"
+            )
+            if part is not None and part.n_bytes:
+                message += f" ({byte_size(part.n_bytes)} are kept)"
+            raise RetriesExhaustedError(message) from error
         except requests.RequestException as error:
             raise SourceError(f"{url}: {error}") from error
 
@@ -287,7 +175,7 @@ class Downloader:
         url: str,
         headers: Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """Return the response to a request, whose body is not read yet."""
+        """Send a request, and return the response before its body is read."""
         timeout = CONNECT_TIMEOUT_S, self._config.timeout_s
         request = partial(send, session, method, url, headers=headers, stream=True, timeout=timeout)
         return self._http.in_time(url, self._config.timeout_s, request)
@@ -299,7 +187,7 @@ class Downloader:
             return Origin.from_response(url, response).size
 
     def _fetch_more(self, part: PartialDownload, session: requests.Session) -> None:
-        """Send one request for the missing bytes; return when the download is complete or made progress."""
+        """Send one request for the missing bytes; raise unless it completes or makes progress."""
         with self._send(session, "GET", part.url, part.resume_headers()) as response:
             if response.status_code == 200:
                 part.restart(Origin.from_response(part.url, response))
@@ -312,14 +200,16 @@ class Downloader:
             else:
                 raise _status_error(response)
             try:
-                n_bytes, since = 0, time.monotonic()
+                n_bytes = 0
+                start = time.monotonic()
                 for piece in part.append(received(response)):
                     part.progress.advance(len(piece))
                     self._http.check_open()
                     n_bytes += len(piece)
                     if n_bytes >= _MIN_BYTES:
-                        n_bytes, since = 0, time.monotonic()
-                    elif time.monotonic() - since > self._config.timeout_s:
+                        n_bytes = 0
+                        start = time.monotonic()
+                    elif time.monotonic() - start > self._config.timeout_s:
                         raise TransientError(
                             f"{part.url} sent only {n_bytes} bytes in {self._config.timeout_s:g} s"
                         )
@@ -330,13 +220,19 @@ class Downloader:
 
 
 def partial_path(path: Path) -> Path:
-    """Return where the bytes of a file are kept until its download is complete."""
+    """Return the path of the received bytes of an unfinished download."""
     return path.with_name(f"{path.name}.part")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The remote file that the received bytes belong to; the validator is for If-Range, if the server sends one."""
+    """The remote file of the received bytes.
+
+    Args:
+        url: Address of the file.
+        size: Size in bytes; None if unknown.
+        validator: Value for If-Range; None if the server does not send one.
+    """
 
     url: str
     size: int | None
@@ -348,25 +244,33 @@ class Origin:
         if response.headers.get("Content-Encoding", "identity") != "identity":
             # No encoding was requested, and these headers describe the encoded form, not the file.
             return cls(url, None, None)
-        length = response.headers.get("Content-Length")
-        return cls(url, int(length) if length else None, _validator(response))
+        size = None
+        if response.headers.get("Content-Length"):
+            size = int(response.headers["Content-Length"])
+        return cls(url, size, _validator(response))
 
 
 class PartialDownload:
     """The received bytes of a file, and the note of their origin; both survive an interrupted run.
 
-    Bytes from another address are discarded; ``transferred`` is the number of all bytes that this object received.
+    Bytes from another address are discarded.
+
+    Attributes:
+        file: File of the received bytes.
+        transferred: Number of bytes that this object received.
     """
 
     def __init__(self, path: Path, url: str, progress: Progress) -> None:
-        self.url, self.progress = url, progress
-        self.file, self._note, self._path = (
-            partial_path(path),
-            path.with_name(f"{path.name}.part.json"),
-            path,
-        )
+        self.url = url
+        self.progress = progress
+        self.file = partial_path(path)
+        self._note = path.with_name(f"{path.name}.part.json")
+        self._path = path
         self.transferred = 0
-        self._started = self._ended = False
+        #: Whether the progress was started.
+        self._started = False
+        #: Whether a response ended without an error.
+        self._ended = False
         self._origin = self._read_note()
         if self._origin is None:
             self._remove()
@@ -382,7 +286,9 @@ class PartialDownload:
         """Whether all bytes were received."""
         if self._origin is None:
             return False
-        return self._ended if self._origin.size is None else self.n_bytes == self._origin.size
+        if self._origin.size is None:
+            return self._ended
+        return self.n_bytes == self._origin.size
 
     def resume_headers(self) -> dict[str, str]:
         """Return headers that request the missing bytes if the remote file is unchanged."""
@@ -396,13 +302,17 @@ class PartialDownload:
     def is_continued_by(self, response: requests.Response) -> bool:
         """Return whether a partial response holds the next bytes of the same file."""
         match = re.fullmatch(r"bytes (\d+)-\d+/(\d+|\*)", response.headers.get("Content-Range", ""))
-        if self._origin is None or match is None or int(match[1]) != self.n_bytes:
+        if self._origin is None or match is None:
             return False
-        same_size = match[2] == "*" or self._origin.size in (None, int(match[2]))
-        return same_size and _validator(response) in (None, self._origin.validator)
+        first_byte, size = match.groups()
+        if int(first_byte) != self.n_bytes:
+            return False
+        if size != "*" and self._origin.size not in (None, int(size)):
+            return False
+        return _validator(response) in (None, self._origin.validator)
 
     def restart(self, origin: Origin) -> None:
-        """Discard the received bytes and note the origin of those that follow."""
+        """Discard the received bytes and note the origin of the following bytes."""
         self.discard()
         self._origin = origin
         self._note.write_text(json.dumps(asdict(origin)), encoding="utf-8")
@@ -413,10 +323,11 @@ class PartialDownload:
         if self._started:
             self.progress.advance(-self.n_bytes)
         self._remove()
-        self._origin, self._ended = None, False
+        self._origin = None
+        self._ended = False
 
     def append(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """Append chunks to the file, and yield each one that was written."""
+        """Append chunks to the file, and yield each written chunk."""
         assert self._origin is not None
         if not self._started:
             self._started = True
@@ -429,7 +340,7 @@ class PartialDownload:
         self._ended = True
 
     def check_complete(self) -> None:
-        """Raise TransientError unless all bytes were received; bytes beyond the announced size are discarded."""
+        """Raise a TransientError if the size is wrong, and discard a file that is too large."""
         if not self.complete:
             assert self._origin is not None
             message = f"{self.url} ended after {self.n_bytes:,} of {self._origin.size:,} bytes"
@@ -438,7 +349,7 @@ class PartialDownload:
             raise TransientError(message)
 
     def made_progress(self) -> bool:
-        """Return whether the download grew by 1 MiB or more since this was last so, which resets the retries."""
+        """Return whether the download grew by 1 MiB or more, which resets the retries."""
         if self.n_bytes < self._most_bytes + _MIN_GROWTH:
             return False
         self._most_bytes = self.n_bytes
@@ -452,11 +363,11 @@ class PartialDownload:
     def _read_note(self) -> Origin | None:
         try:
             origin = Origin(**json.loads(self._note.read_text(encoding="utf-8")))
-        except (FileNotFoundError, ValueError, TypeError):  # no note, or one cut short by a kill
+        except (FileNotFoundError, ValueError, TypeError):  # no note, or truncated by a kill
             return None
-        return (
-            origin if self.file.exists() and origin.url == self.url and origin.validator else None
-        )
+        if not self.file.exists() or origin.url != self.url or not origin.validator:
+            return None
+        return origin
 
     def _remove(self) -> None:
         self.file.unlink(missing_ok=True)
@@ -464,24 +375,26 @@ class PartialDownload:
 
 
 def _validator(response: requests.Response) -> str | None:
-    """Return a value for If-Range: a strong ETag, else the date of the last change."""
+    """Return a value for If-Range: a strong ETag, otherwise the date of the last change."""
     etag = response.headers.get("ETag", "")
-    return etag if etag.startswith('"') else response.headers.get("Last-Modified")
+    if etag.startswith('"'):
+        return etag
+    return response.headers.get("Last-Modified")
 
 
 def _status_error(response: requests.Response) -> Exception:
-    """Return the error for a response that is not the file; raise TransientError for one that may pass."""
+    """Return the error for an unsuccessful response; raise a TransientError for a transient one."""
     raise_if_transient(response)
     message = f"{response.url} answered {response.status_code}"
     if response.status_code in _NOT_FOUND_STATUSES:
         return NotFoundError(
-            f"{message}: the server has no such file, or not for everyone; is the address right?"
+            f"{message}: the server has no such file, or access is restricted; is the address right?"
         )
     return SourceError(f"{message}; expected a file")
 
 
 def _checksum_problem(path: Path, expected: Mapping[str, str]) -> str | None:
-    """Describe the first checksum that does not match; None if all do."""
+    """Describe the first checksum that does not match; None if all match."""
     for algorithm, digest in expected.items():
         actual = digest_of(path, algorithm)
         if actual != digest:
@@ -496,9 +409,9 @@ def _disk_errors(path: Path) -> Iterator[None]:
     except requests.RequestException:  # also an OSError
         raise
     except OSError as error:
-        reason = (
-            "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-        )
+        reason = error.strerror
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            reason = "the disk is full"
         raise ConfigurationError(
             f"{path} cannot be written: {reason}; correct that or choose another folder, then run again"
         ) from error

@@ -1,8 +1,8 @@
 """Download the dataset's files to a folder: each file once, in parallel, and verified.
 
-A first pass requests the sizes of the missing files, so that a lack of disk space shows at once; a second pass
-downloads them. Finished files are recorded: half a terabyte need not be read again to know that it is complete. A tar
-file that was copied to the folder by other means is verified once.
+A first pass requests the sizes of the missing files, so that a lack of disk space shows at once; a
+second pass downloads them. Finished files are recorded, which avoids reading half a terabyte again
+to check it. A tar file that was copied to the folder by other means is verified once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hgld.errors import InputError, SourceError
-from hgld.gldv2.download import (
-    DatasetFile,
-    Downloader,
-    NotFoundError,
-    metadata_files,
-    partial_path,
-    shard_files,
-)
+from hgld.gldv2.dataset_files import DatasetFile, metadata_files, shard_files
+from hgld.gldv2.download import Downloader, NotFoundError, partial_path
 from hgld.gldv2.settings import FetchConfig
 from hgld.io.files import atomic_write, digest_of, exclusive_lock, require_free_space
 from hgld.io.http import RetriesExhaustedError
@@ -34,19 +28,23 @@ from hgld.progress import NoProgress, Progress
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: Number of files in a row whose retries are exhausted, after which the server is assumed to be down.
+#: Number of files in a row whose retries are exhausted, after which the server is assumed to be
+#: down.
 _MAX_FAILURES_IN_A_ROW = 4
 _RECORD_FORMAT = "hgld.fetched/1"
 
 
 @dataclass(frozen=True)
 class FetchSummary:
-    """Outcome of each download, in numbers.
+    """Numbers of downloaded and existing files.
 
     Args:
-        existing: Number of files that were in the folder already.
-        verified: Number of files, of both kinds, that were compared with an MD5.
-        failed: A message for each other file.
+        fetched: Number of downloaded files.
+        n_bytes: Number of bytes received.
+        existing: Number of files that were already in the folder.
+        verified: Number of downloaded or existing files that were compared with an MD5.
+        failed: A message for each file that failed.
+        seconds: Duration of the run.
     """
 
     fetched: int
@@ -63,13 +61,16 @@ def fetch_gldv2(
     """Download files of the dataset to a folder; the same call resumes after an interruption.
 
     Args:
-        out: Folder, laid out as :mod:`hgld.gldv2.download` describes.
+        out: Folder with the layout of :mod:`hgld.gldv2.dataset_files`.
+        config: Files to download, and their host.
+        progress: Progress of the bytes.
 
     Returns:
-        Outcome of each download. A file that failed does not keep the others from being downloaded.
+        Numbers of files. A file that fails does not prevent the download of other files.
 
     Raises:
-        ConfigurationError: The disk has too little space for the missing files, or the server cannot be reached.
+        ConfigurationError: The disk has too little space for the missing files, or the server
+            cannot be reached.
     """
     out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
@@ -83,7 +84,7 @@ class _Job:
     file: DatasetFile
     #: Address to download from; None to compare the existing file with the record.
     url: str | None
-    #: Size of the file; 0 where the server does not say.
+    #: Size of the file in bytes; 0 if the server does not report it.
     n_bytes: int
     #: Number of bytes that an earlier run left.
     kept: int = 0
@@ -95,7 +96,7 @@ class _Job:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """Outcome for one file that did not fail."""
+    """Outcome of a successful job."""
 
     n_bytes: int = 0
     fetched: bool = False
@@ -106,7 +107,9 @@ class _FetchRun:
     """One call of :func:`fetch_gldv2`."""
 
     def __init__(self, out: Path, config: FetchConfig, progress: Progress) -> None:
-        self._out, self._config, self._progress = out, config, progress
+        self._out = out
+        self._config = config
+        self._progress = progress
         self._downloader = Downloader(config.download)
         self._record = FetchRecord(out)
         self._lock = threading.Lock()
@@ -114,16 +117,20 @@ class _FetchRun:
 
     def run(self) -> FetchSummary:
         start = time.monotonic()
-        # Its threads do not keep the process alive, as those of an executor do: one may be waiting for a server.
+        # Unlike threads of an executor, threads of a pool that wait for a server do not keep the
+        # process alive.
         pool = ThreadPool(self._config.workers)
+        jobs: list[_Job] = []
+        outcomes: list[_Outcome] = []
+        failed: list[str] = []
         try:
-            planned = list(
-                pool.imap(
-                    lambda file: self._try(file, lambda: self._plan(file)),
-                    files_to_fetch(self._config),
-                )
-            )
-            jobs = [job for job in planned if isinstance(job, _Job)]
+            for plan in pool.imap(self._try_plan, files_to_fetch(self._config)):
+                if isinstance(plan, _Job):
+                    jobs.append(plan)
+                elif isinstance(plan, _Outcome):
+                    outcomes.append(plan)
+                else:
+                    failed.append(plan)
             require_free_space(
                 self._out,
                 sum(job.disk_space for job in jobs),
@@ -131,39 +138,46 @@ class _FetchRun:
                 "free some space, choose another folder (`out`), or fetch fewer tar files (`shards`)",
             )
             self._progress.start(sum(job.n_bytes for job in jobs), sum(job.kept for job in jobs))
-            done = list(
-                pool.imap(lambda job: self._try(job.file, lambda: self._carry_out(job)), jobs)
-            )
+            for result in pool.imap(self._try_job, jobs):
+                if isinstance(result, _Outcome):
+                    outcomes.append(result)
+                else:
+                    failed.append(result)
         finally:
             self._downloader.close()
             pool.terminate()
-        outcomes = [result for result in [*planned, *done] if isinstance(result, _Outcome)]
-        fetched = sum(outcome.fetched for outcome in outcomes)
+        n_fetched = sum(outcome.fetched for outcome in outcomes)
         return FetchSummary(
-            fetched=fetched,
+            fetched=n_fetched,
             n_bytes=sum(outcome.n_bytes for outcome in outcomes),
-            existing=len(outcomes) - fetched,
+            existing=len(outcomes) - n_fetched,
             verified=sum(outcome.verified for outcome in outcomes),
-            failed=[result for result in [*planned, *done] if isinstance(result, str)],
+            failed=failed,
             seconds=time.monotonic() - start,
         )
 
+    def _try_plan(self, file: DatasetFile) -> _Job | _Outcome | str:
+        return self._try(file, lambda: self._plan(file))
+
+    def _try_job(self, job: _Job) -> _Outcome | str:
+        return self._try(job.file, lambda: self._carry_out(job))
+
     def _try(self, file: DatasetFile, work: Callable[[], T]) -> T | str:
-        """Return the result of the work, or a message why it failed; send nothing to a server that is down."""
+        """Return the result of work for a file, or a message if it fails or the server is down."""
         if self._failures_in_a_row >= _MAX_FAILURES_IN_A_ROW:
             return f"{file.path}: not tried, as the server did not answer for the files before"
-        exhausted = False
+        is_exhausted = False
         try:
             return work()
         except SourceError as error:
-            exhausted = isinstance(error, RetriesExhaustedError)
+            is_exhausted = isinstance(error, RetriesExhaustedError)
             return str(error)
         finally:
             with self._lock:
-                self._failures_in_a_row = self._failures_in_a_row + 1 if exhausted else 0
+                self._failures_in_a_row = self._failures_in_a_row + 1 if is_exhausted else 0
 
     def _plan(self, file: DatasetFile) -> _Job | _Outcome:
-        """Return the work that is left for a file."""
+        """Return the remaining work for a file."""
         if self._config.force or not self._record.is_finished(file):
             return self._plan_download(file, replace=self._config.force)
         if self._config.verify:
@@ -177,8 +191,11 @@ class _FetchRun:
         kept = part.stat().st_size if part.exists() else 0
         if path.exists() and file.md5_path is None and path.stat().st_size != size:
             replace = True
-        disk_space = 0 if path.exists() and not replace else max(0, (size or 0) - kept)
-        return _Job(file, url, size or 0, kept, disk_space, replace)
+        n_bytes = size or 0
+        disk_space = 0
+        if replace or not path.exists():
+            disk_space = max(0, n_bytes - kept)
+        return _Job(file, url, n_bytes, kept, disk_space, replace)
 
     def _locate(self, file: DatasetFile) -> tuple[str, int | None]:
         """Return the address of a file and its size."""
@@ -204,7 +221,8 @@ class _FetchRun:
             log.warning("%s has changed since it was downloaded; it is downloaded again", path)
             job = self._plan_download(job.file, replace=True)
         assert job.url is not None
-        md5, existed = self._expected_md5(job.file), path.exists()
+        md5 = self._expected_md5(job.file)
+        existed = path.exists()
         n_bytes = self._downloader.download(
             job.url, path, md5=md5, replace=job.replace, progress=progress
         )
@@ -219,14 +237,16 @@ class _FetchRun:
 
 
 class _FileProgress:
-    """Progress of one file as a part of the progress of all; see :class:`hgld.progress.Progress`."""
+    """Progress of one file as a part of the overall progress."""
 
     def __init__(self, job: _Job, overall: Progress, lock: threading.Lock) -> None:
-        self._overall, self._lock = overall, lock
-        self._total, self._done = job.n_bytes, job.kept
+        self._overall = overall
+        self._lock = lock
+        self._total = job.n_bytes
+        self._done = job.kept
 
     def start(self, total: int, done: int = 0) -> None:
-        """Note that the download resumes after ``done`` bytes, which may be fewer than were kept."""
+        """Note that the download resumes after ``done`` bytes, possibly fewer than were kept."""
         self.advance(done - self._done)
 
     def advance(self, units: int = 1, **details: float) -> None:
@@ -240,20 +260,22 @@ class _FileProgress:
 
 
 class FetchRecord:
-    """Size, time of modification and MD5 of every finished file, kept in ``.hgld-fetched.json``; thread-safe."""
+    """Thread-safe record of finished files: size, modification time and MD5."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._path = folder, folder / ".hgld-fetched.json"
+        self._folder = folder
+        self._path = folder / ".hgld-fetched.json"
         self._lock = threading.Lock()
         self._files = self._read()
 
     def is_finished(self, file: DatasetFile) -> bool:
-        """Return whether the file exists with the size and time of modification that it had when it was finished."""
-        path, entry = self._folder / file.path, self._files.get(file.path)
+        """Return whether a file exists with the recorded size and time of modification."""
+        path = self._folder / file.path
+        entry = self._files.get(file.path)
         if entry is None or not path.is_file():
             return False
         stat = path.stat()
-        return (stat.st_size, stat.st_mtime_ns) == (entry["size"], entry["mtime_ns"])
+        return bool(stat.st_size == entry["size"] and stat.st_mtime_ns == entry["mtime_ns"])
 
     def md5(self, file: DatasetFile) -> str:
         """Return the MD5 of a finished file."""

@@ -1,38 +1,37 @@
-"""Take photographs by id out of tar files, or from Wikimedia Commons, to a folder in GLDv2's layout.
+"""Fetch photographs by id from tar files or Wikimedia Commons to a folder in GLDv2's layout.
 
-The folder gets tar files of photographs and the table ``photographs``, which says of each where it is from, who made
-it and under which licence, or why it is absent. Every photograph is recorded in a journal once it is written, so that
-a run that was killed at any moment is resumed by the same call.
+The folder gets tar files of photographs and the table ``photographs``, which has the source, author
+and licence of each photograph, or the reason why it is missing. Every photograph is recorded in a
+journal after it is written, so that the same call resumes a run that was killed at any moment.
 """
 
 from __future__ import annotations
 
 import hashlib
-import tarfile
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
-from contextlib import closing, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from hgld.errors import ConfigurationError
+from hgld.gldv2.photograph_list import PhotographList
 from hgld.gldv2.photograph_sources import (
     CommonsSource,
     FolderSource,
     MirrorSource,
     Photograph,
-    PhotographList,
     PhotographSource,
     SourcePlan,
     mean_image_bytes,
 )
+from hgld.gldv2.photograph_store import PhotographStore
 from hgld.gldv2.settings import PhotographsConfig
-from hgld.gldv2.tar_images import index_shard
 from hgld.io.files import exclusive_lock, require_free_space
 from hgld.io.journal import Journal
 from hgld.progress import NoProgress, Progress
@@ -42,28 +41,26 @@ from hgld.tables import PHOTOGRAPHS, Provenance, read_provenance, read_table, wr
 TABLE_NAME = "photographs.parquet"
 #: Kind of the journal's facts about photographs: rows of the table by id.
 _PHOTOGRAPH = "photograph"
+#: Type of these rows: columns of the table without the id, with the upload time as text.
 _ROW = pa.struct(
     [
         field.with_type(pa.string()) if field.name == "uploaded_at" else field
-        for field in PHOTOGRAPHS.schema
-    ][1:]
+        for field in list(PHOTOGRAPHS.schema)[1:]
+    ]
 )
 
 Row = dict[str, Any]
 
-#: Bytes of a tar file are in blocks of this size.
-_BLOCK = tarfile.BLOCKSIZE
-#: Two blocks of zeros end a tar file, which is filled up to a multiple of a record.
-_RECORD = tarfile.RECORDSIZE
-
 
 @dataclass(frozen=True)
 class FetchPlan:
-    """What a run is going to do.
+    """Planned work of a run.
 
     Args:
-        there: Number of them that earlier runs put into the folder, or found to be absent.
-        disk_bytes: Bytes that it needs on the disk, about.
+        wanted: Number of photographs of the list.
+        there: Number of photographs that earlier runs put into the folder or found to be missing.
+        work: Planned work of the source.
+        disk_bytes: Approximate number of bytes that the run needs on the disk.
     """
 
     wanted: int
@@ -74,7 +71,15 @@ class FetchPlan:
 
 @dataclass(frozen=True)
 class PhotographsSummary:
-    """Outcome of a run."""
+    """Outcome of a run.
+
+    Args:
+        statuses: Number of photographs of the list by status.
+        fetched: Number of fetched photographs.
+        n_bytes: Number of bytes of the fetched photographs.
+        problems: A message for each photograph with an error, which the same call tries again.
+        seconds: Duration of the run.
+    """
 
     statuses: Mapping[str, int]
     fetched: int
@@ -86,12 +91,14 @@ class PhotographsSummary:
 def plan_photographs(
     photographs: PhotographList, out: Path, config: PhotographsConfig
 ) -> FetchPlan:
-    """Return what :func:`fetch_photographs` is going to do; nothing is written or downloaded."""
-    known, _ = _known_rows(out, config)
+    """Return the planned work of :func:`fetch_photographs`, without writing or downloading."""
+    rows, _ = _read_output(out, config)
     path = _journal_path(out)
-    with Journal(path, config.origin()) if path.exists() else nullcontext() as journal:
-        known |= {} if journal is None else _recorded(journal)
-        return _plan(photographs, known, _source(photographs, out, config, journal), config)
+    if not path.exists():
+        return _plan(photographs, rows, _source(photographs, out, config, None), config)
+    with Journal(path, config.origin()) as journal:
+        rows |= _recorded_rows(journal)
+        return _plan(photographs, rows, _source(photographs, out, config, journal), config)
 
 
 def fetch_photographs(
@@ -103,58 +110,71 @@ def fetch_photographs(
     announce: Callable[[FetchPlan], None] | None = None,
     progress: Progress | None = None,
 ) -> PhotographsSummary | None:
-    """Write photographs to tar files in a folder, with the table ``photographs``; the same call resumes.
+    """Write photographs to tar files and the table ``photographs``; the same call resumes.
 
-    A folder may be extended by further lists, from the same source. Photographs that do not exist any more are listed
-    in the table with the reason.
+    Further lists from the same source may be added to a folder. The table also has photographs that
+    no longer exist, with the reason.
 
     Args:
+        photographs: Photographs to fetch.
         out: Folder of the dataset; the tar files are below it in the folder of the split.
-        force: Remove the photographs of the folder's table, and take all again.
-        announce: Called with the plan before anything is downloaded.
+        config: Source of the photographs.
+        force: Remove the photographs of the folder's table, and fetch all photographs again.
+        announce: Called with the plan before downloads begin.
+        progress: Progress of the photographs.
 
     Returns:
         Outcome of the run; None if the same call has finished before.
 
     Raises:
-        ConfigurationError: The folder holds photographs from another source, or the disk is too small.
-        SourceError: The server seems to be down; what has arrived is kept.
+        ConfigurationError: The folder holds photographs from another source, or the disk is too
+            small.
+        SourceError: The server seems to be down; received photographs are kept.
     """
     start = time.monotonic()
-    parameters = config.origin() | {"shards": config.shards and list(config.shards)}
+    parameters = config.origin()
+    parameters["shards"] = config.shards and list(config.shards)
     provenance = Provenance("fetch", parameters, {"ids": photographs.digest})
     out.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
         if force:
             _discard(out, config)
-        known, made = _known_rows(out, config)
+        rows, earlier = _read_output(out, config)
         path = _journal_path(out)
-        if made is not None and made.same_work(provenance) and not path.exists():
+        if earlier is not None and earlier.same_work(provenance) and not path.exists():
             return None
         with Journal(path, config.origin()) as journal:
-            known |= _recorded(journal)
+            rows |= _recorded_rows(journal)
             source = _source(photographs, out, config, journal)
             try:
-                plan = _plan(photographs, known, source, config)
+                plan = _plan(photographs, rows, source, config)
                 require_free_space(out, plan.disk_bytes, "the photographs")
                 if announce is not None:
                     announce(plan)
-                run = _Run(photographs, out, config.split, known, journal, progress or NoProgress())
-                run.take_from(source)
+                run = _Run(photographs, out, config.split, rows, journal, progress or NoProgress())
+                run.fetch_from(source)
             finally:
                 source.close()
         run.write_table(provenance)
         if not run.problems:
             path.unlink()
     statuses = Counter(run.rows[image_id]["status"] for image_id in photographs.ids)
-    return PhotographsSummary(
-        statuses, run.fetched, run.n_bytes, run.problems, time.monotonic() - start
-    )
+    seconds = time.monotonic() - start
+    return PhotographsSummary(statuses, run.fetched, run.n_bytes, run.problems, seconds)
 
 
 @dataclass
 class _Run:
-    """Takes photographs from a source, and records each in the rows of the table by id, and in the journal."""
+    """Fetches photographs from a source, and records them in the table and the journal.
+
+    Args:
+        photographs: Photographs to fetch.
+        out: Folder of the dataset.
+        split: Split of the photographs.
+        rows: Rows of the table by id, which the run extends.
+        journal: Journal of the photographs.
+        progress: Progress of the photographs.
+    """
 
     photographs: PhotographList
     out: Path
@@ -166,42 +186,40 @@ class _Run:
     n_bytes: int = 0
     problems: list[str] = field(default_factory=list)
 
-    def take_from(self, source: PhotographSource) -> None:
-        """Take all photographs that are neither there nor known to be absent."""
-        recorded, ids = (
-            {name for name, row in self.rows.items() if row["status"] == "ok"},
-            self.photographs.ids,
-        )
+    def fetch_from(self, source: PhotographSource) -> None:
+        """Fetch all photographs that are neither in the folder nor known to be missing."""
+        recorded = {image_id for image_id, row in self.rows.items() if row["status"] == "ok"}
+        ids = self.photographs.ids
         with closing(PhotographStore(self.out, self.split, recorded)) as store:
-            for image_id in recorded - store.ids:  # somebody deleted a tar file
+            for image_id in recorded - store.ids:  # its tar file was deleted
                 del self.rows[image_id]
-            left = [image_id for image_id in ids if image_id not in self.rows]
-            self.progress.start(len(ids), len(ids) - len(left))
-            for photograph in source.photographs(left):
+            remaining = [image_id for image_id in ids if image_id not in self.rows]
+            self.progress.start(len(ids), len(ids) - len(remaining))
+            for photograph in source.photographs(remaining):
                 self._add(photograph, store)
                 self.progress.advance(bytes=self.n_bytes)
             store.finish()
 
     def write_table(self, provenance: Provenance) -> None:
         """Write the table of all photographs of the folder."""
-        rows = [{"id": image_id, **self.rows[image_id]} for image_id in sorted(self.rows)]
-        for row in rows:
+        rows = []
+        for image_id in sorted(self.rows):
+            row = {"id": image_id, **self.rows[image_id]}
             if row["uploaded_at"] is not None:
-                row["uploaded_at"] = datetime.fromisoformat(
-                    row["uploaded_at"].replace("Z", "+00:00")
-                )
-        write_table(
-            self.out / TABLE_NAME,
-            PHOTOGRAPHS,
-            pa.Table.from_pylist(rows, PHOTOGRAPHS.schema),
-            provenance,
-        )
+                text = row["uploaded_at"].replace("Z", "+00:00")
+                row["uploaded_at"] = datetime.fromisoformat(text)
+            rows.append(row)
+        table = pa.Table.from_pylist(rows, PHOTOGRAPHS.schema)
+        write_table(self.out / TABLE_NAME, PHOTOGRAPHS, table, provenance)
 
     def _add(self, photograph: Photograph, store: PhotographStore) -> None:
         row = {name: getattr(photograph, name, None) for name in _ROW.names}
-        if (file := photograph.file) is not None:
-            sha1 = hashlib.sha1(file.data, usedforsecurity=False).hexdigest()
-            row |= {"shard": store.shard, "width": file.width, "height": file.height, "sha1": sha1}
+        file = photograph.file
+        if file is not None:
+            row["shard"] = store.shard
+            row["width"] = file.width
+            row["height"] = file.height
+            row["sha1"] = hashlib.sha1(file.data, usedforsecurity=False).hexdigest()
             store.add(photograph.id, file.suffix, file.data)
             self.fetched += 1
             self.n_bytes += len(file.data)
@@ -214,31 +232,34 @@ class _Run:
 
 def _plan(
     photographs: PhotographList,
-    known: Mapping[str, Row],
+    rows: Mapping[str, Row],
     source: PhotographSource,
     config: PhotographsConfig,
 ) -> FetchPlan:
-    left = [image_id for image_id in photographs.ids if image_id not in known]
-    work = source.plan(left)
+    """Return the planned work, given the rows of earlier runs."""
+    remaining = [image_id for image_id in photographs.ids if image_id not in rows]
+    work = source.plan(remaining)
     disk_bytes = float(work.n_bytes)
-    if work.kind == "mirror":  # one tar file at a time, and what is taken out of it
-        disk_bytes = work.n_bytes / max(1, work.shards) + len(left) * mean_image_bytes(config.split)
-    return FetchPlan(len(photographs.ids), len(photographs.ids) - len(left), work, disk_bytes)
+    if work.kind == "mirror":  # one tar file at a time, and its photographs
+        disk_bytes = work.n_bytes / max(1, work.shards)
+        disk_bytes += len(remaining) * mean_image_bytes(config.split)
+    n_wanted = len(photographs.ids)
+    return FetchPlan(n_wanted, n_wanted - len(remaining), work, disk_bytes)
 
 
 def _source(
     photographs: PhotographList, out: Path, config: PhotographsConfig, journal: Journal | None
 ) -> PhotographSource:
+    """Return the source that the settings name."""
     if config.source == "commons":
         assert config.client is not None
         return CommonsSource(config.client, photographs, config.width)
     if config.source == "shards":
-        folder = out / ".download"
         return MirrorSource(
             config.base_url,
             config.split,
             config.shards,
-            folder,
+            out / ".download",
             photographs,
             journal,
             config.download,
@@ -250,53 +271,59 @@ def _journal_path(out: Path) -> Path:
     return out / f"{TABLE_NAME}.journal"
 
 
-def _known_rows(out: Path, config: PhotographsConfig) -> tuple[dict[str, Row], Provenance | None]:
-    """Return the rows of photographs that are there, and the provenance of the folder's table."""
-    table, journal = out / TABLE_NAME, _journal_path(out)
+def _read_output(out: Path, config: PhotographsConfig) -> tuple[dict[str, Row], Provenance | None]:
+    """Return the rows of photographs in the folder, and the provenance of the folder's table.
+
+    Raises:
+        ConfigurationError: The folder has photographs from another source, or tar files without a
+            table.
+    """
+    table = out / TABLE_NAME
     if not table.exists():
-        if not journal.exists() and any((out / config.split).glob("*.tar")):
+        if not _journal_path(out).exists() and any((out / config.split).glob("*.tar")):
             raise ConfigurationError(
                 f"{out / config.split} holds tar files without a table {TABLE_NAME}; choose another folder (`out`)"
             )
         return {}, None
-    made = read_provenance(table)
-    origin = {name: made.parameters.get(name) for name in config.origin()}
+    provenance = read_provenance(table)
+    origin = {name: provenance.parameters.get(name) for name in config.origin()}
     if origin != config.origin():
         raise ConfigurationError(
-            f"{out} holds photographs from {_describe(made.parameters)}, which are not mixed with those from "
+            f"{out} holds photographs from {_describe(provenance.parameters)}, which are not mixed with those from "
             f"{_describe(config.origin())}; choose another folder (`out`)"
         )
     rows = {}
     for row in read_table(table, PHOTOGRAPHS).to_pylist():
         if row["status"] == "ok":
-            row["uploaded_at"] = row["uploaded_at"] and row["uploaded_at"].isoformat()
+            if row["uploaded_at"] is not None:
+                row["uploaded_at"] = row["uploaded_at"].isoformat()
             rows[row.pop("id")] = row
-    return rows, made
+    return rows, provenance
 
 
 def _discard(out: Path, config: PhotographsConfig) -> None:
-    """Remove the tar files that the folder's table lists, what an interrupted run left, and last the table."""
+    """Remove the tar files of the table, leftovers of an interrupted run, and last the table."""
     table = out / TABLE_NAME
     if table.exists():
-        for shard in set(read_table(table, PHOTOGRAPHS)["shard"].to_pylist()) - {None}:
+        for shard in read_table(table, PHOTOGRAPHS)["shard"].unique().drop_null().to_pylist():
             (out / shard).unlink(missing_ok=True)
     for part in (out / config.split).glob("*.tar.part"):
         part.unlink()
-    for path in (_journal_path(out), table):
-        path.unlink(missing_ok=True)
+    _journal_path(out).unlink(missing_ok=True)
+    table.unlink(missing_ok=True)
 
 
-def _recorded(journal: Journal) -> dict[str, Row]:
-    return {
-        image_id: row
-        for kind, _, rows in journal.batches(_read_fact)
-        if kind == _PHOTOGRAPH
-        for image_id, row in rows.items()
-    }
+def _recorded_rows(journal: Journal) -> dict[str, Row]:
+    """Return the rows of photographs in the journal, by id."""
+    recorded: dict[str, Row] = {}
+    for kind, _, rows in journal.batches(_read_fact):
+        if kind == _PHOTOGRAPH:
+            recorded |= rows
+    return recorded
 
 
 def _read_fact(kind: str, fact: Any) -> Any:
-    """Return a fact of the journal; raise ValueError or TypeError if it is about a photograph, but no row."""
+    """Return a fact of the journal; raise ValueError or TypeError for an invalid row."""
     if kind == _PHOTOGRAPH:
         if set(fact) != set(_ROW.names):
             raise ValueError("other columns")
@@ -306,90 +333,8 @@ def _read_fact(kind: str, fact: Any) -> Any:
 
 def _describe(origin: Mapping[str, Any]) -> str:
     """Describe the origin of a folder, such as commons (split train, width 500)."""
-    details = [
-        f"{name} {value}"
-        for name, value in sorted(origin.items())
-        if name not in ("source", "shards")
-    ]
+    details = []
+    for name, value in sorted(origin.items()):
+        if name not in ("source", "shards"):
+            details.append(f"{name} {value}")
     return f"{origin.get('source')} ({', '.join(details)})"
-
-
-class PhotographStore:
-    """Writes the photographs of a split to tar files in GLDv2's layout, one by one and safe from kills.
-
-    Photographs are appended to a file that is not called ``.tar`` yet. What a run that was killed left there is kept
-    up to the last of the recorded photographs. The finished file gets the next free number: ``train/images_000.tar``.
-    """
-
-    def __init__(self, folder: Path, split: str, recorded: Collection[str]) -> None:
-        self._folder, self._split = folder, split
-        shards = sorted((folder / split).glob("images_*.tar"))
-        self.ids = {image_id for shard in shards for image_id in index_shard(shard).ids}
-        numbers = [
-            int(shard.stem[len("images_") :])
-            for shard in shards
-            if shard.stem[len("images_") :].isdecimal()
-        ]
-        self._number = max(numbers, default=-1) + 1
-        #: Ids in the unfinished file.
-        self._new: list[str] = []
-        self._part.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = self._part.open("r+b" if self._part.exists() else "w+b")
-        self._keep(recorded)
-
-    @property
-    def shard(self) -> str:
-        """Path of the tar file that new photographs go to, relative to the folder."""
-        return f"{self._split}/images_{self._number:03}.tar"
-
-    def add(self, image_id: str, suffix: str, data: bytes) -> None:
-        """Append a photograph; the suffix is that of its name, such as ``.jpg``."""
-        header = tarfile.TarInfo("/".join((*image_id[:3], f"{image_id}{suffix}")))
-        header.size = len(data)
-        padding = bytes(-len(data) % _BLOCK)
-        self._stream.write(header.tobuf(tarfile.USTAR_FORMAT) + data + padding)
-        self._stream.flush()
-        self._new.append(image_id)
-        self.ids.add(image_id)
-
-    def finish(self) -> None:
-        """End the unfinished file and give it its name; a file without photographs is removed."""
-        size = self._stream.tell()
-        end = 2 * _BLOCK
-        self._stream.write(bytes(end + -(size + end) % _RECORD))
-        self._stream.close()
-        if self._new:
-            self._part.replace(self._folder / self.shard)
-        else:
-            self._part.unlink()
-            if not any(self._part.parent.iterdir()):
-                self._part.parent.rmdir()
-
-    def close(self) -> None:
-        """Close the unfinished file, which a later store continues."""
-        self._stream.close()
-
-    @property
-    def _part(self) -> Path:
-        return self._folder / f"{self.shard}.part"
-
-    def _keep(self, recorded: Collection[str]) -> None:
-        """Cut the unfinished file after its last complete and recorded photograph."""
-        size = self._stream.seek(0, 2)
-        end = self._stream.seek(0)
-        while (block := self._stream.read(_BLOCK)) and len(block) == _BLOCK:
-            try:
-                header = tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
-            except (
-                tarfile.HeaderError
-            ):  # zeros: the run was killed between the end of the file and its new name
-                break
-            image_id = PurePosixPath(header.name).stem
-            following = end + _BLOCK + header.size + -header.size % _BLOCK
-            if following > size or image_id not in recorded:
-                break
-            self._new.append(image_id)
-            end = self._stream.seek(following)
-        self._stream.truncate(end)
-        self._stream.seek(end)
-        self.ids.update(self._new)

@@ -21,9 +21,9 @@ class DownloadConfig:
     """Time limits and retries of downloads.
 
     Args:
-        max_retries: Number of times in a row that a request may be repeated without progress.
-        timeout_s: Seconds within which a server must begin to answer, and go on to send each further 64 KiB.
-        backoff_s: Seconds before the first repetition; the wait doubles with each further one.
+        max_retries: Largest number of retries in a row without progress.
+        timeout_s: Seconds within which a server must begin to answer, and send each further 64 KiB.
+        backoff_s: Seconds before the first retry; the wait doubles with each further retry.
     """
 
     max_retries: int = 5
@@ -39,14 +39,14 @@ class DownloadConfig:
 
 @dataclass(frozen=True)
 class FetchConfig:
-    """Settings of a download: which files, and from where.
+    """Settings of a download of the dataset's files.
 
     Args:
         split: Split to download: train, index or test.
         metadata: Download the CSV files.
         images: Download the tar files of photographs.
-        shards: Numbers of the tar files to download, such as 0:4 or 0,3 on the command line; train has 0:499, index
-            0:99, test 0:19. Default: all.
+        shards: Numbers of the tar files to download, such as 0:4 or 0,3 on the command line; train
+            has 0:499, index 0:99, test 0:19. Default: all.
         workers: Number of parallel downloads, 1 to 16.
         base_url: Address of the dataset's host or a mirror.
         verify: Verify existing files by MD5, and download damaged ones again.
@@ -86,11 +86,11 @@ class FetchConfig:
 
 @dataclass(frozen=True)
 class PhotographsConfig:
-    """Where photographs come from.
+    """Settings of a download of single photographs.
 
     Args:
-        source: ``commons``; ``shards`` for the tar files of the dataset's host or a mirror; or a folder with tar
-            files, or the table of ``hgld index-images`` in one.
+        source: ``commons``; ``shards`` for the tar files of the dataset's host or a mirror; or a
+            folder with tar files, or the table of ``hgld index-images`` in one.
         split: Split of the photographs, which names the folder of the tar files.
         width: Width of the thumbnails from Commons in pixels; narrower photographs keep their size.
         shards: Numbers of the tar files to search, for ``shards``.
@@ -125,7 +125,7 @@ class PhotographsConfig:
             )
 
     def origin(self) -> dict[str, Any]:
-        """Return what the photographs of one folder have in common, as JSON."""
+        """Return the settings that all photographs of a folder share, as JSON."""
         if self.source == "commons":
             assert self.client is not None
             return {

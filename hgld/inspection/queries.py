@@ -20,7 +20,8 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.reranking import first_items
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import LabelSetJudgements, RetrievalTask
-from hgld.gldv2.ground_truth import write_recognition_predictions, write_retrieval_predictions
+from hgld.gldv2.recognition_ground_truth import write_recognition_predictions
+from hgld.gldv2.retrieval_ground_truth import write_retrieval_predictions
 from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import Labelling, LabelSets, column_of, main_labels
 from hgld.inspection.photos import label_name
@@ -312,7 +313,7 @@ def _most_different(
 def write_predictions(
     evaluation: Evaluation, path: Path, *, k: int = 100, config: RankingConfig | None = None
 ) -> None:
-    """Write the first k gallery items of every query, see :mod:`hgld.gldv2.ground_truth`.
+    """Write the first k gallery items of every query, see :mod:`hgld.gldv2.retrieval_ground_truth`.
 
     Of GLDv2's protocol these are the rankings of all index images, not of those with labels only. Items with equal
     scores are in the order of the gallery, whatever their levels.

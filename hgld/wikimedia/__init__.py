@@ -1,4 +1,4 @@
-"""Everything that sends requests to Wikimedia: category lists, HTTP client, API and HTML sources, scraper."""
+"""Requests to Wikimedia: category lists, HTTP client, API and HTML sources, scraper."""
 
 import lazy_loader
 

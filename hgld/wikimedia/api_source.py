@@ -1,39 +1,41 @@
 """The APIs of Wikidata and Commons as a source: up to fifty titles or items per request.
 
-Most landmarks take a fiftieth of one request: Wikidata knows the item whose sitelink is the category
-(``wbgetentities`` by title). For the others Commons says whether the page exists, where it redirects to and which
-item it names; items and redirect targets are requested in further batches. Each class is requested once, however many
-landmarks have it.
+Most landmarks take a fiftieth of one request: Wikidata finds the item whose sitelink is the
+category (``wbgetentities`` by title). For other landmarks, Commons shows whether the page exists,
+its redirects and its item; items and redirect targets are requested in further batches. Each class
+is requested once, whatever the number of its landmarks.
 
-A response may lack some of the keys that were asked for: it would have been larger than the API allows, or a single
-entity in it has a shape that the API does not have. Those keys are asked for again, without the others.
+A response may lack requested keys, because it would be larger than the API allows or because an
+entity is malformed. The missing keys are requested again, without the other keys.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter
 
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep, ScrapeStatus
 from hgld.taxonomy.label_identity import ITEM_ID
+from hgld.wikimedia.api_documents import (
+    EntitiesDocument,
+    PropertyEntity,
+    Text,
+    read_document,
+    require_items,
+)
 from hgld.wikimedia.api_facts import (
     ClassFact,
-    EntitiesDocument,
     ItemFact,
     PageFact,
-    PropertyEntity,
     Query,
-    Text,
     class_fact,
     item_fact,
     page_fact,
     query_titles,
-    read_document,
-    require_items,
     sitelink_fact,
     soft_redirect_target,
 )
@@ -43,11 +45,11 @@ from hgld.wikimedia.titles import REDIRECT_CATEGORIES, is_sendable
 
 log = logging.getLogger(__name__)
 
-# Kinds of facts, as the journal names them.
-SITELINK = "sitelink"  # title -> ItemFact of the item whose Commons sitelink it is, or None
+# Kinds of facts, with their names in the journal.
+SITELINK = "sitelink"  # title -> ItemFact of the item with this Commons sitelink, or None
 PAGE = "page"  # title -> PageFact
-REDIRECT_TARGET = "target"  # title of a soft redirect -> the title that it names, or None
-ITEM = "item"  # item id -> ItemFact, or None where the item was deleted
+REDIRECT_TARGET = "target"  # title of a soft redirect -> title of its target, or None
+ITEM = "item"  # item id -> ItemFact, or None for a deleted item
 CLASS = "class"  # item id -> ClassFact
 _SHAPES: dict[str, TypeAdapter[Any]] = {
     SITELINK: TypeAdapter(ItemFact | None),
@@ -57,7 +59,7 @@ _SHAPES: dict[str, TypeAdapter[Any]] = {
     CLASS: TypeAdapter(ClassFact),
 }
 
-#: Facts by key, and the description of an odd entity.
+#: Facts by key, and the description of a malformed entity.
 _Answer = tuple[dict[str, Any], str | None]
 
 _REDIRECT_TEMPLATE = "Template:Category redirect"
@@ -86,9 +88,10 @@ class ApiSource:
         return self._batch_size
 
     def fetch(self, kind: str, keys: Sequence[str]) -> dict[str, Any]:
-        """Return facts by key; keys that a response lacks are asked for again, in halves if it has none of them.
+        """Return facts by key; keys that a response lacks are requested again.
 
-        If the server refuses a list as too long, batches are halved from then on. Truncated responses do not shorten
+        A batch is divided into halves if the response has none of its keys. If the server refuses a
+        list as too long, later batches have half its length. Truncated responses do not shorten
         later batches: each holds as many entities as a shorter batch would.
         """
         facts: dict[str, Any] = {}
@@ -110,16 +113,18 @@ class ApiSource:
                 failure = error
                 continue
             facts |= answered
-            rest = [key for key in batch if key not in answered]
             if answered:
-                pending += [rest] if rest else []
+                missing = [key for key in batch if key not in answered]
+                if missing:
+                    pending.append(missing)
             elif half:
-                pending += [batch[half:], batch[:half]]
+                pending.append(batch[half:])
+                pending.append(batch[:half])
             else:
                 failure = SourceError(f"the response does not contain {batch[0]}")
-        if not facts and failure is not None:
-            raise failure
         if failure is not None:
+            if not facts:
+                raise failure
             log.warning(
                 "%d of %d %s facts could not be fetched: %s",
                 len(keys) - len(facts),
@@ -135,31 +140,44 @@ class ApiSource:
 
     def resolve(self, title: str, facts: FactStore) -> Resolution:
         """Return the result for a landmark, or raise MissingFactsError."""
+        if not title:
+            return Resolution("no_item")
         if not is_sendable(title):
-            return Resolution("invalid_title" if title else "no_item")
+            return Resolution("invalid_title")
         outcome = _find_item(title, facts)
-        return (
-            outcome
-            if isinstance(outcome, Resolution)
-            else _resolve_item(*outcome, facts, self._query.no_value)
-        )
+        if isinstance(outcome, Resolution):
+            return outcome
+        return _resolve_item(outcome, facts, self._query.no_value)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
-        def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
-            facts, odd = _read_each(entities, lambda _, entity: sitelink_fact(entity, self._query))
-            found = dict(facts.values())
-            answered = {title: found[title] for title in titles if title in found}
-            # A title that Wikidata spells differently is looked up on Commons, as are those that it does not know.
-            if is_complete and not odd and len(entities) == len(titles):
-                answered = {title: found.get(title) for title in titles}
-            return answered, odd
+        parameters = {
+            "sites": "commonswiki",
+            "titles": "|".join(titles),
+            "sitefilter": "commonswiki",
+        }
 
-        return self._get_entities(_of_titles(titles), "info|claims|sitelinks", read)
+        def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
+            facts, problem = _read_entities(
+                entities, lambda _, entity: sitelink_fact(entity, self._query)
+            )
+            fact_of_title = dict(facts.values())
+            # The API does not say which requested title an entity answers. With an answer for all
+            # titles, titles without a fact are unknown to Wikidata or spelled differently: they are
+            # looked up on Commons.
+            has_all = is_complete and not problem and len(entities) == len(titles)
+            answered = {}
+            for title in titles:
+                if has_all or title in fact_of_title:
+                    answered[title] = fact_of_title.get(title)
+            return answered, problem
+
+        return self._get_entities(parameters, "info|claims|sitelinks", read)
 
     def _fetch_items(self, ids: Sequence[str]) -> dict[str, Any]:
-        return self._get_entities_by_id(
-            ids, {}, "info|claims", lambda _, entity: item_fact(entity, self._query)
-        )
+        def read(_: str, entity: Any) -> ItemFact | None:
+            return item_fact(entity, self._query)
+
+        return self._get_entities_by_id(ids, {}, "info|claims", read)
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
         parameters = {"languages": "|".join(self._query.languages), "languagefallback": "1"}
@@ -176,12 +194,13 @@ class ApiSource:
         props: str,
         read: Callable[[str, Any], Any],
     ) -> dict[str, Any]:
-        """Return what ``read`` makes of each entity in the response, by requested id, also of a redirect."""
+        """Call ``wbgetentities`` and read each entity; return facts by requested id."""
 
         def read_all(entities: dict[str, Any], is_complete: bool) -> _Answer:
-            return _read_each({key: entities[key] for key in ids if key in entities}, read)
+            requested = {key: entities[key] for key in ids if key in entities}
+            return _read_entities(requested, read)
 
-        return self._get_entities({"ids": "|".join(ids)} | parameters, props, read_all)
+        return self._get_entities({"ids": "|".join(ids), **parameters}, props, read_all)
 
     def _get_entities(
         self,
@@ -189,55 +208,65 @@ class ApiSource:
         props: str,
         read: Callable[[dict[str, Any], bool], _Answer],
     ) -> dict[str, Any]:
-        """Call ``wbgetentities``, and return what ``read`` makes of the entities in a response that may be cut."""
+        """Call ``wbgetentities`` and read its response.
+
+        Args:
+            parameters: Parameters of the call.
+            props: Props of the entities.
+            read: Reads the entities of a response, and gets whether the response is complete.
+        """
 
         def read_response(value: dict[str, Any]) -> dict[str, Any]:
             document = read_document(EntitiesDocument, value)
-            facts, odd = read(document.entities, not document.is_truncated)
+            facts, problem = read(document.entities, not document.is_truncated)
             if not facts and not document.is_truncated:
-                raise ValueError(odd or "the response contains none of the entities")
+                raise ValueError(problem or "the response contains none of the entities")
             return facts
 
-        return self._client.wikidata(
-            {"action": "wbgetentities", "props": props} | parameters, read_response
-        )
+        call = {"action": "wbgetentities", "props": props, **parameters}
+        return self._client.wikidata(call, read_response)
 
     def _fetch_pages(self, titles: Sequence[str]) -> dict[str, Any]:
-        query = query_titles(
-            self._client,
-            titles,
-            {
-                "prop": "pageprops|templates|categories",
-                "ppprop": "wikibase_item",
-                "tltemplates": _REDIRECT_TEMPLATE,
-                "tllimit": "max",
-                "clcategories": "|".join(REDIRECT_CATEGORIES),
-                "cllimit": "max",
-                "redirects": "1",
-            },
-        )
-        facts = ((title, page_fact(title, query)) for title in titles)
-        return {title: fact for title, fact in facts if fact is not None}
+        parameters = {
+            "prop": "pageprops|templates|categories",
+            "ppprop": "wikibase_item",
+            "tltemplates": _REDIRECT_TEMPLATE,
+            "tllimit": "max",
+            "clcategories": "|".join(REDIRECT_CATEGORIES),
+            "cllimit": "max",
+            "redirects": "1",
+        }
+        query = query_titles(self._client, titles, parameters)
+        facts = {}
+        for title in titles:
+            fact = page_fact(title, query)
+            if fact is not None:
+                facts[title] = fact
+        return facts
 
     def _fetch_redirect_targets(self, titles: Sequence[str]) -> dict[str, Any]:
-        parameters = {"prop": "revisions|links", "rvprop": "content", "rvslots": "main"}
-        query = query_titles(
-            self._client, titles, parameters | {"plnamespace": "14", "pllimit": "max"}
-        )
-        pages = ((title, query.page(title)) for title in titles)
-        return {
-            title: soft_redirect_target(page)
-            for title, page in pages
-            if page and (page.revisions or page.missing)
+        parameters = {
+            "prop": "revisions|links",
+            "rvprop": "content",
+            "rvslots": "main",
+            "plnamespace": "14",
+            "pllimit": "max",
         }
-
-
-def _of_titles(titles: Sequence[str]) -> dict[str, str]:
-    return {"sites": "commonswiki", "titles": "|".join(titles), "sitefilter": "commonswiki"}
+        query = query_titles(self._client, titles, parameters)
+        targets = {}
+        for title in titles:
+            page = query.page(title)
+            if page is not None and (page.revisions or page.missing):
+                targets[title] = soft_redirect_target(page)
+        return targets
 
 
 def read_properties(client: WikimediaClient, ids: Sequence[str]) -> dict[str, PropertyEntity]:
-    """Return properties by id, with their English labels; raise a PropertyError if the values are not items."""
+    """Return properties by id, with their English labels.
+
+    Raises:
+        PropertyError: The values of a property are not items.
+    """
     parameters = {
         "action": "wbgetentities",
         "ids": "|".join(ids),
@@ -249,60 +278,80 @@ def read_properties(client: WikimediaClient, ids: Sequence[str]) -> dict[str, Pr
         entities = read_document(EntitiesDocument, value).entities
         return {key: read_document(PropertyEntity, entities[key]) for key in ids if key in entities}
 
-    found = client.wikidata(parameters, read)
-    for key, entity in found.items():
+    properties = client.wikidata(parameters, read)
+    for key, entity in properties.items():
         require_items(key, entity.datatype)
-    return found
+    return properties
 
 
-def _read_each(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Answer:
-    """Return what ``read`` makes of each entity, and the description of the first odd one, which is left out."""
+def _read_entities(entities: dict[str, Any], read: Callable[[str, Any], Any]) -> _Answer:
+    """Read each entity; return facts, and the description of the first malformed entity."""
     facts: dict[str, Any] = {}
-    odd: str | None = None
+    problem: str | None = None
     for key, entity in entities.items():
         try:
             facts[key] = read(key, entity)
         except ValueError as error:
-            odd = odd or f"entities.{key}: {error}"
-    return facts, odd
+            problem = problem or f"entities.{key}: {error}"
+    return facts, problem
 
 
-def _resolve_item(
-    page_title: str,
-    item: ItemFact,
-    redirects: list[RouteStep],
-    facts: FactStore,
-    no_value: ScrapeStatus,
-) -> Resolution:
+class _PageItem(NamedTuple):
+    """The item of a landmark.
+
+    Args:
+        title: Title of the page after all redirects.
+        item: Item of the page.
+        redirects: Redirects from the landmark's category to the page.
+    """
+
+    title: str
+    item: ItemFact
+    redirects: list[RouteStep]
+
+
+def _resolve_item(found: _PageItem, facts: FactStore, no_value: ScrapeStatus) -> Resolution:
     """Return the result for a landmark whose item is known, or raise MissingFactsError.
 
-    The item of a Wikimedia category gives way to its main topic, once, if it has one. ``page_title`` is the title
-    after all ``redirects``; ``facts`` are of the kinds :data:`ITEM` and :data:`CLASS`; ``no_value`` is the status of
-    an item without values.
+    The main topic of a Wikimedia category replaces its item, once.
+
+    Args:
+        found: Item of the landmark.
+        facts: Facts of the kinds :data:`ITEM` and :data:`CLASS`.
+        no_value: Status of an item without values.
     """
+    item = found.item
+    route = list(found.redirects)
     if item.main_topic:
         topic: ItemFact | None = facts.get(ITEM, item.main_topic)
         if topic is not None:
             item = topic
-            redirects = [*redirects, "topic"]
+            route.append("topic")
     classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
-    values = tuple(
-        dict.fromkeys(InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes)
+    values = [InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes]
+    return Resolution(
+        status="ok" if values else no_value,
+        resolved_title=found.title,
+        item=item.item,
+        route=route_of(route),
+        revision=item.revision,
+        instance_of=tuple(dict.fromkeys(values)),
     )
-    status: ScrapeStatus = "ok" if values else no_value
-    return Resolution(status, page_title, item.item, route_of(redirects), item.revision, values)
 
 
-def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact, list[RouteStep]]:
-    """Return the final page title, its item and the redirects to it; or the resolution, where there is no item."""
+def _find_item(title: str, facts: FactStore) -> Resolution | _PageItem:
+    """Return the item of a landmark, or the resolution of a landmark without an item."""
+    item: ItemFact | None
     if ITEM_ID.fullmatch(title):
-        item: ItemFact | None = facts.get(ITEM, title)
-        return Resolution("item_missing", item=title) if item is None else (title, item, [])
-    # One soft redirect is followed, and the hard ones before and after it.
+        item = facts.get(ITEM, title)
+        if item is None:
+            return Resolution("item_missing", item=title)
+        return _PageItem(title, item, [])
+    # One soft redirect is followed, and the hard redirects before and after it.
     redirects: list[RouteStep] = []
     item = facts.get(SITELINK, title)
     if item is not None:
-        return title, item, redirects
+        return _PageItem(title, item, redirects)
     page: PageFact = facts.get(PAGE, title)
     if page.soft_redirect:
         visited = {title, page.title}
@@ -311,25 +360,27 @@ def _find_item(title: str, facts: FactStore) -> Resolution | tuple[str, ItemFact
             return Resolution("redirect_unresolved")
         if target in visited:
             return Resolution("redirect_loop")
-        redirects += ["hard_redirect"] * page.redirected
+        if page.redirected:
+            redirects.append("hard_redirect")
         redirects.append("soft_redirect")
         item = facts.get(SITELINK, target)
         if item is not None:
-            return target, item, redirects
+            return _PageItem(target, item, redirects)
         page = facts.get(PAGE, target)
         if page.soft_redirect:
-            is_loop = page.title in visited or facts.get(REDIRECT_TARGET, page.title) in {
-                *visited,
-                target,
-                page.title,
-            }
-            return Resolution("redirect_loop" if is_loop else "redirect_unresolved")
+            if page.title in visited:
+                return Resolution("redirect_loop")
+            visited |= {target, page.title}
+            if facts.get(REDIRECT_TARGET, page.title) in visited:
+                return Resolution("redirect_loop")
+            return Resolution("redirect_unresolved")
     if page.status != "found":
         return Resolution(page.status)
-    redirects += ["hard_redirect"] * page.redirected
+    if page.redirected:
+        redirects.append("hard_redirect")
     if page.item is None:
         return Resolution("no_item", page.title)
     item = facts.get(ITEM, page.item)
     if item is None:
         return Resolution("item_missing", page.title, page.item, route_of(redirects))
-    return page.title, item, redirects
+    return _PageItem(page.title, item, redirects)

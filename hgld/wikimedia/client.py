@@ -1,10 +1,10 @@
 """HTTP client of Commons and Wikidata, with one request rate over all threads and both hosts.
 
-It follows https://www.mediawiki.org/wiki/API:Etiquette and Wikimedia's User-Agent policy: a User-Agent that names
-hgld, its version and the operator's contact; a token bucket; ``maxlag``; ``Retry-After``, which pauses all threads;
-gzip; and an end of the run at a 403. Transient failures (5xx, 429, lag, broken connections, late or truncated
-documents) are retried with exponential back-off and jitter; see :meth:`hgld.io.http.RetryingSession.retry` for those
-that end the run.
+It follows https://www.mediawiki.org/wiki/API:Etiquette and Wikimedia's User-Agent policy: a
+User-Agent that names hgld, its version and the operator's contact; a token bucket; ``maxlag``;
+``Retry-After``, which pauses all threads; gzip; and an end of the run at a 403. Transient failures
+(5xx, 429, lag, broken connections, late or truncated documents) are retried with exponential
+back-off and jitter; :meth:`hgld.io.http.RetryingSession.retry` lists the failures that end the run.
 """
 
 from __future__ import annotations
@@ -38,19 +38,15 @@ from hgld.wikimedia.settings import ClientConfig
 from hgld.wikimedia.titles import title_path
 
 T = TypeVar("T")
-#: Reads the JSON document of an API; raises ValueError if it is not of the expected form.
+#: Reads the JSON document of an API; raises ValueError if it does not have the expected form.
 ReadDocument = Callable[[dict[str, Any]], T]
-
 
 _MAXLAG_S = 5
 _MAX_REDIRECTS = 5
-#: Largest response, unpacked; the API's own limit is 12 MB.
+#: Largest unpacked response in bytes; the API's own limit is 12 MB.
 _MAX_BYTES = 2**25
-
-#: Bytes of a page that are looked at to say what it is.
+#: Number of bytes of a page that are inspected to classify it.
 _MAX_HEAD = 10_000
-
-
 #: Error codes of the action API for transient failures.
 _TRANSIENT_ERRORS = re.compile(
     r"maxlag|ratelimited|readonly|internal_api_error_.*|.*timeout.*|.*unavailable.*"
@@ -59,20 +55,20 @@ _TRANSIENT_ERRORS = re.compile(
 
 def client_user_agent(config: ClientConfig) -> str:
     """Return the User-Agent of every request, which names the operator."""
-    # Headers are ASCII, which a user's name need not be.
+    # Headers are ASCII, user names may have other characters.
     operator = "no contact: not for Wikimedia's hosts"
     if config.contact:
         operator = f"operator: {quote(config.contact, safe=string.printable)}"
     return user_agent(operator)
 
 
-#: Lets Wikimedia serve calls, which only read although they are POST requests, from the nearest data centre.
-#: Outside the API, MediaWiki answers 400 to this header.
+#: Header of API calls, which only read although they are POST requests: Wikimedia may serve them
+#: from the nearest data centre. Outside the API, MediaWiki answers 400 to this header.
 _READ_ONLY_HEADER = {"Promise-Non-Write-API-Action": "true"}
 
 
 class TooManyValuesError(SourceError):
-    """A list of values is longer than the API allows in one request."""
+    """A list of values exceeds the API's limit for one request."""
 
 
 class UnknownEntityError(SourceError):
@@ -81,7 +77,7 @@ class UnknownEntityError(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class HtmlResponse:
-    """A complete response with status 200, 400 or 404; the document need not be MediaWiki's, nor HTML."""
+    """A complete response with status 200, 400 or 404, which may be any document."""
 
     url: str
     status: int
@@ -103,7 +99,7 @@ class WikimediaClient:
             backoff_s=config.backoff_s,
             rate_per_minute=config.rate_per_minute,
         )
-        #: Hosts that have sent a document that could be read.
+        #: Hosts that have sent a valid document.
         self._read_hosts: set[str] = set()
 
     @property
@@ -125,33 +121,38 @@ class WikimediaClient:
 
         Args:
             parameters: Parameters of the call, without ``format`` and ``maxlag``.
-            read: Reads the JSON document (format version 2). If it raises ValueError, the call is repeated.
+            read: Reads the JSON document (format version 2). If it raises ValueError, the call is
+                repeated.
         """
         return self._call(f"{self.config.wikidata_url}/w/api.php", parameters, read)
 
     def page(self, title: str, read: Callable[[HtmlResponse], T]) -> T:
         """Request a page of Commons in English and read it.
 
-        HTTP redirects to the server's spelling of the title are followed. If ``read`` raises ValueError, the request
-        is repeated; else what it returns is returned.
+        HTTP redirects to the server's spelling of the title are followed.
+
+        Args:
+            title: Title of the page.
+            read: Reads the response. If it raises ValueError, the request is repeated.
         """
         root = f"{self.config.commons_url}/wiki/"
         return self._get(root + title_path(title), partial(_read_page, read), root)
 
     def file(self, url: str, read: Callable[[bytes], T]) -> T | None:
-        """Request a file at the address that the API names, such as a thumbnail, and read it.
+        """Request a file, such as a thumbnail, and read it; None for a missing file (404 or 410).
 
-        If ``read`` raises ValueError, the request is repeated; else what it returns is returned, or None if there is
-        no such file (404 or 410).
+        Args:
+            url: Address of the file, from the API.
+            read: Reads the file. If it raises ValueError, the request is repeated.
         """
         return self._get(url, partial(_read_file, read))
 
     def close(self) -> None:
-        """Wake all waiting threads; they raise :class:`SourceError`, as does every later request."""
+        """Wake all waiting threads; they and all later requests raise :class:`SourceError`."""
         self._http.close()
 
     def _call(self, url: str, parameters: Mapping[str, str], read: ReadDocument[T]) -> T:
-        # POST, because fifty titles in a URL can be longer than servers take.
+        # A URL with fifty titles may exceed the limits of servers, so calls are POST requests.
         data = {**parameters, "format": "json", "formatversion": "2", "maxlag": str(_MAXLAG_S)}
 
         def attempt(session: Session) -> T:
@@ -164,7 +165,7 @@ class WikimediaClient:
         """Read a response; a web page in place of the first document of a server ends the run."""
         host = urlsplit(response.url).netloc
         try:
-            outcome = read(response)
+            result = read(response)
         except TransientError as error:
             if host not in self._read_hosts and _is_web_page(response):
                 raise ConfigurationError(
@@ -173,10 +174,10 @@ class WikimediaClient:
                 ) from error
             raise
         self._read_hosts.add(host)
-        return outcome
+        return result
 
     def _get(self, url: str, read: Callable[[Response], T], root: str = "") -> T:
-        """Request a document and follow redirects, each of which is a request of its own, below ``root``."""
+        """Request a document and follow redirects below ``root``, one request per redirect."""
 
         def attempt(session: Session) -> T | _Redirect:
             response = self._send(session, "GET", target)
@@ -199,7 +200,7 @@ class WikimediaClient:
         raise SourceError(f"{url}: redirected more than {_MAX_REDIRECTS} times, last to {target}")
 
     def _send(self, session: Session, method: str, url: str, **options: Any) -> Response:
-        """Return a response with its body."""
+        """Send a request, and return the response with its body."""
         exchange = partial(self._exchange, session, method, url, **options)
         return self._http.in_time(url, self.config.timeout_s, exchange)
 
@@ -210,9 +211,7 @@ class WikimediaClient:
             response = send(
                 session, method, url, timeout=timeout, allow_redirects=False, stream=True, **options
             )
-        except (
-            ValueError
-        ) as error:  # from the target of a redirect, which requests parses without following it
+        except ValueError as error:  # requests parses the target of a redirect without following it
             raise SourceError(f"{method} {url} redirects to an invalid URL ({error})") from error
         body = bytearray()
         with response:
@@ -220,7 +219,7 @@ class WikimediaClient:
                 body += piece
                 if len(body) > _MAX_BYTES:
                     raise SourceError(f"{method} {url} sent more than {_MAX_BYTES:,} bytes")
-                if time.monotonic() > deadline:  # nobody waits for the rest
+                if time.monotonic() > deadline:  # the caller has given up
                     raise TransientError(f"{method} {url} took too long")
         response.raw = BytesIO(body)
         return response
@@ -232,26 +231,27 @@ class _Redirect:
 
 
 def _is_web_page(response: Response) -> bool:
-    """Return whether a response is a complete HTML page, not one that reports an error of the server.
+    """Return whether a response is a complete HTML page other than a report of a server error.
 
-    The tag ``<html>`` is optional in HTML; a page that begins it and does not end it is cut off. Wikimedia's pages
-    about errors of its servers may come with status 200, without the tag, and name Wikimedia.
+    The tag ``<html>`` is optional in HTML; a page with an opening tag and without a closing tag is
+    truncated. Wikimedia's reports of server errors may have status 200 and no such tag, but contain
+    the word Wikimedia.
     """
+    if response.status_code != 200:
+        return False
     text = response.content.lstrip().lower()
     head = text[:_MAX_HEAD]
-    says_so = response.headers.get("Content-Type", "").lower().startswith("text/html")
-    is_html = head.startswith(b"<") and (says_so or b"<html" in head or b"<!doctype html" in head)
-    is_complete = b"</html>" in text or not (b"<html" in head or b"wikimedia" in head)
-    return response.status_code == 200 and is_html and is_complete
+    has_tag = b"<html" in head
+    content_type = response.headers.get("Content-Type", "").lower()
+    is_html = has_tag or b"<!doctype html" in head or content_type.startswith("text/html")
+    is_complete = b"</html>" in text or not (has_tag or b"wikimedia" in head)
+    return head.startswith(b"<") and is_html and is_complete
 
 
 def _text_of_page(response: Response) -> str:
     """Return the first words of an HTML page."""
-    text = re.sub(
-        r"(?s)<(script|style).*?</\1>|<[^>]*>",
-        " ",
-        response.content[:_MAX_HEAD].decode("utf-8", "replace"),
-    )
+    html = response.content[:_MAX_HEAD].decode("utf-8", "replace")
+    text = re.sub(r"(?s)<(script|style).*?</\1>|<[^>]*>", " ", html)
     return " ".join(text.split())[:200]
 
 
@@ -266,14 +266,13 @@ def _check_status(response: Response) -> None:
 
 
 def _read_call(response: Response, read: ReadDocument[T]) -> T:
-    """Read the JSON document of the action API; raise unless it is complete and without an error."""
+    """Read the JSON document of the action API; raise if it is incomplete or reports an error."""
     _check_status(response)
     if response.status_code != 200:
-        target = response.headers.get("Location")
-        raise ConfigurationError(
-            f"{response.url} answered {response.status_code}{f' (go to {target})' if target else ''}; "
-            "is there an action API at this address?"
-        )
+        answer = f"{response.url} answered {response.status_code}"
+        if "Location" in response.headers:
+            answer += f" (go to {response.headers['Location']})"
+        raise ConfigurationError(f"{answer}; is there an action API at this address?")
 
     def parse() -> T:
         document = json.loads(response.content)
@@ -307,17 +306,17 @@ def _read_page(read: Callable[[HtmlResponse], T], response: Response) -> T:
         raise SourceError(f"{response.url} answered {response.status_code}")
     response.encoding = "utf-8"
     html = response.text
-    # A connection that is cut at a chunk boundary can leave a well-formed response with half a document.
+    # A connection that breaks at a chunk boundary can leave a well-formed response with half a
+    # document.
     if html.lstrip().startswith("<") and "</html>" not in html.lower():
         message = f"{response.url} answered {response.status_code} with a truncated page"
         raise TransientError(message, retry_after_s(response))
-    return _retry_unexpected(
-        response, lambda: read(HtmlResponse(response.url, response.status_code, html))
-    )
+    page = HtmlResponse(response.url, response.status_code, html)
+    return _retry_unexpected(response, lambda: read(page))
 
 
 def _read_file(read: Callable[[bytes], T], response: Response) -> T | None:
-    """Read a file; None if there is none."""
+    """Read a file; return None for a missing file."""
     if response.status_code in (404, 410):
         return None
     if response.status_code != 200:
@@ -327,10 +326,9 @@ def _read_file(read: Callable[[bytes], T], response: Response) -> T | None:
 
 
 def _retry_unexpected(response: Response, parse: Callable[[], T]) -> T:
-    """Call ``parse``; a response that it cannot read is a transient failure."""
+    """Call ``parse``; raise a TransientError if it cannot read the response."""
     try:
         return parse()
     except (ValueError, RecursionError) as error:
-        raise TransientError(
-            f"{response.url} sent something unexpected: {error}", retry_after_s(response)
-        ) from error
+        message = f"{response.url} sent something unexpected: {error}"
+        raise TransientError(message, retry_after_s(response)) from error

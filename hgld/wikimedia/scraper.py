@@ -1,8 +1,8 @@
-"""Scrape GLDv2's category lists, and lists of other entities, into the tables ``scraped`` and ``classes``.
+"""The stage ``scrape``: look up the "instance of" values of landmarks or other entities.
 
-All responses go to a journal, from which an interrupted run resumes. When nothing is left to fetch, the tables are
-computed from the facts and from the rows that an earlier scrape left in the output, and the journal is removed if no
-row failed.
+All responses go to a journal, from which an interrupted run resumes. When all facts have been
+fetched, the tables are computed from the facts and from the rows of an earlier scrape in the
+output. The journal is removed if no row failed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from hgld.io.journal import Journal
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus
-from hgld.wikimedia.api_facts import PropertyEntity, PropertyError, Query
+from hgld.wikimedia.api_documents import PropertyEntity, PropertyError
+from hgld.wikimedia.api_facts import Query
 from hgld.wikimedia.api_source import ApiSource, read_properties
 from hgld.wikimedia.client import WikimediaClient
+from hgld.wikimedia.fact_collector import FactCollector
 from hgld.wikimedia.html_source import HEADER, HtmlSource
 from hgld.wikimedia.scrape_files import (
     NO_SCRAPE,
@@ -35,9 +37,8 @@ from hgld.wikimedia.scrape_files import (
     write_scraped,
 )
 from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
-from hgld.wikimedia.source import (
-    FactCollector,
-    FactStore,
+from hgld.wikimedia.source import FactStore
+from hgld.wikimedia.status_check import (
     StatusCheck,
     UnlikelyStatusError,
     forget_landmarks_without_value,
@@ -46,13 +47,19 @@ from hgld.wikimedia.source import (
 
 @dataclass(frozen=True)
 class ScrapeSummary:
-    """Numbers of landmarks, also by status and by route, and of classes with their ancestors; cost of the run.
+    """Numbers of landmarks and classes, and the cost of the run.
 
     Args:
-        taken_over: Number of landmarks whose rows were in the output before.
-        unlabelled: Items of classes of landmarks that have no label in the languages asked for.
+        landmarks: Number of landmarks.
+        statuses: Number of landmarks by status.
+        routes: Number of landmarks by route.
+        classes: Number of classes and their ancestors.
+        unlabelled: Items of classes of landmarks without a label in the requested languages.
+        taken_over: Number of landmarks whose rows come from an earlier scrape in the output.
         errors: Number of rows and classes that the same call would try again.
-        requests: Number of requests sent, repetitions included.
+        requests: Number of requests sent, including retries.
+        retries: Number of retries.
+        seconds: Duration of the run.
     """
 
     landmarks: int
@@ -82,40 +89,46 @@ def scrape_file(
 ) -> ScrapeSummary | None:
     """Scrape the landmarks of a category list; the same call resumes after an interruption.
 
-    The list may change between calls, finished or not: what is known about the landmarks that stay is used, and only
-    new ones and those that failed are fetched.
+    The list may change between calls, also between unfinished ones: results of landmarks that are
+    still in the list are used, and only new and failed landmarks are fetched.
 
     Args:
-        categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category; or a CSV or
-            Parquet file with the columns that ``config`` names.
+        categories: GLDv2's ``*_label_to_category.csv``, with the columns landmark_id and category;
+            or a CSV or Parquet file with the columns that ``config`` names.
         out: Table ``scraped`` to write. The source api also writes the table ``classes`` beside it
-            (:func:`hgld.tables.classes_path`). If it exists, from the same split, source and servers, landmarks
-            with the same category keep their rows.
-        force: Discard a journal and the table ``out``, and fetch everything.
+            (:func:`hgld.tables.classes_path`). If it exists, from the same split, source and
+            servers, landmarks with the same category keep their rows.
+        config: Settings of the scrape.
+        force: Discard a journal and the table ``out``, and fetch all landmarks.
+        progress: Progress of the landmarks.
 
     Returns:
-        Contents of the tables; None if ``out`` is up to date. If ``errors`` is above 0, some rows have the status
-        ``error``, and the same call tries only these again.
+        Contents of the tables; None if ``out`` is up to date. If ``errors`` is above 0, some rows
+        have the status ``error``, and the same call only tries these rows again.
 
     Raises:
-        InputError: ``categories`` is invalid, or the journal from elsewhere; no request was sent.
-        SourceError: The servers kept failing, or so many landmarks end in the same status that something must be
-            wrong; earlier responses are in the journal.
+        InputError: ``categories`` is invalid, or the journal is from another scrape; no request was
+            sent.
+        SourceError: The servers kept failing, or implausibly many landmarks end in the same status;
+            earlier responses are in the journal.
         PropertyError: A property does not exist, or its values are not items.
-        ConfigurationError: A server cannot be reached or refuses this client, or ``out`` is of another split, source
-            or servers.
+        ConfigurationError: A server cannot be reached or refuses this client, or ``out`` is from
+            another split, source or servers.
     """
     start = time.monotonic()
-    settings, config = config.client or ClientConfig(), with_entity_column(config, categories)
-    landmarks = _read(config, categories)
+    client_config = config.client or ClientConfig()
+    config = with_entity_column(config, categories)
+    landmarks = _read_landmarks(config, categories)
     origin = {
         "source": config.source,
-        "commons_url": settings.commons_url,
-        "wikidata_url": settings.wikidata_url,
+        "commons_url": client_config.commons_url,
+        "wikidata_url": client_config.wikidata_url,
     }
     parameters = {**config.parameters(), **origin}
     if config.id is not None:
-        origin |= {name: parameters[name] for name in ("property_id", "parents", "languages")}
+        origin["property_id"] = config.property_id
+        origin["parents"] = config.parents
+        origin["languages"] = config.languages
     provenance = Provenance("scrape", parameters, input_digests(categories=categories))
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out):
@@ -124,8 +137,10 @@ def scrape_file(
             path.unlink(missing_ok=True)
         elif is_up_to_date(out, provenance) and not path.exists():
             return None
-        existing = NO_SCRAPE if force or not out.exists() else _read_output(out, parameters)
-        client = WikimediaClient(settings)
+        existing = NO_SCRAPE
+        if out.exists() and not force:
+            existing = _read_output(out, parameters)
+        client = WikimediaClient(client_config)
         properties = _read_properties(client, config)
         try:
             with Journal(path, origin) as journal:
@@ -141,7 +156,7 @@ def scrape_file(
                     progress or NoProgress(),
                 )
         except PropertyError:
-            path.unlink()  # or it would be in the way of the right property
+            path.unlink()  # a run with another property would refuse the journal
             raise
         if not summary.errors:
             path.unlink()
@@ -149,16 +164,17 @@ def scrape_file(
 
 
 def _read_output(out: Path, parameters: Mapping[str, Any]) -> EarlierScrape:
-    """Return the scrape in ``out``, whose rows can be taken over."""
+    """Return the earlier scrape in ``out``.
+
+    Raises:
+        ConfigurationError: ``out`` has other parameters; the depth of classes may differ.
+    """
     try:
-        made = read_provenance(out)
+        provenance = read_provenance(out)
     except InputError:  # not a table of hgld
-        made = Provenance("")
-    # The depth of classes may differ.
-    if (
-        made.command != "scrape"
-        or {**made.parameters, "class_depth": parameters["class_depth"]} != parameters
-    ):
+        provenance = Provenance("")
+    output_parameters = {**provenance.parameters, "class_depth": parameters["class_depth"]}
+    if provenance.command != "scrape" or output_parameters != parameters:
         raise ConfigurationError(
             f"{out} is not a scrape of this split, source and servers; choose another output, or use `force` to "
             "replace it"
@@ -177,48 +193,43 @@ def _scrape(
     existing: EarlierScrape,
     progress: Progress,
 ) -> ScrapeSummary:
+    """Collect the facts of all landmarks, and write the tables."""
     query = _query(config)
     source: ApiSource | HtmlSource
     if config.source == "html":
-        header = (
-            properties[query.property_id].labels["en"].value
-            if query.property_id in properties
-            else HEADER
-        )
+        header = HEADER
+        if query.property_id in properties:
+            header = properties[query.property_id].labels["en"].value
         source = HtmlSource(client, header, query)
     else:
         source = ApiSource(client, query)
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
+        redirected = {item: existing.classes[to] for item, to in existing.redirects.items()}
         facts.add(source.class_kind, existing.classes, 0)
-        facts.add(
-            source.class_kind,
-            {item: existing.classes[goal] for item, goal in existing.redirects.items()},
-            0,
-        )
-    for kind, at, batch in journal.batches(
-        source.from_json
-    ):  # the facts that earlier runs received
+        facts.add(source.class_kind, redirected, 0)
+    for kind, at, batch in journal.batches(source.from_json):  # facts of earlier runs
         facts.add(kind, batch, at)
     check = StatusCheck(titles, config.allow_frequent, config.noun)
     collector = FactCollector(
         source, facts, titles, existing.rows, check, progress, client=client, journal=journal
     )
-    unknown = [name for name, entity in properties.items() if entity.datatype is None]
+    unknown_properties = [name for name, entity in properties.items() if entity.datatype is None]
     try:
         statuses, routes, n_classes = _write_tables(
-            landmarks, collector, config, out, provenance, unknown
+            landmarks, collector, config, out, provenance, unknown_properties
         )
     except UnlikelyStatusError as error:
-        if error.status == "no_value" and config.property_id in unknown:
+        if error.status == "no_value" and config.property_id in unknown_properties:
             raise _unknown_property(config.property_id) from None
         forget_landmarks_without_value(titles, source, facts, journal)
         raise
     unlabelled: set[str] = set()
     for title in titles:
-        values = collector.resolution(title)[0].instance_of
-        unlabelled.update(value.label for value in values if value.label == value.item)
+        for value in collector.resolution(title)[0].instance_of:
+            if value.label == value.item:
+                unlabelled.add(value.label)
     return ScrapeSummary(
         landmarks=len(landmarks),
         statuses=statuses,
@@ -233,9 +244,11 @@ def _scrape(
 
 
 def _read_properties(client: WikimediaClient, config: ScrapeConfig) -> dict[str, PropertyEntity]:
-    """Return the properties other than P31 and P279 that are asked for."""
+    """Return the requested properties other than P31 and P279."""
     names = {config.property_id, config.parents} - {Query.property_id, Query.parents}
-    properties = read_properties(client, sorted(names)) if names else {}
+    if not names:
+        return {}
+    properties = read_properties(client, sorted(names))
     for name, entity in properties.items():
         if config.source == "html" and "en" not in entity.labels:
             raise ConfigurationError(
@@ -254,21 +267,32 @@ def _write_tables(
     config: ScrapeConfig,
     out: Path,
     provenance: Provenance,
-    unknown: Sequence[str],
+    unknown_properties: Sequence[str],
 ) -> tuple[dict[str, int], dict[str, int], int]:
-    """Collect what is missing, and write both tables.
+    """Collect missing facts, and write both tables.
 
     Args:
-        unknown: Properties that do not seem to exist.
+        landmarks: Landmarks in the order of the table.
+        collector: Collector of the facts.
+        config: Settings of the scrape.
+        out: Table ``scraped`` to write.
+        provenance: Provenance of the tables.
+        unknown_properties: Requested properties that Wikidata does not know.
 
     Returns:
         Numbers of landmarks by status and by route, and the number of classes.
+
+    Raises:
+        PropertyError: A property is unknown, and no landmark or class has a value of it.
     """
-    classes, query = collector.collect(config.workers, config.class_depth), _query(config)
-    values = (collector.resolution(landmark.title)[0].instance_of for landmark in landmarks)
-    if query.property_id in unknown and not any(values):
-        raise _unknown_property(query.property_id)
-    if query.parents in unknown and not any(fact.subclass_of for fact in classes.values()):
+    classes = collector.collect(config.workers, config.class_depth)
+    query = _query(config)
+    if query.property_id in unknown_properties:
+        values = (collector.resolution(landmark.title)[0].instance_of for landmark in landmarks)
+        if not any(values):
+            raise _unknown_property(query.property_id)
+    has_parents = any(fact.subclass_of for fact in classes.values())
+    if query.parents in unknown_properties and not has_parents:
         raise _unknown_property(query.parents)
     if collector.source.class_kind is not None:
         ranks = collector.rank_labels if query.ranks else None
@@ -280,7 +304,7 @@ def _write_tables(
 
 
 def with_entity_column(config: ScrapeConfig, path: Path) -> ScrapeConfig:
-    """Return settings with the column of a list that names items or categories, where they name none."""
+    """Return settings with the column of items or categories of the list, if not configured."""
     if config.id is None or config.item or config.category:
         return config
     names = column_names(path)
@@ -294,8 +318,7 @@ def with_entity_column(config: ScrapeConfig, path: Path) -> ScrapeConfig:
     )
 
 
-def _read(config: ScrapeConfig, path: Path) -> list[LandmarkCategory]:
-    """Read a list."""
+def _read_landmarks(config: ScrapeConfig, path: Path) -> list[LandmarkCategory]:
     if config.id is None:
         return read_categories(path)
     return read_list(
@@ -304,6 +327,7 @@ def _read(config: ScrapeConfig, path: Path) -> list[LandmarkCategory]:
 
 
 def _query(config: ScrapeConfig) -> Query:
-    """Return what is asked about items."""
+    """Return the properties and languages to request."""
     no_value: ScrapeStatus = "no_instance_of" if config.id is None else "no_value"
-    return Query(config.property_id, config.parents, tuple(config.languages.split(",")), no_value)
+    languages = tuple(config.languages.split(","))
+    return Query(config.property_id, config.parents, languages, no_value)

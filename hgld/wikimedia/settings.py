@@ -14,9 +14,11 @@ from hgld.tables.column_values import SPLITS
 
 COMMONS_URL = "https://commons.wikimedia.org"
 WIKIDATA_URL = "https://www.wikidata.org"
-#: Limit for clients that name themselves and their operator, since 2026; it is 10 for others.
+#: Wikimedia's limit since 2026 for clients that name themselves and their operator; it is 10 for
+#: other clients.
 WIKIMEDIA_REQUESTS_PER_MINUTE = 200
-#: Share of the landmarks of a block above which a status is unlikely; far above what GLDv2 has, far below one.
+#: Largest plausible share of a status in a block of landmarks; far above the shares of GLDv2, and
+#: far below 1.
 UNLIKELY_SHARES: Mapping[str, float] = {
     "invalid_title": 0.02,  # the titles are those of pages that existed
     "redirect_loop": 0.02,
@@ -42,12 +44,13 @@ class ClientConfig:
     Args:
         commons_url: Base URL of Commons, above ``wiki/`` and ``w/api.php``.
         wikidata_url: Base URL of Wikidata, above ``w/api.php``.
-        contact: Your e-mail address, or name or URL of your wiki user page, for the User-Agent; required for
-            Wikimedia's hosts.
-        rate_per_minute: Maximum requests per minute to both hosts together; 0 for no limit, except at Wikimedia.
+        contact: Your e-mail address, or name or URL of your wiki user page, for the User-Agent;
+            required for Wikimedia's hosts.
+        rate_per_minute: Maximum requests per minute to both hosts together; 0 for no limit, except
+            at Wikimedia.
         max_retries: Maximum number of retries per request.
         timeout_s: Seconds within which a complete response must arrive.
-        backoff_s: Seconds before the first repetition; the wait doubles with each further one.
+        backoff_s: Seconds before the first retry; the wait doubles with each further retry.
     """
 
     commons_url: str = COMMONS_URL
@@ -59,25 +62,26 @@ class ClientConfig:
     backoff_s: float = 1.0
 
     def __post_init__(self) -> None:
-        hosts = []
-        for name, url in (("commons_url", self.commons_url), ("wikidata_url", self.wikidata_url)):
+        wikimedia_host = None
+        for name, url in (("wikidata_url", self.wikidata_url), ("commons_url", self.commons_url)):
             parts = urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise ConfigurationError(
                     f'`{name}` is "{url}"; expected a URL such as {COMMONS_URL}'
                 )
-            hosts.append(parts.hostname.rstrip("."))
+            host = parts.hostname.rstrip(".")
+            if _WIKIMEDIA_HOST.fullmatch(host):
+                wikimedia_host = host
             object.__setattr__(self, name, url.rstrip("/"))
-        wikimedia = next((host for host in hosts if _WIKIMEDIA_HOST.fullmatch(host)), None)
         if self.contact is not None and not _CONTACT.fullmatch(self.contact):
             raise ConfigurationError(
                 f'`contact` is "{self.contact}"; expected an e-mail address (you@example.org) or a wiki user '
                 "page (User:You, https://meta.wikimedia.org/wiki/User:You)"
             )
-        if wikimedia and self.contact is None:
+        if wikimedia_host and self.contact is None:
             raise ConfigurationError(
-                f"{wikimedia} asks every client to name its operator: give an e-mail address or a wiki user page as "
-                "`contact` or in the environment variable HGLD_CONTACT; it is sent in the User-Agent only"
+                f"{wikimedia_host} asks every client to name its operator: give an e-mail address or a wiki user "
+                "page as `contact` or in the environment variable HGLD_CONTACT; it is sent in the User-Agent only"
             )
         if (
             self.rate_per_minute < 0
@@ -88,23 +92,23 @@ class ClientConfig:
             raise ConfigurationError(
                 "`rate_per_minute`, `max_retries` and `backoff_s` cannot be negative, and `timeout_s` must be above 0"
             )
-        if wikimedia and not 0 < self.rate_per_minute <= WIKIMEDIA_REQUESTS_PER_MINUTE:
+        if wikimedia_host and not 0 < self.rate_per_minute <= WIKIMEDIA_REQUESTS_PER_MINUTE:
             raise ConfigurationError(
-                f"`rate_per_minute` is {self.rate_per_minute:g}, which {wikimedia} does not allow; choose a rate "
-                f"above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE}"
+                f"`rate_per_minute` is {self.rate_per_minute:g}, which {wikimedia_host} does not allow; choose a "
+                f"rate above 0 and up to {WIKIMEDIA_REQUESTS_PER_MINUTE}"
             )
 
     @classmethod
     def from_environment(cls) -> ClientConfig:
-        """Return the default settings, with the contact and the addresses that environment variables name.
+        """Return default settings with the contact and the addresses from environment variables.
 
-        These are ``HGLD_CONTACT``, ``HGLD_COMMONS_URL`` and ``HGLD_WIKIDATA_URL``, as for ``hgld scrape``.
+        The variables are ``HGLD_CONTACT``, ``HGLD_COMMONS_URL`` and ``HGLD_WIKIDATA_URL``, as for
+        ``hgld scrape``.
         """
         return cls(
             commons_url=os.environ.get("HGLD_COMMONS_URL", COMMONS_URL),
             wikidata_url=os.environ.get("HGLD_WIKIDATA_URL", WIKIDATA_URL),
-            # An empty variable is as good as none.
-            contact=os.environ.get("HGLD_CONTACT") or None,
+            contact=os.environ.get("HGLD_CONTACT") or None,  # an empty variable counts as unset
         )
 
 
@@ -112,24 +116,31 @@ class ClientConfig:
 class ScrapeConfig:
     """Settings of the stage ``scrape``.
 
-    A list with other columns than GLDv2's is one of other entities; it needs ``id``, and has any splits.
+    A list with other columns than GLDv2's is a list of other entities; it needs ``id``, and may
+    have any splits.
 
     Args:
-        split: Split of the list; for GLDv2's train or index, whose landmark ids are different numbering spaces.
-        source: Data source: api (fifty landmarks per request) or html (one page per landmark, as in the paper).
+        split: Split of the list; for GLDv2's train or index, whose landmark ids are different
+            numbering spaces.
+        source: Data source: api (fifty landmarks per request) or html (one page per landmark, as in
+            the paper).
         workers: Number of concurrent requests, 1 to 3.
         class_depth: Number of steps of ``parents`` to fetch above the values.
-        client: Addresses of the servers, and limits on requests to them; by default those of Wikimedia.
-        allow_frequent: Status in which any number of landmarks may end, where a scrape would stop
-            (:data:`hgld.wikimedia.settings.UNLIKELY_SHARES`); repeatable.
-        id: Column with the ids of entities, text or whole numbers. Default: the list is one of GLDv2's.
+        client: Addresses of the servers, and limits on requests to them. Default: the servers of
+            Wikimedia.
+        allow_frequent: Status in which any number of landmarks may end; otherwise an implausible
+            share stops the scrape (:data:`hgld.wikimedia.settings.UNLIKELY_SHARES`); repeatable.
+        id: Column with the ids of entities, text or whole numbers. Default: the list is one of
+            GLDv2's.
         item: Column with items on Wikidata: Q ids or addresses. Default: item, if there is one.
-        category: Column with categories on Commons instead: titles or addresses. Default: category, without items.
+        category: Column with categories on Commons instead: titles or addresses. Default: category,
+            without items.
         split_column: Column with the split of each entity, instead of one for all.
         property_id: Property whose values, which are items, are looked up for a list with ``id``.
         parents: Property of the superclasses of these values, such as P171 for taxa.
-        languages: Languages of labels, separated by commas: the first one that has a label counts, be it one for all
-            languages (mul), else the one to which Wikidata falls back.
+        languages: Languages of labels, separated by commas: the label in the first language with a
+            label counts, which may be a label for all languages (mul); otherwise the language to
+            which Wikidata falls back.
     """
 
     split: str | None = None
@@ -149,9 +160,9 @@ class ScrapeConfig:
     def __post_init__(self) -> None:
         if self.id is None:
             if self.split not in SPLITS:
-                found = f'is "{self.split}"' if self.split else "is missing"
+                problem = f'is "{self.split}"' if self.split else "is missing"
                 raise ConfigurationError(
-                    f"`split` {found}; expected {' or '.join(SPLITS)} for a list of GLDv2's; others need `id`"
+                    f"`split` {problem}; expected {' or '.join(SPLITS)} for a list of GLDv2's; other lists need `id`"
                 )
             for name in ("item", "category", "split_column", "property_id", "parents", "languages"):
                 if getattr(self, name) != ScrapeConfig.__dataclass_fields__[name].default:
@@ -200,21 +211,20 @@ class ScrapeConfig:
 
     @property
     def noun(self) -> str:
-        """What messages call the rows of the list."""
+        """Plural noun for the rows of the list, for messages."""
         return "landmarks" if self.id is None else "entities"
 
     def parameters(self) -> dict[str, Any]:
-        """Return what decides on the result, besides the list and the source."""
+        """Return the settings that affect the result, besides the list and the source."""
         parameters: dict[str, Any] = {"split": self.split, "class_depth": self.class_depth}
         if self.id is not None:
-            names = (
-                "id",
-                "item",
-                "category",
-                "split_column",
-                "property_id",
-                "parents",
-                "languages",
-            )
-            parameters |= {name: getattr(self, name) for name in names}
+            parameters |= {
+                "id": self.id,
+                "item": self.item,
+                "category": self.category,
+                "split_column": self.split_column,
+                "property_id": self.property_id,
+                "parents": self.parents,
+                "languages": self.languages,
+            }
         return parameters

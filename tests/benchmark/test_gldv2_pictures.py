@@ -14,7 +14,8 @@ from hgld.benchmark.runs import BenchmarkSettings, read_benchmark, table_runs
 from hgld.benchmark.statistics import MethodResults
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.figures.comparisons import ClassMeans, draw_class_means
-from hgld.gldv2.tar_images import ImageReader, index_images
+from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import ImageReader
 from tests.benchmark.comparisons import train_and_evaluate, untrained
 from tests.datasets.pictures import picture
 from tests.gldv2.test_image_index import write_tar

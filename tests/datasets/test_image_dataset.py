@@ -28,7 +28,7 @@ from hgld.datasets.manifest import Manifest
 from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.inspection.photos import images_of_manifest
 from hgld.io.images import box_inside, open_image
 from tests.datasets.pictures import manifest_of, picture, save_pictures

@@ -17,7 +17,7 @@ from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.landmarks import SETTINGS, Gldv2, read_ground_truth
 from hgld.datasets.splits import open_set_split
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.datasets.pictures import assert_readable, picture, save_pictures

@@ -12,7 +12,7 @@ from hgld.datasets.label_columns import encode_labels
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.readers.registry import READERS
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.io.docstrings import described_parameters
 from hgld.tables import MANIFEST, Provenance, read_provenance, read_table, write_table
 from tests.child_processes import run_script

@@ -24,7 +24,7 @@ from hgld.datasets.repacked_shards import RepackedImage, RepackedShards, repack_
 from hgld.datasets.settings import RepackConfig
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.io.files import sha256_of
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
 from hgld.progress import NoProgress

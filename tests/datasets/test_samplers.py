@@ -225,7 +225,7 @@ def test_unlabelled_images_are_refused() -> None:
         lambda: HierarchicalSampler(labels, 4, 2, 2, 1, seed=0),
         lambda: LabelSetSampler(sets, lambda drawn: ClassBalancedSampler(drawn, 2, 1, seed=0), seed=0),
     ):
-        with pytest.raises(InputError, match=r"1 of \d+ images are unlabelled .*, first image [25]; leave them out"):
+        with pytest.raises(InputError, match=r"1 of \d+ images are unlabelled .*, first image [25]; exclude them"):
             make()
 
 

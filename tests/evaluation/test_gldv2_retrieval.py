@@ -18,7 +18,7 @@ from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, e
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION, labelled_result, official_results
 from hgld.evaluation.results import RetrievalResult
-from hgld.gldv2.ground_truth import (
+from hgld.gldv2.retrieval_ground_truth import (
     ImageLandmarks,
     RetrievalPredictions,
     RetrievalSolution,

@@ -21,7 +21,7 @@ from hgld.errors import ConfigurationError, HgldError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.recognition import RECOGNITION_METRICS, SOLUTION, RecognitionResult, recognition_results
 from hgld.evaluation.results import read_per_query
-from hgld.gldv2.ground_truth import (
+from hgld.gldv2.recognition_ground_truth import (
     LandmarkPrediction,
     RecognitionSolution,
     read_recognition_predictions,

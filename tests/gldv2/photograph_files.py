@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from hgld.gldv2.photograph_sources import PhotographList
+from hgld.gldv2.photograph_list import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME
 from hgld.gldv2.settings import PhotographsConfig
 from hgld.tables import PHOTOGRAPHS, read_table

@@ -9,8 +9,8 @@ from PIL import Image
 
 from hgld.gldv2.photographs import fetch_photographs
 from hgld.gldv2.settings import PhotographsConfig
-from hgld.wikimedia.api_facts import request_file_facts
 from hgld.wikimedia.client import WikimediaClient
+from hgld.wikimedia.commons_files import request_file_facts
 from hgld.wikimedia.settings import ClientConfig
 from tests.gldv2.photograph_files import contents_of, listed, real_photographs, rows_of
 from tests.wikimedia.mediawiki import MediaWiki, is_installed

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.photograph_sources import PhotographList
+from hgld.gldv2.image_index import index_images
+from hgld.gldv2.photograph_list import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME, PhotographsSummary, fetch_photographs, plan_photographs
-from hgld.gldv2.tar_images import index_images
 from hgld.io.journal import Journal
 from hgld.tables import read_provenance
 from tests.assertions import not_none

@@ -17,17 +17,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import ConfigurationError, SourceError
+from hgld.gldv2.dataset_files import metadata_files, parse_shards, shard_files
 from hgld.gldv2.download import (
     ChecksumError,
     Downloader,
     NotFoundError,
     Origin,
     PartialDownload,
-    metadata_files,
-    parse_shards,
     partial_path,
     read_md5,
-    shard_files,
 )
 from hgld.gldv2.settings import DownloadConfig
 from hgld.io.http import RetriesExhaustedError

@@ -12,16 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.gldv2.ground_truth import (
-    ImageLandmarks,
+from hgld.gldv2.recognition_ground_truth import (
     LandmarkPrediction,
     RecognitionSolution,
+    read_recognition_predictions,
+    read_recognition_solution,
+)
+from hgld.gldv2.retrieval_ground_truth import (
+    ImageLandmarks,
     RetrievalSolution,
     positive_positions,
     query_landmarks,
     read_image_to_landmark,
-    read_recognition_predictions,
-    read_recognition_solution,
     read_retrieval_predictions,
     read_retrieval_solution,
     write_retrieval_predictions,

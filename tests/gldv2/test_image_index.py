@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 
 from hgld.cli.images import format_index
 from hgld.errors import ConfigurationError, InputError
-from hgld.gldv2 import tar_images
-from hgld.gldv2.tar_images import ImageReader, ShardIndex, TarFiles, default_max_open, index_images, index_shard
+from hgld.gldv2 import image_index
+from hgld.gldv2.image_index import ShardIndex, index_images, index_shard
+from hgld.gldv2.tar_images import ImageReader, TarFiles, default_max_open
 from hgld.tables import IMAGES, read_table
 from tests.assertions import not_none
 from tests.commands import run_hgld
@@ -77,7 +78,7 @@ def test_only_new_and_changed_tar_files_are_read(tmp_path: Path, monkeypatch: py
         read.append(path.name)
         return index_shard(path)
 
-    monkeypatch.setattr(tar_images, "index_shard", record_and_index)
+    monkeypatch.setattr(image_index, "index_shard", record_and_index)
     summary = not_none(index_images(folder, out))
     assert format_index(summary).startswith("3 photographs in 3 tar files, 3 of them read")
     assert index_images(folder, out) is None

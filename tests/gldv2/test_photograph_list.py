@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from hgld.errors import InputError
-from hgld.gldv2.download import subset_list
-from hgld.gldv2.photograph_sources import read_photograph_list
+from hgld.gldv2.dataset_files import subset_list
+from hgld.gldv2.photograph_list import read_photograph_list
 
 A, B, C = "1272ef793ebba7a2", "172999b2cc578a66", "3f509df1d66997a0"
 

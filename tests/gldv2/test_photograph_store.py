@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import InputError
-from hgld.gldv2.photographs import PhotographStore
-from hgld.gldv2.tar_images import index_shard
+from hgld.gldv2.image_index import index_shard
+from hgld.gldv2.photograph_store import PhotographStore
 
 PHOTOGRAPHS = {"abc0": b"x" * 700, "abd1": b"", "bbb2": b"y" * 512}
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import ConfigurationError, InputError, SourceError
-from hgld.gldv2.photograph_sources import PhotographList
+from hgld.gldv2.image_index import index_images
+from hgld.gldv2.photograph_list import PhotographList
 from hgld.gldv2.photographs import TABLE_NAME, fetch_photographs, plan_photographs
 from hgld.gldv2.settings import DownloadConfig, PhotographsConfig
-from hgld.gldv2.tar_images import index_images
 from tests.assertions import not_none
 from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer

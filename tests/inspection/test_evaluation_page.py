@@ -12,7 +12,7 @@ from PIL import Image
 from hgld.errors import ConfigurationError
 from hgld.evaluation import Evaluation, RankingConfig, evaluate_retrieval
 from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.query_pages import write_evaluation_page
 from tests.datasets.pictures import picture

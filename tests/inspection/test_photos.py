@@ -10,7 +10,7 @@ from PIL import Image
 
 from hgld.datasets.image_dataset import read_images
 from hgld.errors import InputError
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.photos import (
     images_in_folder,

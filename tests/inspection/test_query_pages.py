@@ -15,7 +15,7 @@ from PIL import Image
 
 from hgld.datasets.image_dataset import read_images
 from hgld.figures.style import level_styles
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.inspection.photos import FindImage, Photo, PhotoSource, images_of_manifest
 from hgld.inspection.queries import MethodDifferences, WorstQueries
 from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page

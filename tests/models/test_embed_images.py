@@ -15,7 +15,8 @@ from hgld.cli.base import parse_numbers
 from hgld.cli.models import format_embed_images
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.gldv2.tar_images import ImageReader, index_images
+from hgld.gldv2.image_index import index_images
+from hgld.gldv2.tar_images import ImageReader
 from hgld.io.files import exclusive_lock, path_beside
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from hgld.gldv2.tar_images import index_images
+from hgld.gldv2.image_index import index_images
 from hgld.review.photographs import LabelPhotographs, open_photographs
 from hgld.tables import CLEAN, Provenance, write_table
 from tests.assertions import not_none

@@ -19,7 +19,7 @@ from hgld.tables import classes_path, read_provenance
 from hgld.wikimedia.scrape_files import read_categories, read_list
 from hgld.wikimedia.scraper import journal_path, scrape_file, with_entity_column
 from hgld.wikimedia.settings import ScrapeConfig
-from hgld.wikimedia.source import UnlikelyStatusError
+from hgld.wikimedia.status_check import UnlikelyStatusError
 from tests.commands import run_hgld
 from tests.scrapes import client_config, interrupt_scrape, run_scrape
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from hgld.errors import SourceError
-from hgld.wikimedia.api_facts import PageFact, Query, Statement, best_rank_items, class_fact, read_document
+from hgld.wikimedia.api_documents import Statement, read_document
+from hgld.wikimedia.api_facts import PageFact, Query, best_rank_items, class_fact
 from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.source import FactStore

@@ -8,7 +8,7 @@ import pytest
 
 from hgld.errors import ConfigurationError
 from hgld.wikimedia.scraper import journal_path, scrape_file
-from hgld.wikimedia.source import StatusCheck, UnlikelyStatusError
+from hgld.wikimedia.status_check import StatusCheck, UnlikelyStatusError
 from tests.commands import run_hgld
 from tests.scrapes import command, config_for, first_landmarks, interrupt_scrape, run_scrape, untimed
 

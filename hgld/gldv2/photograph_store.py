@@ -1,0 +1,105 @@
+"""Write photographs to tar files in GLDv2's layout, one by one and safe from kills."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Collection
+from pathlib import Path, PurePosixPath
+
+from hgld.gldv2.image_index import index_shard
+
+#: Bytes of a tar file are in blocks of this size.
+_BLOCK = tarfile.BLOCKSIZE
+#: Two blocks of zeros end a tar file, which is filled up to a multiple of a record.
+_RECORD = tarfile.RECORDSIZE
+
+
+class PhotographStore:
+    """Writes the photographs of a split to tar files.
+
+    Photographs are appended to a file with the suffix ``.tar.part``. The photographs that a killed
+    run left in it are kept up to the last recorded photograph. The finished file gets the next free
+    number: ``train/images_000.tar``.
+
+    Args:
+        folder: Folder of the dataset.
+        split: Split of the photographs.
+        recorded: Ids of photographs that earlier runs recorded in the table or the journal.
+
+    Attributes:
+        ids: Ids of all photographs in the tar files of the split.
+    """
+
+    def __init__(self, folder: Path, split: str, recorded: Collection[str]) -> None:
+        self._folder = folder
+        self._split = split
+        self.ids: set[str] = set()
+        self._number = 0
+        for shard in (folder / split).glob("images_*.tar"):
+            self.ids.update(index_shard(shard).ids)
+            number = shard.stem.removeprefix("images_")
+            if number.isdecimal():
+                self._number = max(self._number, int(number) + 1)
+        #: Ids in the unfinished file.
+        self._new: list[str] = []
+        self._part.parent.mkdir(parents=True, exist_ok=True)
+        self._stream = self._part.open("r+b" if self._part.exists() else "w+b")
+        self._keep(recorded)
+
+    @property
+    def shard(self) -> str:
+        """Path of the tar file of new photographs, relative to the folder."""
+        return f"{self._split}/images_{self._number:03}.tar"
+
+    def add(self, image_id: str, suffix: str, data: bytes) -> None:
+        """Append a photograph with the suffix of its name, such as ``.jpg``."""
+        header = tarfile.TarInfo("/".join((*image_id[:3], f"{image_id}{suffix}")))
+        header.size = len(data)
+        padding = bytes(-len(data) % _BLOCK)
+        self._stream.write(header.tobuf(tarfile.USTAR_FORMAT) + data + padding)
+        self._stream.flush()
+        self._new.append(image_id)
+        self.ids.add(image_id)
+
+    def finish(self) -> None:
+        """Complete the unfinished file and rename it; a file without photographs is removed."""
+        n_end = 2 * _BLOCK
+        n_padding = -(self._stream.tell() + n_end) % _RECORD
+        self._stream.write(bytes(n_end + n_padding))
+        self._stream.close()
+        if self._new:
+            self._part.replace(self._folder / self.shard)
+        else:
+            self._part.unlink()
+            if not any(self._part.parent.iterdir()):
+                self._part.parent.rmdir()
+
+    def close(self) -> None:
+        """Close the unfinished file, which a later store continues."""
+        self._stream.close()
+
+    @property
+    def _part(self) -> Path:
+        return self._folder / f"{self.shard}.part"
+
+    def _keep(self, recorded: Collection[str]) -> None:
+        """Truncate the unfinished file after its last complete and recorded photograph."""
+        size = self._stream.seek(0, os.SEEK_END)
+        end = 0
+        while end + _BLOCK <= size:
+            self._stream.seek(end)
+            block = self._stream.read(_BLOCK)
+            try:
+                header = tarfile.TarInfo.frombuf(block, tarfile.ENCODING, "surrogateescape")
+            except tarfile.HeaderError:  # zeros: the run was killed before the file was renamed
+                break
+            image_id = PurePosixPath(header.name).stem
+            next_header = end + _BLOCK + header.size + -header.size % _BLOCK
+            if next_header > size or image_id not in recorded:
+                break
+            self._new.append(image_id)
+            end = next_header
+        self._stream.truncate(end)
+        self._stream.seek(end)
+        self.ids.update(self._new)
