@@ -162,7 +162,7 @@ class ScrapeConfig:
             if self.split not in SPLITS:
                 problem = f'is "{self.split}"' if self.split else "is missing"
                 raise ConfigurationError(
-                    f"`split` {problem}; expected {' or '.join(SPLITS)} for a list of GLDv2's; other lists need `id`"
+                    f"`split` {problem}; expected {' or '.join(SPLITS)} for lists of GLDv2; other lists need `id`"
                 )
             for name in ("item", "category", "split_column", "property_id", "parents", "languages"):
                 if getattr(self, name) != ScrapeConfig.__dataclass_fields__[name].default:

@@ -175,7 +175,7 @@ def test_invalid_rows_of_parquet_are_numbered(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "`split` is missing; expected train or index .*others need `id`"),
+        ({}, "`split` is missing; expected train or index .*other lists need `id`"),
         ({"split": "west"}, '`split` is "west"; expected train or index'),
         ({"split": "train", "source": "sparql"}, '`source` is "sparql"; expected api or html'),
         ({"split": "train", "workers": 4}, "`workers` is 4; expected 1 to 3"),

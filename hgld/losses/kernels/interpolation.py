@@ -128,9 +128,8 @@ class Grid:
         self._device = device
         # Rounding may move the greatest score to the next cell.
         self.n_points = int((highest - lowest) / width) + 5
-        self._length = _fast_fft_length(
-            2 * self.n_points - 1
-        )  # the convolution must not wrap around
+        # The convolution must not wrap around.
+        self._length = _fast_fft_length(2 * self.n_points - 1)
 
     def spectrum(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Return the spectrum of a function of score differences, for :meth:`convolve`."""
