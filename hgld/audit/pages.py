@@ -17,7 +17,7 @@ from hgld.datasets.manifest import Manifest
 from hgld.errors import counted
 from hgld.evaluation.retrieval_task import label_judgements
 from hgld.figures.style import level_styles
-from hgld.hierarchy.label_matrix import take_images
+from hgld.hierarchy.label_sets import take_images
 from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page

@@ -54,7 +54,7 @@ from hgld.figures.comparisons import (
 )
 from hgld.figures.style import FAINT, LINES
 from hgld.hierarchy import LabelMatrix, load_hierarchy
-from hgld.hierarchy.label_matrix import main_labels
+from hgld.hierarchy.label_sets import main_labels
 from hgld.inspection.figure_data import (
     N_NEIGHBOURS,
     class_means,

@@ -31,7 +31,7 @@ from hgld.gldv2.retrieval_ground_truth import (
     read_image_to_landmark,
     read_retrieval_solution,
 )
-from hgld.hierarchy.label_matrix import main_labels
+from hgld.hierarchy.label_sets import main_labels
 from hgld.io.settings import Settings
 from hgld.models.embedding_model import MEMORY_FORMAT, EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder

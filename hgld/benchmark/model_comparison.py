@@ -67,7 +67,7 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import RerankSettings
-from hgld.hierarchy.label_matrix import main_labels
+from hgld.hierarchy.label_sets import main_labels
 from hgld.inspection.photos import manifest_photos
 from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page

@@ -24,8 +24,8 @@ from hgld.datasets.manifest import (
 )
 from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, LabelMatrix
-from hgld.hierarchy.label_matrix import Labelling, LabelSets, labelled_images, single_labels
-from hgld.hierarchy.tree import check_tree
+from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, single_labels
+from hgld.hierarchy.level_encoding import check_tree
 from hgld.io.columns import column_names, preview, read_text_columns
 from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices

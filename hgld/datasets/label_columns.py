@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list
-from hgld.hierarchy.label_matrix import Labelling, LabelSets, deviating_parents
-from hgld.hierarchy.tree import DescribeRow, check_tree, encode_names, order_advice
+from hgld.hierarchy.label_sets import Labelling, LabelSets, deviating_parents
+from hgld.hierarchy.level_encoding import DescribeRow, check_tree, encode_names, order_advice
 from hgld.io.columns import is_list
 from hgld.tables.schemas import TEXTS
 

@@ -32,7 +32,7 @@ from hgld.datasets.image_folders import find_in_tars, match_paths
 from hgld.datasets.label_columns import encode_labels, label_columns
 from hgld.errors import ConfigurationError, InputError, bad_rows, indented_list
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_matrix import Labelling, LabelSets, single_labels, take_images
+from hgld.hierarchy.label_sets import Labelling, LabelSets, single_labels, take_images
 from hgld.io.columns import preview, read_text_columns, text_column_names
 from hgld.io.images import Box
 from hgld.io.text_array import TextArray

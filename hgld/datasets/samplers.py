@@ -19,7 +19,7 @@ import numpy as np
 from hgld.arrays import AnyIntegers, Integers
 from hgld.errors import ConfigurationError, require, require_at_least
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_matrix import Labelling, LabelSets, require_labelled
+from hgld.hierarchy.label_sets import Labelling, LabelSets, require_labelled
 
 log = logging.getLogger(__name__)
 

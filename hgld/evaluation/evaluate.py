@@ -23,7 +23,7 @@ from hgld.evaluation.results import RetrievalResult, count_queries, warn_without
 from hgld.evaluation.retrieval_task import RetrievalTask, WithDistractors
 from hgld.evaluation.settings import MetricSettings, RerankSettings, SeveralLabels, as_names
 from hgld.evaluation.task_from_arrays import build_task
-from hgld.hierarchy.label_matrix import Labelling, main_labels
+from hgld.hierarchy.label_sets import Labelling, main_labels
 from hgld.progress import Progress
 from hgld.ragged import RaggedIndices
 

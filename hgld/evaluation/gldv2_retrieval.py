@@ -52,7 +52,8 @@ from hgld.gldv2.retrieval_ground_truth import (
     read_retrieval_solution,
 )
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_matrix import nested_codes, take_images
+from hgld.hierarchy.label_matrix import nested_codes
+from hgld.hierarchy.label_sets import take_images
 from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import Embeddings, rows_of
 

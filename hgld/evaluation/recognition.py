@@ -44,7 +44,7 @@ from hgld.gldv2.recognition_ground_truth import (
     read_recognition_predictions,
     read_recognition_solution,
 )
-from hgld.hierarchy.label_matrix import LabelSets
+from hgld.hierarchy.label_sets import LabelSets
 from hgld.io.text_array import TextArray
 from hgld.tables.embeddings import Embeddings
 

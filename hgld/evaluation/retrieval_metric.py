@@ -21,7 +21,8 @@ from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.retrieval_task import split_task
 from hgld.evaluation.settings import as_names
 from hgld.evaluation.task_from_arrays import as_array, id_array, label_array
-from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import LabelSets
 
 #: Largest distance between two embeddings of one image, as a fraction of their length. Batches of
 #: different sizes are rounded differently, most of all by models in 16 bits.

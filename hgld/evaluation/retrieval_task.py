@@ -25,14 +25,8 @@ from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.parted import PartedTensor
 from hgld.errors import InputError
 from hgld.evaluation.settings import SeveralLabels
-from hgld.hierarchy.label_matrix import (
-    Labelling,
-    LabelMatrix,
-    LabelSets,
-    labelled_images,
-    nested_codes,
-    take_images,
-)
+from hgld.hierarchy.label_matrix import LabelMatrix, nested_codes
+from hgld.hierarchy.label_sets import Labelling, LabelSets, labelled_images, take_images
 from hgld.io.text_array import Ids, TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings

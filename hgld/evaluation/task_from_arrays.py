@@ -11,7 +11,7 @@ from torch import Tensor
 from hgld.compute.scoring import Vectors, as_tensor, check_vectors
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task, query_gallery_task
-from hgld.hierarchy.label_matrix import Labelling, LabelSets
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.text_array import Ids, TextArray
 from hgld.ragged import RaggedIndices
 

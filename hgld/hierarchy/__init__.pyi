@@ -2,10 +2,10 @@ from .build import build_file as build_file
 from .compare import compare_files as compare_files
 from .files import load_hierarchy as load_hierarchy
 from .label_matrix import LabelMatrix as LabelMatrix
-from .label_matrix import LabelSets as LabelSets
 from .label_matrix import column_of as column_of
 from .label_matrix import lowest_common_level as lowest_common_level
 from .label_matrix import relevance as relevance
+from .label_sets import LabelSets as LabelSets
 from .neighbour_vote import vote as vote
 from .settings import BuildConfig as BuildConfig
 from .stats import stats_file as stats_file

@@ -21,8 +21,9 @@ from hgld.hierarchy.candidates import (
     with_all_labels,
 )
 from hgld.hierarchy.files import write_official
-from hgld.hierarchy.parents import groups_from_parents, subclass_levels
+from hgld.hierarchy.parents import groups_from_parents
 from hgld.hierarchy.settings import BuildConfig
+from hgld.hierarchy.subclass_levels import subclass_levels
 from hgld.hierarchy.tree import GROUP, ROOT, Hierarchy
 from hgld.labels.class_tree import ClassTree, read_class_tree
 from hgld.labels.clean import InstanceOf, read_irrelevant_labels, read_scraped

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld import tables
-from hgld.arrays import AnyIntegers, Booleans, Floats, Integers
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.hierarchy.label_matrix import LabelMatrix, LabelSets, column_of, relevance
-from hgld.io.text_array import TextArray
+from hgld.hierarchy.label_matrix import LabelMatrix, column_of, relevance
+from hgld.hierarchy.label_sets import LabelSets
+from hgld.hierarchy.level_encoding import DescribeRow, check_tree, encode_names
 from hgld.tables.parquet import with_neutral_names, without_neutral_names
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 GROUP = "hierarchical_label"
 ROOT = "natural_or_human_made"
-#: Returns the name of a row for error messages, given its number.
-DescribeRow = Callable[[int], str]
-#: Number of different parents of a name that an error message lists.
-_MAX_PARENTS = 5
 
 log = logging.getLogger(__name__)
 #: A level by its number (1: coarsest) or by its name.
@@ -86,79 +83,6 @@ def _check_unique_landmarks(
         problems.append(f"{row} occurs again in {describe_row(rows[place + 1])}")
     if problems:
         raise InputError(f"{len(problems):,} landmarks occur twice:\n{indented_list(problems)}")
-
-
-def encode_names(
-    column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
-) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
-    """Return a column as indices into its sorted names, and the names without outer whitespace."""
-    encoded = TextArray.repeated(column).without_unused()
-    texts = pc.utf8_trim_whitespace(encoded.texts)
-    is_empty = pc.equal(texts, "").to_numpy(zero_copy_only=False)
-    empty_rows = np.flatnonzero(is_empty[encoded.positions]).tolist()
-    if empty_rows:
-        described = [describe_row(row) for row in empty_rows]
-        raise InputError(
-            f"{name} is empty in {len(empty_rows):,} rows:\n{indented_list(described)}"
-        )
-    names = pc.unique(texts).sort()
-    codes: npt.NDArray[np.int32] = pc.index_in(texts, value_set=names).to_numpy()
-    return codes[encoded.positions], tuple(names.to_pylist())
-
-
-def check_tree(
-    level_names: Sequence[str],
-    encoded: Sequence[tuple[AnyIntegers, Sequence[str]]],
-    describe_row: DescribeRow,
-) -> None:
-    """Check that every name has one parent.
-
-    Args:
-        level_names: Names of the levels, finest first.
-        encoded: For each level, the code of each row, and the names by code.
-        describe_row: Returns the name of a row for messages.
-
-    Raises:
-        InputError: A name has several parents.
-    """
-    problems = []
-    for level in range(len(level_names) - 1):
-        codes, names = encoded[level]
-        parent_codes, parent_names = encoded[level + 1]
-        parent_of = np.zeros(len(names), parent_codes.dtype)
-        parent_of[codes] = parent_codes
-        if np.array_equal(parent_of[codes], parent_codes):  # without sorting millions of rows
-            continue
-        import pandas as pd  # not for the help of commands that read hierarchies
-
-        pairs = pd.DataFrame({"code": codes, "parent": parent_codes}).drop_duplicates()
-        deviating = pairs[pairs.duplicated("code", keep=False)].sort_values(["code", "parent"])
-        for code, parents in deviating.groupby("code")["parent"]:
-            listed = []
-            for row, parent in parents.head(_MAX_PARENTS).items():
-                listed.append(f'"{parent_names[parent]}" in {describe_row(row)}')
-            if len(parents) > _MAX_PARENTS:
-                listed.append("…")
-            problems.append(
-                f'{level_names[level]} "{names[code]}" has several {level_names[level + 1]}: '
-                f"{', '.join(listed)}"
-            )
-    if problems:
-        advice = order_advice(level_names, [names for _, names in encoded])
-        raise InputError(f"every name must have one parent{advice}:\n{indented_list(problems)}")
-
-
-def order_advice(level_names: Sequence[str], names: Sequence[Sequence[str]]) -> str:
-    """Return advice to order levels by decreasing numbers of names; empty for levels in this order.
-
-    >>> order_advice(["kind", "product"], [["fruit"], ["apple", "pear"]])
-    '; levels are given finest first, which by their numbers of names is product, kind'
-    """
-    counts = dict(zip(level_names, map(len, names), strict=True))
-    order = sorted(level_names, key=lambda level: -counts[level])
-    if order == list(level_names):
-        return ""
-    return f"; levels are given finest first, which by their numbers of names is {', '.join(order)}"
 
 
 def _extra_levels(table: pa.Table, describe_row: DescribeRow) -> list[pa.Array]:
@@ -339,7 +263,7 @@ class Hierarchy:
     @property
     def nouns(self) -> tuple[str, str]:
         """Singular and plural noun for the entities of the rows, such as landmark and landmarks."""
-        return tables.nouns(neutral=self.group_level != GROUP)
+        return tables.nouns(neutral=self._is_neutral)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
@@ -589,8 +513,8 @@ class Hierarchy:
             for row_groups in self.hierarchical_labels:
                 unique = dict.fromkeys(new_names.get(group, group) for group in row_groups)
                 lists.append(list(unique))
-            is_neutral = self.group_level != GROUP
-            table = _with_column(table, "groups" if is_neutral else "hierarchical_labels", lists)
+            column = "groups" if self._is_neutral else "hierarchical_labels"
+            table = _with_column(table, column, lists)
         return Hierarchy.from_arrow(table)
 
     # Export
@@ -606,8 +530,7 @@ class Hierarchy:
         if self.supercategories is not None:
             columns["supercategory"] = pa.array(self.supercategories, pa.string())
         list_type = tables.HIERARCHY.optional.field("extra_levels").type
-        is_neutral = self.group_level != GROUP
-        if not is_neutral:
+        if not self._is_neutral:
             columns[GROUP] = pa.array(self.names_by_row(GROUP))
             columns[ROOT] = pa.array(self.names_by_row(ROOT))
             extra_levels = [self.names_by_row(name) for name in self.level_names[2:-1]]
@@ -617,7 +540,7 @@ class Hierarchy:
             columns["hierarchical_labels"] = pa.array(self.hierarchical_labels.tolist(), list_type)
         if self.label_sources is not None:
             columns["label_source"] = pa.array(self.label_sources, pa.string())
-        if is_neutral:
+        if self._is_neutral:
             for name in self.level_names[1:]:
                 columns[name] = pa.array(self.names_by_row(name))
             return with_neutral_names(pa.table(columns), tables.HIERARCHY)
@@ -629,6 +552,11 @@ class Hierarchy:
         return frame
 
     # Lookup
+
+    @property
+    def _is_neutral(self) -> bool:
+        """Whether the list is not H-GLDv2, so that its table has the neutral column names."""
+        return self.group_level != GROUP
 
     def _landmark_name(self, row: int) -> str:
         return f"{self.splits[row]}/{self.landmark_ids[row]}"

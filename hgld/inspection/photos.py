@@ -19,7 +19,8 @@ from hgld.datasets.manifest import Manifest
 from hgld.figures.photographs import data_url, encode_jpeg, upright_copy
 from hgld.gldv2.tar_images import TarFiles
 from hgld.hierarchy import Hierarchy
-from hgld.hierarchy.label_matrix import Labelling, LabelMatrix, LabelSets
+from hgld.hierarchy.label_matrix import LabelMatrix
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.images import SUFFIXES, Box, UnreadableImageError, box_inside, open_image, upright_rgb
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url
 

@@ -23,7 +23,8 @@ from hgld.evaluation.retrieval_task import LabelSetJudgements, RetrievalTask
 from hgld.gldv2.recognition_ground_truth import write_recognition_predictions
 from hgld.gldv2.retrieval_ground_truth import write_retrieval_predictions
 from hgld.hierarchy import LabelMatrix
-from hgld.hierarchy.label_matrix import Labelling, LabelSets, column_of, main_labels
+from hgld.hierarchy.label_matrix import column_of
+from hgld.hierarchy.label_sets import Labelling, LabelSets, main_labels
 from hgld.inspection.photos import label_name
 from hgld.io.files import require_suffix
 from hgld.ragged import RaggedIndices

@@ -17,7 +17,7 @@ from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
 from hgld.figures.photographs import Strip, StripPhoto, StripQuery, draw_strips
 from hgld.figures.style import LevelStyle, level_styles
-from hgld.hierarchy.label_matrix import Labelling
+from hgld.hierarchy.label_sets import Labelling
 from hgld.inspection.photos import (
     FindImage,
     Photo,

@@ -32,7 +32,7 @@ from pydantic import Field, create_model
 from torch import Tensor
 
 from hgld.errors import ConfigurationError, require_choice
-from hgld.hierarchy.label_matrix import Labelling, LabelSets
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.settings import Settings
 from hgld.losses.ap_baselines import BlackBoxAP, FastAP, SoftBinAP
 from hgld.losses.base import Loss, SumOverLevels

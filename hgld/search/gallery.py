@@ -16,7 +16,7 @@ from hgld.datasets.image_dataset import read_images
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.errors import ConfigurationError, HgldError
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_matrix import Labelling, LabelSets
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.inspection.photos import FindImage, find_images, images_of_manifest, label_name
 from hgld.io.text_array import TextArray
 from hgld.models.embedding_files import EmbeddingRecord, read_embedding_record

@@ -15,7 +15,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import split_task
-from hgld.hierarchy.label_matrix import take_images
+from hgld.hierarchy.label_sets import take_images
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import EmbeddingShard, embed_batches
 

@@ -18,7 +18,7 @@ from hgld.datasets.samplers import (
     greedy_starts,
 )
 from hgld.errors import ConfigurationError, InputError
-from hgld.hierarchy.label_matrix import LabelSets
+from hgld.hierarchy.label_sets import LabelSets
 
 COUNTS = st.lists(st.integers(1, 40), min_size=6, max_size=30)
 SMALL_CLASSES: st.SearchStrategy[SmallClasses] = st.sampled_from(["repeat", "exclude"])

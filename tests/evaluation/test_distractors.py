@@ -18,7 +18,7 @@ from hgld.evaluation.ranking import RankingConfig, Ties
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import RetrievalTask, with_distractors
 from hgld.evaluation.task_from_arrays import build_task
-from hgld.hierarchy.label_matrix import Labelling, LabelSets
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.ragged import RaggedIndices
 from hgld.tables.embeddings import Embeddings, read_embeddings, write_embeddings
 from tests.commands import run_hgld

@@ -20,7 +20,7 @@ from hgld.evaluation import EvaluationConfig, evaluate_retrieval, evaluate_tasks
 from hgld.evaluation.relevance import exponential_gain, hierarchical_relevance
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import LabelJudgements, ListJudgements, items_sharing_ids, leave_one_out_task
-from hgld.hierarchy.label_matrix import LabelSets
+from hgld.hierarchy.label_sets import LabelSets
 from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
 from tests.child_processes import run_in_two_processes

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hgld.hierarchy.parents import subclass_levels
+from hgld.hierarchy.subclass_levels import subclass_levels
 from hgld.taxonomy.groups import Group
 
 ITEMS = [f"Q{n}" for n in range(1, 13)]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from hgld.hierarchy.label_matrix import single_labels
+from hgld.hierarchy.label_sets import single_labels
 from hgld.search.answer_files import write_answer_page
 from hgld.search.query_model import load_query_model
 from hgld.search.searcher import Searcher

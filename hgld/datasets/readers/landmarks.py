@@ -24,7 +24,7 @@ from hgld.datasets.readers.settings import Gldv1Settings, Gldv2Settings, Revisit
 from hgld.datasets.splits import check_test_share, first_labels, open_set_split
 from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.hierarchy.label_matrix import Labelling, LabelSets
+from hgld.hierarchy.label_sets import Labelling, LabelSets
 from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.restricted_pickle import read_pickle
 from hgld.io.text_array import TextArray

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hgld.errors import InputError
 from hgld.hierarchy import Hierarchy, LabelSets
-from hgld.hierarchy.label_matrix import deviating_parents, take_images
+from hgld.hierarchy.label_sets import deviating_parents, take_images
 
 LEAVES = np.array([[leaf, leaf // 2] for leaf in range(6)])
 IMAGES = st.lists(st.lists(st.integers(0, 5), max_size=4), min_size=1, max_size=6)
