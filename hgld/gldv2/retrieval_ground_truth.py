@@ -3,7 +3,7 @@
 Retrieval asks for the correct index images of each test image. ``retrieval_solution_v2.1.csv`` has
 a row per test image: ``id``, ``images`` (ids of index images separated by spaces, or the word None
 if the test image is ignored) and ``Usage`` (Public or Private). Of about 118,000 test images 1,129
-have images, 379 of them Public and 750 Private. ``index_image_to_landmark.csv`` has a row for each
+have images: 379 are Public and 750 Private. ``index_image_to_landmark.csv`` has a row for each
 of the 761,757 index images: ``id`` and ``landmark_id``.
 
 Predictions are a CSV file with the columns ``id``, a test image, and ``images``, the ids of index

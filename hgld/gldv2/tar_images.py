@@ -41,7 +41,7 @@ class ImageReader:
 
     Args:
         index: Table ``images``.
-        folder: Folder that was indexed, or a copy of it.
+        folder: Folder that was indexed, or a copy of the folder.
         max_open: Number of tar files kept open; the least recently used file is closed first.
             Default: 512, but at most a quarter of the files that the process may open (``ulimit
             -n``).

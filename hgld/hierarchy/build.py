@@ -73,7 +73,7 @@ class CompletedCounts:
     """Numbers of landmarks with a group from photographs.
 
     Args:
-        landmarks: Number of these landmarks.
+        landmarks: Number of landmarks with a group from photographs.
         mean_score: Mean probability that their group is right; NaN without such landmarks.
         already_labelled: Number of unused proposals, for landmarks that have a group from a label
             by now.

@@ -534,7 +534,7 @@ def compare_hierarchies(
 def partition_agreement(before: Integers, after: Integers) -> PartitionAgreement:
     """Measure the agreement of two partitions; all measures are 1 if they differ in names at most.
 
-    With n items, n_ij of them in part i before and part j after:
+    For n items, with n_ij items in part i before and part j after:
 
     - ``ari``: adjusted Rand index, the share of pairs of items that are together in both partitions
       or apart in both, adjusted for chance (Hubert and Arabie 1985);

@@ -157,9 +157,8 @@ def _load_official(paths: Sequence[Path], split: str | None) -> Hierarchy:
         table, lines = read_official(path, file_split)
         parts.append(table)
         row_names += [f"{path.name} line {line}" for line in lines]
-    common = parts[
-        0
-    ].column_names  # columns that all files have: values of other columns would be missing
+    # Only columns that all files have: values of other columns would be missing.
+    common = parts[0].column_names
     for part in parts[1:]:
         common = [name for name in common if name in part.column_names]
     try:

@@ -66,7 +66,7 @@ def softmax_weights(cosines: AnyFloats, voters: Booleans, temperature: float) ->
 
 
 def elect(weights: AnyFloats, labels: Integers, voters: Booleans) -> Integers:
-    """Return the nearest neighbour of each query among those with the winning label.
+    """Return the nearest neighbour with the winning label of each query.
 
     At the coarsest level, the label with the largest sum of weights wins; at every finer level, the
     label with the largest sum among the children of the label above. Among equal sums, the label of

@@ -36,7 +36,7 @@ def subclass_levels(
     The nodes of the first level are the groups, whose classes are the ``items`` of the taxonomy.
     The parent of a node is the nearest class that is also above another node of the same root;
     nodes with the same parent become one node of the next level. The distance is the smallest
-    number of P279 steps from any class of the node; it is 0 if another node is below one of these
+    number of P279 steps from any class of the node; it is 0 if another node is below one of its
     classes (volcano is below mountain). Ties go to the class above the fewest nodes, then to the
     first item. A node that shares no class with other nodes remains a node with its own name. So
     levels are nested and never cross roots, whatever cycles and errors P279 has.

@@ -76,9 +76,10 @@ def _check_unique_landmarks(
     describe_row: DescribeRow,
 ) -> None:
     """Check that no landmark occurs twice."""
-    repeated = np.flatnonzero((splits[1:] == splits[:-1]) & (landmark_ids[1:] == landmark_ids[:-1]))
+    same_split = splits[1:] == splits[:-1]
+    same_id = landmark_ids[1:] == landmark_ids[:-1]
     problems = []
-    for place in repeated:
+    for place in np.flatnonzero(same_split & same_id):
         row = describe_row(rows[place])
         problems.append(f"{row} occurs again in {describe_row(rows[place + 1])}")
     if problems:

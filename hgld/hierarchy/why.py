@@ -89,8 +89,8 @@ def trace_landmark(
         landmark_id: Id of the landmark.
         split: Split of the landmark. Default: all.
         decisions: Decisions on labels.
-        taxonomy: Groups of these decisions.
-        corrections: Corrections of these decisions.
+        taxonomy: Groups that the decisions assign.
+        corrections: Decisions that replace the decisions on labels.
 
     Returns:
         A trace for each split with such a landmark.

@@ -20,7 +20,7 @@ WIKIMEDIA_REQUESTS_PER_MINUTE = 200
 #: Largest plausible share of a status in a block of landmarks; far above the shares of GLDv2, and
 #: far below 1.
 UNLIKELY_SHARES: Mapping[str, float] = {
-    "invalid_title": 0.02,  # the titles are those of pages that existed
+    "invalid_title": 0.02,  # titles come from pages that existed
     "redirect_loop": 0.02,
     "redirect_unresolved": 0.05,
     "item_missing": 0.05,

@@ -470,7 +470,7 @@ class _MeanOverQueries(torch.autograd.Function):
 def _query_blocks(
     embeddings: Tensor, references: Tensor, pairs: Pairs, n_threads: int
 ) -> list[slice]:
-    """Divide the queries into blocks, of which ``n_threads`` fit into memory at once."""
+    """Divide the queries into blocks; ``n_threads`` blocks fit into memory at once."""
     n_scores = len(references)
     if pairs.relevance is not None:
         n_scores = max(n_scores, pairs.relevance.shape[1] ** 2)
