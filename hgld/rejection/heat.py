@@ -77,8 +77,8 @@ class Heat(Detector):
         noise: Scale of the noise of the first step, which decays to a tenth.
         per_prior: Options from ``epochs`` to ``noise`` that differ for a prior, by the name of the
             prior.
-        shrinkage: See :class:`~hgld.rejection.gaussians.GaussianDetector`.
-        classifier: See :class:`~hgld.rejection.classifiers.ClassifierDetector`.
+        shrinkage: See :class:`~hgld.rejection.gaussian_scores.GaussianDetector`.
+        classifier: See :class:`~hgld.rejection.logit_scores.ClassifierDetector`.
         seed: Seed of training.
         device: Device of training and scoring: ``cpu``, ``cuda`` or ``cuda:N``.
 

@@ -11,10 +11,10 @@ from pydantic import ConfigDict, ValidationError, create_model
 
 from hgld.errors import ConfigurationError
 from hgld.io.settings import Settings
-from hgld.rejection.classifiers import Dice, Energy, KlMatching, MaxLogit, Msp, Odin, React
 from hgld.rejection.detector import Detector
-from hgld.rejection.gaussians import Gmm, Mahalanobis, SsdPlus
+from hgld.rejection.gaussian_scores import Gmm, Mahalanobis, SsdPlus
 from hgld.rejection.heat import Heat
+from hgld.rejection.logit_scores import Dice, Energy, KlMatching, MaxLogit, Msp, Odin, React
 from hgld.rejection.neighbours import Knn
 from hgld.rejection.subspaces import Residual, Vim
 

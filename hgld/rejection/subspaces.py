@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 import torch
 
 from hgld.errors import ConfigurationError, InputError, require_choice
-from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, row_blocks
+from hgld.rejection.classifiers import LinearClassifier, row_blocks
+from hgld.rejection.logit_scores import ClassifierDetector
 
 #: Squared singular values of the weights below this share of the largest count as 0: weights that
 #: sum to 0 over the classes have such values from rounding.

@@ -11,8 +11,9 @@ from pytorch_ood import detector as pytorch_ood
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import DETECTORS, Detector, build_detector
-from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, save_classifier
-from hgld.rejection.gaussians import GaussianDetector, Gmm
+from hgld.rejection.classifiers import LinearClassifier, save_classifier
+from hgld.rejection.gaussian_scores import GaussianDetector, Gmm
+from hgld.rejection.logit_scores import ClassifierDetector
 from hgld.rejection.subspaces import Vim
 from tests.rejection.test_detectors import DIM, N_CLASSES, index_images, queries
 

@@ -8,8 +8,8 @@ import torch
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import Detector, build_detector, detector
-from hgld.rejection.classifiers import ClassifierDetector
-from hgld.rejection.gaussians import Mahalanobis
+from hgld.rejection.gaussian_scores import Mahalanobis
+from hgld.rejection.logit_scores import ClassifierDetector
 
 N, DIM, N_CLASSES = 120, 6, 5
 #: Options of scores whose training takes long by default.

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from hgld.rejection import DETECTORS, Detector, build_detector
-from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, React
+from hgld.rejection.classifiers import LinearClassifier
+from hgld.rejection.logit_scores import ClassifierDetector, React
 from hgld.rejection.subspaces import Vim
 
 #: Name of the golden score: ours and its options.

@@ -46,9 +46,10 @@ from hgld.io.settings import to_dict
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.model_files import find_checkpoint
 from hgld.models.model_loading import load_checkpoint_model, read_checkpoint
-from hgld.rejection.classifiers import ClassifierDetector, LinearClassifier, fit_linear_classifier
+from hgld.rejection.classifiers import LinearClassifier, fit_linear_classifier
 from hgld.rejection.detector import Detector
 from hgld.rejection.heat import Heat
+from hgld.rejection.logit_scores import ClassifierDetector
 from hgld.rejection.registry import build_detector
 from hgld.tables import Provenance, write_results
 from hgld.tables.embeddings import has_deviations, read_deviations, read_embeddings, rows_of
