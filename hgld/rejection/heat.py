@@ -15,18 +15,20 @@ from hgld.errors import ConfigurationError, InputError, require, require_at_leas
 from hgld.rejection.classifiers import LinearClassifier, index_classifier
 from hgld.rejection.detector import Detector, DetectorInputs
 from hgld.rejection.gaussians import fit_gaussians
-from hgld.rejection.residual_energy import (
-    PRESETS,
-    CorrectedEnergy,
+from hgld.rejection.heat_priors import (
     GaussianPrior,
     LogitPrior,
     Prior,
     PriorName,
-    ResidualSettings,
     Sampler,
     Variant,
     gaussian_sampler,
     normal_sampler,
+)
+from hgld.rejection.residual_energy import (
+    PRESETS,
+    CorrectedEnergy,
+    ResidualSettings,
     train_residual_energy,
 )
 

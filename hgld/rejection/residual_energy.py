@@ -1,12 +1,12 @@
-"""HEAT: energies of prior densities, and training of the residual energies that correct them.
+"""HEAT: training of the residual energies that correct the energies of prior densities.
 
 The method is from chapter 5 of Elias Ramzi's thesis, Robust image retrieval with deep learning
 (CNAM, 2024), and Lafon et al., Hybrid Energy Based Model in the Feature Space for
 Out-of-Distribution Detection, ICML 2023. Section, equation and table numbers refer to the thesis;
 "the published code" is https://github.com/MarcLafon/heatood. Training is contrastive divergence
 (Eqs. 5.3, 5.5, 5.6) with negatives that are sampled from the corrected density by Langevin dynamics
-(Eq. 5.4). :class:`hgld.rejection.heat.Heat` is the score, which composes the energies of several
-priors.
+(Eq. 5.4). The priors are in :mod:`hgld.rejection.heat_priors`.
+:class:`hgld.rejection.heat.Heat` is the score, which composes the energies of several priors.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,20 +24,13 @@ from torch import nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
-from hgld.rejection.classifiers import LinearClassifier
-from hgld.rejection.gaussians import ClassGaussians
+from hgld.rejection.heat_priors import Prior, PriorName, Sampler, Variant, normal_noise
 
 log = logging.getLogger(__name__)
 _LOG_INTERVAL_S = 10.0
 _SLOPE = 0.2
 
 Energy = Callable[[torch.Tensor], torch.Tensor]
-#: Draws n features, shape (n, d), as starts of chains.
-Sampler = Callable[[int, torch.Generator], torch.Tensor]
-#: The text of the thesis, or the published code. They differ in the density of the Gaussians, the
-#: negatives of the residual energy, the projection of samples, and the presets.
-Variant = Literal["thesis", "code"]
-PriorName = Literal["gmm", "energy", "gmm_std"]
 
 
 @dataclass(frozen=True)
@@ -148,124 +140,6 @@ PRESETS: Mapping[Variant, Mapping[PriorName, ResidualSettings]] = {
         "gmm_std": replace(_CODE, langevin=LangevinSettings(steps=1, variant="code")),
     },
 }
-
-
-class Prior(ABC):
-    """The energy of a prior density of features, differentiable with respect to the features.
-
-    Attributes:
-        unit_length: Whether embeddings or standard deviations are scaled to length 1.
-    """
-
-    unit_length: bool
-
-    @property
-    @abstractmethod
-    def reference(self) -> torch.Tensor:
-        """A parameter of the density, which has the dtype and the device of features."""
-
-    @abstractmethod
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
-        """Return the energy of each row of features, float, shape (n, d) -> (n,)."""
-
-    def features(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return features from embeddings or standard deviations, float, shape (n, d)."""
-        return self._scaled(inputs.to(self.reference))
-
-    def project(self, features: torch.Tensor) -> torch.Tensor:
-        """Clip features at 0 and scale them if ``unit_length``, as in the published code."""
-        return self._scaled(features.relu())
-
-    def _scaled(self, features: torch.Tensor) -> torch.Tensor:
-        if self.unit_length:
-            return functional.normalize(features, dim=1)
-        return features
-
-
-class GaussianPrior(Prior):
-    """Class Gaussians with a shared covariance, of features of unit length.
-
-    The energy is ``-log sum_c exp(-d_c^2 / 2)`` for Mahalanobis distances d_c in the thesis, and
-    the negative log-likelihood of the mixture, with classes weighted by their frequencies, in the
-    published code.
-
-    Args:
-        gaussians: The Gaussians.
-        variant: ``thesis`` or ``code``.
-    """
-
-    unit_length = True
-
-    def __init__(self, gaussians: ClassGaussians, variant: Variant = "thesis") -> None:
-        self.gaussians = gaussians
-        self.variant = variant
-
-    @property
-    def reference(self) -> torch.Tensor:
-        """The means of the classes."""
-        return self.gaussians.means
-
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
-        """See :class:`Prior`."""
-        if self.variant == "code":
-            return self.gaussians.negative_log_likelihoods(features)
-        return self.gaussians.mixture_energies(features)
-
-
-class LogitPrior(Prior):
-    """The energy of the logits of a linear classifier, ``-log sum_c exp(f_c(z))``."""
-
-    unit_length = False
-
-    def __init__(self, classifier: LinearClassifier) -> None:
-        self.classifier = classifier
-
-    @property
-    def reference(self) -> torch.Tensor:
-        """The weights of the classifier."""
-        return self.classifier.weight
-
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
-        """See :class:`Prior`."""
-        return -self.classifier.logits(features).logsumexp(dim=1)
-
-
-def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> Sampler:
-    """Return a sampler of class Gaussians, on their device.
-
-    Args:
-        gaussians: Class Gaussians.
-        weights: Weight of each class, shape (C,). Default: equal weights.
-    """
-    means = gaussians.means
-    class_weights = torch.ones(len(means)) if weights is None else weights.float()
-    # Whitening is w = (z - origin) A, so z = w A^-1 + origin.
-    unwhitening = torch.linalg.inv(gaussians.whitening.double()).to(means.dtype)
-
-    def sample(n: int, generator: torch.Generator) -> torch.Tensor:
-        classes = torch.multinomial(
-            class_weights.to(generator.device), n, replacement=True, generator=generator
-        )
-        noise = normal_noise((n, means.shape[1]), generator, means)
-        samples: torch.Tensor = (means[classes.to(means.device)] + noise) @ unwhitening
-        return samples + gaussians.origin
-
-    return sample
-
-
-def normal_sampler(like: torch.Tensor) -> Sampler:
-    """Return a sampler of standard normal features, as in the published code for logits."""
-    return lambda n, generator: normal_noise((n, like.shape[-1]), generator, like)
-
-
-def normal_noise(
-    shape: tuple[int, ...], generator: torch.Generator, like: torch.Tensor
-) -> torch.Tensor:
-    """Return standard normal noise of the dtype and on the device of a tensor.
-
-    Noise is drawn in float32, so that training in float64 has the same noise.
-    """
-    return torch.randn(shape, generator=generator, device=generator.device).to(like)
 
 
 class ResidualEnergy(nn.Module):

@@ -14,7 +14,8 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from hgld.errors import ConfigurationError, InputError
 from hgld.rejection import build_detector
 from hgld.rejection.heat import Heat, Standardisation, compose
-from hgld.rejection.residual_energy import CorrectedEnergy, GaussianPrior, LogitPrior, ResidualEnergy
+from hgld.rejection.heat_priors import GaussianPrior, LogitPrior
+from hgld.rejection.residual_energy import CorrectedEnergy, ResidualEnergy
 from tests.rejection.test_detectors import FAST as FAST_OPTIONS
 from tests.rejection.test_detectors import index_images, queries
 

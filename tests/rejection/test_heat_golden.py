@@ -10,13 +10,12 @@ import torch
 
 from hgld.rejection.gaussians import gaussians_from_moments
 from hgld.rejection.heat import Standardisation, compose
+from hgld.rejection.heat_priors import GaussianPrior, Variant
 from hgld.rejection.residual_energy import (
     CorrectedEnergy,
-    GaussianPrior,
     LangevinSettings,
     ResidualEnergy,
     ResidualSettings,
-    Variant,
     contrastive_loss,
     energy_gradient,
     langevin_steps,

@@ -10,18 +10,14 @@ from hgld.errors import ConfigurationError
 from hgld.rejection.classifiers import LinearClassifier
 from hgld.rejection.detection_metrics import detection_metrics
 from hgld.rejection.gaussians import fit_gaussians, gaussians_from_moments
+from hgld.rejection.heat_priors import GaussianPrior, LogitPrior, Variant, gaussian_sampler, normal_sampler
 from hgld.rejection.residual_energy import (
     PRESETS,
     CorrectedEnergy,
-    GaussianPrior,
     LangevinSettings,
-    LogitPrior,
     ResidualEnergy,
     ResidualSettings,
-    Variant,
-    gaussian_sampler,
     langevin_steps,
-    normal_sampler,
     train_residual_energy,
 )
 
