@@ -119,13 +119,15 @@ def require_choice(choices: Any, **values: object) -> None:
             )
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural.
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """Return a number with its noun in the singular or plural, by default the noun with an s.
 
-    >>> counted(1, "label"), counted(1200, "label")
-    ('1 label', '1,200 labels')
+    >>> counted(1, "label"), counted(1200, "label"), counted(2, "entity", "entities")
+    ('1 label', '1,200 labels', '2 entities')
     """
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number:,} {plural or f'{noun}s'}"
 
 
 def indented_list(items: Sequence[str], *, limit: int = 20) -> str:

@@ -44,6 +44,17 @@ def test_help_of_every_command_has_an_example(command: str) -> None:
     assert f"Example: hgld {command}" in run_hgld(command, "--help", env={"COLUMNS": "200", "TERM": "dumb"}).output
 
 
+def test_help_begins_with_the_commands_of_a_first_day() -> None:
+    shown = run_hgld("--help", env={"COLUMNS": "200", "TERM": "dumb"}).output
+    first, _, others = shown.partition("First steps")[2].partition(" Labels ")
+    commands = [line.split()[1] for line in first.splitlines() if line.startswith("│")]
+    assert commands == [
+        *("demo", "scrape", "labels", "review", "build"),
+        *("train", "embed-images", "evaluate", "search", "manifest"),
+    ]
+    assert all(heading in others for heading in (" Review ", " Hierarchy ", " Photographs ", " Retrieval "))
+
+
 @pytest.mark.parametrize(
     ("commands", "heavy"),
     [

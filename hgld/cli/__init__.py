@@ -7,9 +7,9 @@ imported inside the commands, so that ``--help`` responds at once.
 # Each module registers its commands with the application. The order is that of the help: along the workflow.
 # isort: off
 # ruff: noqa: F401
+import hgld.cli.demo
 import hgld.cli.scrape
 import hgld.cli.labels
-import hgld.cli.demo
 import hgld.cli.review
 import hgld.cli.hierarchy
 import hgld.cli.images

@@ -27,7 +27,7 @@ from hgld.cli.options import summary_of, with_field_options
 from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
-from hgld.figures.style import also_written_as, check_figure_format, figure_files
+from hgld.figures.style import Nouns, also_written_as, check_figure_format, figure_files
 from hgld.io.files import (
     check_writable_file,
     check_writable_folder,
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
 
+#: Words for one and for several of the things that have labels: those for GLDv2.
+LANDMARKS: Nouns = ("landmark", "landmarks")
 #: The options and arguments of the running command as they are typed, by the name of the parameter.
 _options: ContextVar[Mapping[str, str]] = ContextVar("_options", default={})  # noqa: B039
 
@@ -178,6 +180,9 @@ app = App(
     rich_markup_mode="markdown",  # lines of a paragraph are joined
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+#: Heading of the help below which the commands of a first day stand.
+FIRST_STEPS = "First steps"
 
 #: Errors of the storage rather than of hgld, and what the user can do about them.
 _STORAGE_ERRORS = {
@@ -408,47 +413,34 @@ def print_figure(path: Path) -> None:
         typer.echo(file)
 
 
-def print_summary(
-    out: Path, summary: S | None, format_summary: Callable[[S], str], *, table: Path | None = None
-) -> None:
-    """Print the summary of a stage and the path of its output, or for None that the output is up to date.
-
-    Args:
-        table: Table whose things are counted, see :func:`in_words_of`. Default: the output.
-    """
+def print_summary(out: Path, summary: S | None, format_summary: Callable[[S], str]) -> None:
+    """Print the summary of a stage and the path of its output, or for None that the output is up to date."""
     if summary is None:
         typer.echo(f"{out}: up to date")
         return
-    typer.echo(f"{in_words_of(table or out, format_summary(summary))}\n{out}")
+    typer.echo(f"{format_summary(summary)}\n{out}")
 
 
-def in_words_of(table: Path, text: str) -> str:
-    """Return a summary that counts landmarks in the words of a table, such as paintings."""
-    from hgld.taxonomy.project import nouns_of
+def begin_project(
+    table: Path, words: tuple[str, str], *, is_new: bool, counts: bool | None = None
+) -> None:
+    """Write the project file of a list other than GLDv2's (:mod:`hgld.taxonomy.project`), if it has none yet.
 
-    entity, entities = nouns_of(table)
-    title = f"{entities:>9}"  # of a column of numbers
-    text = re.sub(r"(?<=  )landmarks(?=  )", lambda _: title, text)
-    plurals = re.compile(
-        r"(?<=[0-9] )landmarks\b|(?<=most |s or )landmarks\b|landmarks$", re.MULTILINE
-    )
-    text = plurals.sub(lambda _: entities, text)
-    return re.sub(
-        r"(?<=[0-9] )landmark\b|(?<=per )landmark\b|(?<=by )landmark\b", lambda _: entity, text
-    )
-
-
-def begin_project(table: Path, words: tuple[str, str]) -> None:
-    """Write the project file of a list other than GLDv2's (:mod:`hgld.taxonomy.project`), if it has none yet."""
+    Args:
+        table: Table of the list.
+        words: Words for one and for several things of the list.
+        is_new: Whether the table was not there before; if it was, the project is that of the list.
+        counts: Whether the list has a column of counts; None if that is unknown.
+    """
     from hgld.taxonomy.project import create_project, find_project_file
 
-    project = create_project(table, *words)
+    project = create_project(table, *words, counts=counts)
     if project is not None:
         typer.echo(
             f"{project}: says what the list is about; further commands read it, and you may edit it",
             err=True,
         )
-    else:
+    elif is_new:
         known = find_project_file(table)
         typer.echo(
             f"{known}: this list, too, is of {words[1]}; give --entity if it is another one",

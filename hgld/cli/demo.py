@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.base import OUT_FOLDER, app
+from hgld.cli.base import FIRST_STEPS, OUT_FOLDER, app
 from hgld.cli.render import aligned
-from hgld.cli.scrape import format_scrape
 
 if TYPE_CHECKING:
     from hgld.demo.run import DemoSummary
 
 
-@app.command(rich_help_panel="Labels")
+@app.command(rich_help_panel=FIRST_STEPS)
 def demo(
     out: Annotated[Path, OUT_FOLDER] = Path("data/demo"),
     encoder: str | None = None,
@@ -59,6 +58,7 @@ def _print_stage(stage: str, summary: Any) -> None:
     from hgld.cli.hierarchy import format_build
     from hgld.cli.labels import format_clean, format_clusters, format_embed, format_suggestions
     from hgld.cli.review import format_export
+    from hgld.cli.scrape import format_scrape
 
     texts: dict[str, Callable[[Any], str]] = {
         "scrape": format_scrape,

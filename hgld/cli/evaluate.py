@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from hgld.cli.base import (
+    FIRST_STEPS,
     ComparedBy,
     Json,
     SharedCommand,
@@ -52,7 +53,7 @@ _EXCLUDED_QUERIES = (
 )
 
 
-@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+@app.command(cls=SharedCommand, rich_help_panel=FIRST_STEPS)
 @field_options(
     MetricSettings,
     panel="Metrics",

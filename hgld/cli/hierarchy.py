@@ -7,12 +7,15 @@ import sys
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, astuple
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hgld.cli.base import (
+    FIRST_STEPS,
+    LANDMARKS,
     OUT_FIGURE,
     OUT_FOLDER,
     CorrectionsOfHierarchy,
@@ -35,6 +38,7 @@ from hgld.cli.options import field_options
 from hgld.cli.render import aligned
 from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.figures.style import Nouns
 from hgld.hierarchy.settings import BuildConfig
 from hgld.progress import TerminalProgress, byte_size
 
@@ -73,7 +77,7 @@ def parse_extra_levels(text: str) -> int:
     return int(match[1])
 
 
-@app.command(rich_help_panel="Hierarchy")
+@app.command(rich_help_panel=FIRST_STEPS)
 @field_options(
     BuildConfig,
     extra_levels=typer.Option(parser=parse_extra_levels, metavar="p279:N", show_default=False),
@@ -119,6 +123,7 @@ def build(
             split/landmark_id, such as train/161; those that are unsure change nothing. Default: none.
     """
     from hgld.hierarchy.build import build_file
+    from hgld.taxonomy.project import nouns_of
 
     summary = build_file(
         clean,
@@ -136,7 +141,7 @@ def build(
     )
     remember(clean, "decisions", decisions)
     remember(clean, "taxonomy", taxonomy)
-    print_summary(out, summary, format_build, table=clean)
+    print_summary(out, summary, partial(format_build, nouns=nouns_of(clean)))
 
 
 @app.command(rich_help_panel="Hierarchy")
@@ -277,30 +282,32 @@ def complete(
     from hgld.completion.complete import complete_file
     from hgld.completion.inputs import find_completion_files
     from hgld.completion.quality import evaluate_completion
+    from hgld.taxonomy.project import nouns_of
 
     files = find_completion_files(
         hierarchy, embeddings, image_landmarks or (), config.reasons, removed=removed, clean=clean
     )
+    nouns = nouns_of(hierarchy)
     with figure_formats(formats), TerminalProgress("complete", "photographs") as progress:
         if evaluate:
             picture = out.with_suffix(".coverage.png")
             typer.echo(
                 _format_completion_quality(
-                    evaluate_completion(files, picture, config, progress=progress)
+                    evaluate_completion(files, picture, config, progress=progress), nouns
                 )
             )
             print_figure(picture)
         else:
             summary = complete_file(files, out, config, force=force, progress=progress)
-            print_summary(out, summary, _format_complete, table=hierarchy)
+            print_summary(out, summary, partial(_format_complete, nouns=nouns))
 
 
-def format_build(summary: BuildSummary) -> str:
+def format_build(summary: BuildSummary, nouns: Nouns = LANDMARKS) -> str:
     """Return the landmarks read and kept, by root, and the labels of those excluded."""
     n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
-    lines = [f"{built:,} of {summary.landmarks:,} landmarks kept, in {n_groups} groups"]
+    lines = [f"{built:,} of {summary.landmarks:,} {nouns[1]} kept, in {n_groups} groups"]
     for root, (groups, count) in summary.per_root.items():
-        lines.append(f"  {root}: {count:,} landmarks in {groups} groups")
+        lines.append(f"  {root}: {count:,} {nouns[1]} in {groups} groups")
     if summary.level_sizes:
         lines.append(
             f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}"
@@ -308,21 +315,21 @@ def format_build(summary: BuildSummary) -> str:
     if summary.several is not None:
         lines.append(f"  {summary.several.restored:,} had been removed for having several labels")
         lines.append(f"  {summary.several.with_several:,} are in several groups")
-        lines += _landmarks_by_label("undecided further labels", summary.several.undecided)
+        lines += _landmarks_by_label("undecided further labels", summary.several.undecided, nouns)
     if summary.completed is not None:
         lines += _completed_lines(summary.completed)
     corrected = summary.corrected
     if corrected is not None:
         lines.append(
-            f"  corrections moved {counted(corrected.moved, 'landmark')} to another group, excluded "
+            f"  corrections moved {counted(corrected.moved, *nouns)} to another group, excluded "
             f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
         )
         if corrected.unused:
             lines.append(
-                f"  {counted(corrected.unused, 'correction')} of labels or landmarks that CLEAN lacks"
+                f"  {counted(corrected.unused, 'correction')} of labels or {nouns[1]} that CLEAN lacks"
             )
-    lines += _landmarks_by_label("excluded, label dropped", summary.dropped)
-    lines += _landmarks_by_label("excluded, label undecided", summary.undecided)
+    lines += _landmarks_by_label("excluded, label dropped", summary.dropped, nouns)
+    lines += _landmarks_by_label("excluded, label undecided", summary.undecided, nouns)
     return "\n".join(lines)
 
 
@@ -339,10 +346,10 @@ def _completed_lines(counts: CompletedCounts) -> list[str]:
     return lines
 
 
-def _landmarks_by_label(title: str, labels: Mapping[str, int]) -> list[str]:
+def _landmarks_by_label(title: str, labels: Mapping[str, int], nouns: Nouns) -> list[str]:
     from hgld.hierarchy.build import format_counts
 
-    head = f"{title}: {sum(labels.values()):,} landmarks, {len(labels):,} labels"
+    head = f"{title}: {sum(labels.values()):,} {nouns[1]}, {len(labels):,} labels"
     return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
 
 
@@ -521,27 +528,27 @@ def _group_table(stats: HierarchyStats, root: str, entities: str) -> list[str]:
     return aligned(columns, rows)
 
 
-def _format_complete(summary: CompleteSummary) -> str:
+def _format_complete(summary: CompleteSummary, nouns: Nouns) -> str:
     without = summary.landmarks - summary.proposed
     above = ", ".join(f"{count:,} of {score:g}" for score, count in summary.above.items())
     return "\n".join(
         [
-            f"{summary.proposed:,} of {summary.landmarks:,} landmarks without a group have a proposal, from "
+            f"{summary.proposed:,} of {summary.landmarks:,} {nouns[1]} without a group have a proposal, from "
             f"{summary.photographs:,} photographs; {without:,} have no photographs",
             f"  with a score of at least: {above}",
-            f"scores calibrated on {summary.calibrated_on:,} of {summary.labelled:,} labelled landmarks with "
+            f"scores calibrated on {summary.calibrated_on:,} of {summary.labelled:,} labelled {nouns[1]} with "
             f"photographs, {summary.accuracy:.1%} of which find their group without their own photographs",
         ]
     )
 
 
-def _format_completion_quality(quality: CompletionQuality) -> str:
+def _format_completion_quality(quality: CompletionQuality, nouns: Nouns) -> str:
     from hgld.completion.quality import N_FOLDS
 
     lines = [
-        f"{len(quality.score):,} labelled landmarks with photographs, a {N_FOLDS}th of them hidden at a time"
+        f"{len(quality.score):,} labelled {nouns[1]} with photographs, a {N_FOLDS}th of them hidden at a time"
     ]
-    lines += format_accepted(quality)
+    lines += format_accepted(quality, nouns)
     if quality.misses:
         misses = [
             f"{proposed} for {hidden} ({count:,})"
@@ -551,7 +558,7 @@ def _format_completion_quality(quality: CompletionQuality) -> str:
     return "\n".join(lines)
 
 
-def format_accepted(quality: CompletionQuality) -> list[str]:
+def format_accepted(quality: CompletionQuality, nouns: Nouns = LANDMARKS) -> list[str]:
     """Return a table of coverage and accuracy by score, and the calibration error."""
     from hgld.completion.quality import THRESHOLDS
 
@@ -580,7 +587,7 @@ def format_accepted(quality: CompletionQuality) -> list[str]:
         *aligned(
             [
                 "score of at least",
-                "landmarks",
+                nouns[1],
                 "coverage",
                 "mean score",
                 "group right",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from hgld.cli.base import (
+    FIRST_STEPS,
     OUT_FOLDER,
     App,
     Command,
@@ -523,4 +524,4 @@ def leave_out(
     print_summary(out, summary, format_manifest)
 
 
-app.add_typer(manifest, name="manifest", rich_help_panel="Retrieval")
+app.add_typer(manifest, name="manifest", rich_help_panel=FIRST_STEPS)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import (
+    FIRST_STEPS,
+    LANDMARKS,
     App,
     ClassesBeside,
     FigureFormat,
@@ -31,6 +33,7 @@ from hgld.cli.base import (
 from hgld.cli.options import field_options
 from hgld.cli.render import aligned, listed
 from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.figures.style import Nouns
 from hgld.labels.settings import CleanConfig, ClusterConfig, EmbedConfig, PlainConfig
 from hgld.progress import TerminalProgress
 from hgld.taxonomy.settings import ImportConfig
@@ -50,7 +53,7 @@ _MOST_LABELS = 10
 _COLUMN = typer.Option(metavar="COLUMN")
 
 
-@app.command(rich_help_panel="Labels")
+@app.command(rich_help_panel=FIRST_STEPS)
 @field_options(
     PlainConfig,
     label=_COLUMN,
@@ -91,21 +94,27 @@ def labels(
     from hgld.taxonomy.project import words_of_list
 
     words = words_of_list(out, entity, entities)
+    is_new = not out.exists()
     summary = label_file(source, out, config, variants=variants, force=force)
-    begin_project(out, words)
-    print_summary(out, summary, partial(_format_labels, entities=words[1]))
+    begin_project(out, words, is_new=is_new, counts=config.count is not None)
+    print_summary(out, summary, partial(_format_labels, nouns=words, count=config.count))
 
 
-def _format_labels(summary: PlainSummary, entities: str) -> str:
+def _format_labels(summary: PlainSummary, nouns: Nouns, count: str | None) -> str:
+    """Return the numbers of rows and labels; ``count`` is the column of counts, if there is one."""
+    from hgld.taxonomy.project import counted_words
+
     width = max(len(f"{count:,}") for _, count in summary.labels)
     merged = [row for row in summary.variants if row.merged]
     proposed = [row for row in summary.variants if not row.merged]
+    rows = counted(summary.rows, *nouns)
+    if count is not None:
+        rows += f" ({counted(summary.things, *counted_words(nouns))} by the column {count})"
     lines = [
-        f"{summary.rows:,} rows for {summary.things:,} {entities}: {summary.spellings:,} spellings of "
-        f"{len(summary.labels):,} labels; most frequent:"
+        f"{rows}: {summary.spellings:,} spellings of {len(summary.labels):,} labels; most frequent:"
     ]
-    for label, count in summary.labels[:_MOST_LABELS]:
-        lines.append(f"  {count:>{width},}  {label}")
+    for label, number in summary.labels[:_MOST_LABELS]:
+        lines.append(f"  {number:>{width},}  {label}")
     lines.append(_format_variants(f"{len(merged):,} variants of these", merged))
     lines.append(
         _format_variants(
@@ -146,11 +155,13 @@ def clean(
         classes: Tables of classes, for --keep-multiple most-specific. Default: X.classes.parquet beside X.parquet.
     """
     from hgld.labels.clean import clean_file
+    from hgld.taxonomy.project import nouns_of
 
     summary = clean_file(
         scraped, out, config, removed=removed, irrelevant=irrelevant, classes=classes, force=force
     )
-    print_summary(out, summary, format_clean, table=scraped[0])
+    nouns = nouns_of(scraped[0])
+    print_summary(out, summary, partial(format_clean, nouns=nouns))
 
 
 @app.command(rich_help_panel="Labels")
@@ -175,7 +186,7 @@ def embed(
 
     with TerminalProgress("embed", "labels") as progress:
         summary = embed_file(clean, out, config, force=force, progress=progress)
-    print_summary(out, summary, format_embed, table=clean)
+    print_summary(out, summary, format_embed)
 
 
 def parse_sweep(text: str) -> range:
@@ -224,6 +235,7 @@ def cluster(
         clean: Clean table with the label of each landmark; for --images. Default: clean.parquet beside EMBEDDINGS.
     """
     from hgld.labels.clusters import cluster_file, sweep_file
+    from hgld.taxonomy.project import nouns_of
 
     if sweep is not None:
         picture = out.with_suffix(".sweep.png")
@@ -241,7 +253,8 @@ def cluster(
         photographs = open_photographs(images, clean, image_landmarks or ())
     with figure_formats(formats):
         clusters = cluster_file(embeddings, out, config, photographs=photographs, force=force)
-    print_summary(out, clusters, format_clusters, table=embeddings)
+    nouns = nouns_of(embeddings)
+    print_summary(out, clusters, partial(format_clusters, nouns=nouns))
 
 
 @app.command(rich_help_panel="Labels")
@@ -277,6 +290,7 @@ def suggest(
         no_vocabulary: Use no vocabulary.
     """
     from hgld.labels.suggest import suggest_file
+    from hgld.taxonomy.project import nouns_of
 
     if no_vocabulary and vocabulary:
         raise ConfigurationError("--no-vocabulary excludes --vocabulary; omit one of the two")
@@ -294,21 +308,22 @@ def suggest(
             progress=progress,
         )
     remember(clusters, "taxonomy", taxonomy)
-    print_summary(out, summary, format_suggestions, table=clusters)
+    nouns = nouns_of(clusters)
+    print_summary(out, summary, partial(format_suggestions, nouns=nouns))
 
 
-def format_clean(summary: CleanSummary) -> str:
+def format_clean(summary: CleanSummary, nouns: Nouns = LANDMARKS) -> str:
     """Return the landmarks removed and kept by split, and the most frequent labels."""
-    splits = [_format_split(split) for split in summary.splits]
+    splits = [_format_split(split, nouns) for split in summary.splits]
     return "\n".join([*splits, f"unique labels in total: {summary.unique_labels:,}"])
 
 
-def _format_split(summary: SplitSummary) -> str:
+def _format_split(summary: SplitSummary, nouns: Nouns) -> str:
     def share(count: int) -> str:
         return f"{count:,} ({count / summary.landmarks:.2%})"
 
     lines = [
-        f"{summary.split}: {summary.landmarks:,} landmarks, {share(summary.labelled)} with a scraped label"
+        f"{summary.split}: {summary.landmarks:,} {nouns[1]}, {share(summary.labelled)} with a scraped label"
     ]
     for reason, count in summary.removed.items():
         lines.append(f"  removed, {reason}: {share(count)}")
@@ -328,12 +343,12 @@ def format_embed(summary: EmbedSummary) -> str:
     )
 
 
-def format_clusters(clusters: Sequence[ClusterRow]) -> str:
+def format_clusters(clusters: Sequence[ClusterRow], nouns: Nouns = LANDMARKS) -> str:
     """Return a table of the clusters."""
     labels = sum(row.labels for row in clusters)
     subclusters = sum(row.subclusters for row in clusters)
     title = f"{labels:,} labels in {len(clusters)} clusters and {subclusters} sub-clusters"
-    columns = ["cluster", "sub-clusters", "labels", "landmarks", "name"]
+    columns = ["cluster", "sub-clusters", "labels", nouns[1], "name"]
     rows = [[row.cluster, row.subclusters, row.labels, row.landmarks, row.name] for row in clusters]
     return "\n".join([title, *aligned(columns, rows)])
 
@@ -344,14 +359,14 @@ def format_sweep(points: Sequence[SweepPoint]) -> str:
     return "\n".join(aligned(["k", "inertia", "silhouette"], rows))
 
 
-def format_suggestions(summary: SuggestSummary) -> str:
+def format_suggestions(summary: SuggestSummary, nouns: Nouns = LANDMARKS) -> str:
     """Return the numbers of labels and landmarks, and of those with a likely group."""
     from hgld.labels.suggest import LIKELY_SCORE
 
     return (
-        f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} landmarks, "
+        f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} {nouns[1]}, "
         f"using {summary.decisions:,} decisions\n"
-        f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} landmarks"
+        f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} {nouns[1]}"
         + "".join(
             f"\n{path}: answers on {n:,} labels, for hgld agreement"
             for path, n in summary.answers.items()

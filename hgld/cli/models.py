@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.base import (
+    FIRST_STEPS,
     OUT_FOLDER,
     Force,
     Pretrained,
@@ -153,7 +154,7 @@ _TRAINING_OPTIONS = {
 }
 
 
-@app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+@app.command(cls=SharedCommand, rich_help_panel=FIRST_STEPS)
 def train(
     config: Annotated[str, typer.Argument(autocompletion=complete_training)],
     out: Annotated[Path | None, OUT_FOLDER] = None,
@@ -287,7 +288,7 @@ def _check_embeddings(path: Path) -> None:
     (check_writable_file if path.suffix and not path.is_dir() else check_writable_folder)(path)
 
 
-@app.command(rich_help_panel="Retrieval")
+@app.command(rich_help_panel=FIRST_STEPS)
 @field_options(
     EmbedImagesConfig,
     scales=typer.Option(

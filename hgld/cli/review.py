@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.cli.base import (
+    FIRST_STEPS,
+    LANDMARKS,
     ClassesBeside,
     CleanBeside,
     ImageLandmarks,
@@ -17,7 +20,6 @@ from hgld.cli.base import (
     Taxonomy,
     app,
     friendly_errors,
-    in_words_of,
     out_file,
     parse_names,
     print_summary,
@@ -30,6 +32,7 @@ from hgld.cli.options import field_options
 from hgld.cli.render import aligned
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError, counted, indented_list
+from hgld.figures.style import Nouns
 from hgld.review.settings import AgreementConfig, ExportConfig, ImportConfig
 
 if TYPE_CHECKING:
@@ -49,7 +52,7 @@ if TYPE_CHECKING:
 _MAX_DISAGREEMENTS = 30
 
 
-@app.command(rich_help_panel="Review")
+@app.command(rich_help_panel=FIRST_STEPS)
 def review(
     *,
     annotator: Annotated[str, typer.Option()],
@@ -194,12 +197,13 @@ def export(
         force: Write new sheets and discard earlier entries.
     """
     from hgld.review.sheets.export import export_sheets
+    from hgld.taxonomy.project import nouns_of
 
     summary = export_sheets(
         clusters, out, config, clean=clean, classes=classes, taxonomy=taxonomy, force=force
     )
     remember(clusters, "taxonomy", taxonomy)
-    print_summary(out, summary, format_export, table=clusters)
+    print_summary(out, summary, partial(format_export, nouns=nouns_of(clusters)))
 
 
 @app.command(rich_help_panel="Review")
@@ -216,7 +220,7 @@ def import_sheet(
 
     All problems are reported together with the addresses of their cells; a sheet with a problem is not imported.
 
-    Example: hgld import-sheet review/ada.xlsx --annotator ada -o decisions/ada.csv
+    Example: hgld import-sheet review/ada.xlsx -o decisions/ada.csv
 
     Args:
         out: CSV file of decisions to write. Default: decisions/ANNOTATOR.csv beside the folder of SHEET.
@@ -226,6 +230,7 @@ def import_sheet(
     """
     from hgld.io.files import check_writable_file
     from hgld.review.sheets import import_sheet as stage
+    from hgld.taxonomy.project import nouns_of
 
     if out is None:
         out = stage.default_output(sheet, config.annotator)
@@ -236,7 +241,7 @@ def import_sheet(
         )
     clusters = clusters or stage.clusters_beside(sheet)
     remember(clusters, "taxonomy", taxonomy)
-    print_summary(out, summary, format_import, table=clusters)
+    print_summary(out, summary, partial(format_import, nouns=nouns_of(clusters)))
 
 
 @app.command(rich_help_panel="Review")
@@ -256,18 +261,31 @@ def agreement(
 
     Args:
         decisions: A file for each annotator: CSV decisions, or a store (.sqlite).
-        clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: none.
+        clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: clusters.parquet beside
+            the project file hgld.yaml, if there are both.
         out: JSON file to write. Default: none.
         figure: Image file to write, of the groups that two annotators confused. Default: none.
     """
     from hgld.review.agreement import agreement_files
+    from hgld.taxonomy.project import (
+        clusters_of_project,
+        find_project_file,
+        nouns_of,
+        read_project,
+    )
 
+    clusters = clusters or clusters_of_project(decisions[0])
     result = agreement_files(
         decisions, config, clusters=clusters, taxonomy=taxonomy, out=out, figure=figure
     )
     remember(clusters or decisions[0], "taxonomy", taxonomy)
-    text = format_agreement(result)
-    typer.echo(text if clusters is None else in_words_of(clusters, text))
+    if clusters is not None:
+        nouns = nouns_of(clusters)
+    elif find_project_file(decisions[0]) is not None:
+        nouns = read_project(decisions[0]).nouns
+    else:
+        nouns = LANDMARKS
+    typer.echo(format_agreement(result, nouns))
     for path in (out, figure):
         if path is not None:
             typer.echo(path)
@@ -306,7 +324,7 @@ def adjudicate(
         first: CSV file of decisions of one annotator, with the taxonomy beside it if groups were renamed or proposed.
         second: CSV file of decisions of the other annotator.
         clusters: Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page. Default:
-            none.
+            clusters.parquet beside the project file hgld.yaml, if there are both.
         force: Replace decisions of other people in the output on the same labels.
         store: SQLite file of the decisions on the page. Default: review/ANNOTATOR.final.sqlite.
     """
@@ -315,7 +333,9 @@ def adjudicate(
     from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
     from hgld.review.page.serve import adjudicate_on_page
     from hgld.taxonomy.decisions import check_annotator
+    from hgld.taxonomy.project import clusters_of_project
 
+    clusters = clusters or clusters_of_project(first)
     if rule is not None and annotator is None:
         config = AdjudicateConfig(rule)
         summary = adjudicate_files(
@@ -353,11 +373,11 @@ def adjudicate(
     print_summary(out, summary, format_adjudicate)
 
 
-def format_export(summary: ExportSummary) -> str:
+def format_export(summary: ExportSummary, nouns: Nouns = LANDMARKS) -> str:
     """Return counts, the files written, and what happened to earlier entries."""
     from hgld.review.sheets.worksheets import SET_ASIDE
 
-    labels, landmarks = counted(summary.labels, "label"), counted(summary.landmarks, "landmark")
+    labels, landmarks = counted(summary.labels, "label"), counted(summary.landmarks, *nouns)
     lines = [f"{labels} of {landmarks} in {counted(summary.clusters, 'cluster')}"]
     for path in summary.workbooks:
         lines.append(f"  {path} and {path.with_suffix('.csv').name}")
@@ -369,12 +389,12 @@ def format_export(summary: ExportSummary) -> str:
     return "\n".join(lines)
 
 
-def format_import(summary: ImportSummary) -> str:
+def format_import(summary: ImportSummary, nouns: Nouns = LANDMARKS) -> str:
     """Return counts of the decisions in a sheet, of changes to the output, and the problems of skipped rows."""
     decided = summary.decided
     lines = [
         f"{sum(decided.values()):,} of {counted(summary.labels, 'label')} decided "
-        f"({summary.decided_landmarks:,} of {counted(summary.landmarks, 'landmark')}): {decided['group']:,} into "
+        f"({summary.decided_landmarks:,} of {counted(summary.landmarks, *nouns)}): {decided['group']:,} into "
         f"{counted(summary.groups, 'group')}, {decided['drop']:,} dropped, {decided['unsure']:,} unsure",
         f"  {summary.new:,} new, {summary.changed:,} changed, {summary.withdrawn:,} withdrawn",
     ]
@@ -433,33 +453,40 @@ def _open_label(label: OpenLabel, summary: AdjudicateSummary) -> str:
     return f"{label.label} ({label.label_id})  {opinions}"
 
 
-def format_agreement(agreement: Agreement) -> str:
-    """Return tables of the coefficients and the groups, and the first disagreements."""
+def format_agreement(agreement: Agreement, nouns: Nouns = LANDMARKS) -> str:
+    """Return tables of the coefficients and the groups, and the first disagreements.
+
+    ``nouns`` are the words for one and for several of the things that have labels.
+    """
     title = f"{counted(agreement.labels, 'label')} decided by two or more annotators"
     if agreement.single:
         title += f", {agreement.single:,} by one only"
     tables = [
-        *_all_coefficients(agreement),
+        *_all_coefficients(agreement, nouns[0]),
         "",
-        *_groups(agreement.groups),
+        *_groups(agreement.groups, nouns[0]),
         "",
-        *_disagreements(agreement),
+        *_disagreements(agreement, nouns[1]),
     ]
     return "\n".join([title, "", *tables, *_group_conflicts(agreement.group_conflicts)])
 
 
-def _all_coefficients(agreement: Agreement) -> list[str]:
+def _all_coefficients(agreement: Agreement, entity: str) -> list[str]:
     """Return the coefficients on all labels, and apart on those decided blind and the others if there are both."""
     config = agreement.config
-    lines = _coefficients(agreement)
+    lines = _coefficients(agreement, entity)
     blind, others = agreement.blind, agreement.not_blind
     if blind and others:
         lines += [
             "",
             f"{counted(blind.labels, 'label')} decided blind, without suggestions",
-            *_coefficients(blind),
+            *_coefficients(blind, entity),
         ]
-        lines += ["", f"the other {counted(others.labels, 'label')}", *_coefficients(others)]
+        lines += [
+            "",
+            f"the other {counted(others.labels, 'label')}",
+            *_coefficients(others, entity),
+        ]
     elif blind:
         lines.append("all labels were decided blind, without suggestions")
     if agreement.mixed:
@@ -470,15 +497,15 @@ def _all_coefficients(agreement: Agreement) -> list[str]:
     resamples = counted(config.n_resamples, "resample")
     return [
         *lines,
-        f"({config.confidence:.0%} intervals from {resamples} of the labels; none by landmark)",
+        f"({config.confidence:.0%} intervals from {resamples} of the labels; none by {entity})",
     ]
 
 
-def _coefficients(agreement: Agreement | SubsetAgreement) -> list[str]:
+def _coefficients(agreement: Agreement | SubsetAgreement, entity: str) -> list[str]:
     from hgld.taxonomy.decisions import MACHINE
 
     columns = [agreement.by_label] + ([agreement.by_landmark] if agreement.by_landmark else [])
-    header = ("", "by label", "by landmark")[: len(columns) + 1]
+    header = ("", "by label", f"by {entity}")[: len(columns) + 1]
     rows = []
     for pairs in zip(*(measures.pairs for measures in columns), strict=True):
         names = f"{pairs[0].first}, {pairs[0].second}"
@@ -505,9 +532,9 @@ def _interval(estimate: Estimate, undefined: str) -> str:
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def _groups(groups: tuple[GroupAgreement, ...]) -> list[str]:
+def _groups(groups: tuple[GroupAgreement, ...], entity: str) -> list[str]:
     with_landmarks = any(group.specific_by_landmark is not None for group in groups)
-    header = ["group", "both", "one only", "agreement"] + ["by landmark"] * with_landmarks
+    header = ["group", "both", "one only", "agreement"] + [f"by {entity}"] * with_landmarks
     rows = []
     for group in groups:
         shares = [
@@ -519,10 +546,10 @@ def _groups(groups: tuple[GroupAgreement, ...]) -> list[str]:
     return aligned(header, rows)
 
 
-def _disagreements(agreement: Agreement) -> list[str]:
+def _disagreements(agreement: Agreement, entities: str) -> list[str]:
     if not agreement.disagreements:
         return ["no disagreements"]
-    order = "most landmarks first" if agreement.by_landmark else "by label"
+    order = f"most {entities} first" if agreement.by_landmark else "by label"
     lines = indented_list(
         [_disagreement(row) for row in agreement.disagreements], limit=_MAX_DISAGREEMENTS
     )

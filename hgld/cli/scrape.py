@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import app, begin_project, out_file, print_summary, try_again
+from hgld.cli.base import (
+    FIRST_STEPS,
+    LANDMARKS,
+    app,
+    begin_project,
+    out_file,
+    print_summary,
+    try_again,
+)
 from hgld.cli.options import field_options
 from hgld.errors import ConfigurationError, SourceError, counted
+from hgld.figures.style import Nouns
 from hgld.progress import TerminalProgress
 from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
 _COLUMN = typer.Option(metavar="COLUMN")
 
 
-@app.command(rich_help_panel="Labels")
+@app.command(rich_help_panel=FIRST_STEPS)
 @field_options(
     ClientConfig,
     commons_url=typer.Option(envvar="HGLD_COMMONS_URL"),
@@ -79,29 +89,30 @@ def scrape(
         raise ConfigurationError(
             "`entity` and `entities` are words for a list other than GLDv2's; give its `id`, too"
         )
-    words = None if config.id is None else words_of_list(out, entity, entities)
-    with TerminalProgress("scrape", "landmarks") as progress:
+    nouns = LANDMARKS if config.id is None else words_of_list(out, entity, entities)
+    is_new = not out.exists()
+    with TerminalProgress("scrape", nouns[1]) as progress:
         summary = scrape_file(categories, out, settings, force=force, progress=progress)
-    if words is not None:
-        begin_project(out, words)
-    print_summary(out, summary, format_scrape)
+    if config.id is not None:
+        begin_project(out, nouns, is_new=is_new)
+    print_summary(out, summary, partial(format_scrape, nouns=nouns))
     if summary is not None and summary.errors:
         raise SourceError(f"{summary.errors:,} rows or classes failed; {try_again()}")
 
 
-def format_scrape(summary: ScrapeSummary) -> str:
+def format_scrape(summary: ScrapeSummary, nouns: Nouns = LANDMARKS) -> str:
     """Format the cost of a scrape, and its landmarks by status and by route."""
     from hgld.io.columns import preview
 
-    per_landmark = f"{summary.requests / summary.landmarks:.4f} per landmark"
+    per_landmark = f"{summary.requests / summary.landmarks:.4f} per {nouns[0]}"
     cost = f"{summary.requests:,} requests ({per_landmark}), {summary.retries:,} of them retries"
     lines = [
-        f"{summary.landmarks:,} landmarks, {summary.classes:,} classes and superclasses; {cost}, "
+        f"{summary.landmarks:,} {nouns[1]}, {summary.classes:,} classes and superclasses; {cost}, "
         f"{summary.seconds:.1f} s"
     ]
     if summary.taken_over:
         lines.append(
-            f"{summary.taken_over:,} landmarks were in the output before and keep their rows; "
+            f"{summary.taken_over:,} {nouns[1]} were in the output before and keep their rows; "
             f"{summary.landmarks - summary.taken_over:,} are new or had failed"
         )
     if summary.unlabelled:
@@ -111,7 +122,7 @@ def format_scrape(summary: ScrapeSummary) -> str:
         )
     width = max(map(len, (*summary.statuses, *summary.routes)))
     for title, counts in (("status", summary.statuses), ("route", summary.routes)):
-        lines.append(f"{title:<{width}}   landmarks")
+        lines.append(f"{title:<{width}}{nouns[1]:>12}")
         for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
             lines.append(f"  {name:<{width}}{count:>10,} {count / summary.landmarks:>8.2%}")
     return "\n".join(lines)

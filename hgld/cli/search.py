@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hgld.cli.base import (
+    FIRST_STEPS,
     ComparedBy,
     Json,
     Pretrained,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from hgld.search.searcher import Answers
 
 
-@app.command(rich_help_panel="Retrieval")
+@app.command(rich_help_panel=FIRST_STEPS)
 def search(
     *,
     embeddings: Annotated[Path, typer.Option()],

@@ -57,6 +57,23 @@ class ImageLabels:
         """Label matrix of images with one label each: int64, shape (N, L), -1 for unlabelled images."""
         return single_labels(self.labelling)
 
+    @property
+    def classes(self) -> LabelMatrix:
+        """Labels numbered from 0 within each level, as losses with proxies take them: int64, shape (N, L).
+
+        -1 in the rows of unlabelled images. Labels of images with one label each.
+        """
+        classes = np.full(self.labels.shape, -1)
+        for level, labels in enumerate(self.labels[self.labelled].T):
+            _, numbers = np.unique(labels, return_inverse=True)
+            classes[self.labelled, level] = numbers
+        return classes
+
+    @property
+    def n_classes(self) -> tuple[int, ...]:
+        """Number of classes at each level, finest first."""
+        return tuple(int(numbers.max()) + 1 for numbers in self.classes.T)
+
 
 def read_labels(
     path: Path,

@@ -25,6 +25,7 @@ from hgld.hierarchy.parents import groups_from_parents
 from hgld.hierarchy.settings import BuildConfig
 from hgld.hierarchy.subclass_levels import subclass_levels
 from hgld.hierarchy.tree import GROUP, ROOT, Hierarchy
+from hgld.io.columns import preview
 from hgld.labels.class_tree import ClassTree, read_class_tree
 from hgld.labels.clean import InstanceOf, read_irrelevant_labels, read_scraped
 from hgld.stage import Stage
@@ -199,10 +200,7 @@ def build_file(
     if config.levels_from is None:
         decisions = decisions or project_file_of("decisions", clean)
         if decisions is None:
-            raise ConfigurationError(
-                f"{clean}: no decisions are known for this list; give a file of hgld decisions or hgld adjudicate as "
-                "`decisions`"
-            )
+            raise _no_decisions_error(clean)
         taxonomy = find_taxonomy(taxonomy, clean, decisions)
     elif decisions or taxonomy or corrections:
         raise ConfigurationError(
@@ -251,6 +249,22 @@ def build_file(
     return summary
 
 
+def _no_decisions_error(clean: Path) -> ConfigurationError:
+    """Return an error that names the files of decisions beside a table, or the commands that write one."""
+    files = []
+    for path in sorted(clean.with_name("decisions").glob("*.csv")):
+        if not path.name.endswith(".taxonomy.csv"):
+            files.append(path)
+    source = (
+        preview(files, 3)
+        if files
+        else "a file of hgld import-sheet, hgld decisions or hgld adjudicate"
+    )
+    return ConfigurationError(
+        f"{clean}: no decisions are known for this list; give {source} as `decisions`"
+    )
+
+
 def _required_tables(
     setting: str, name: str, given: Sequence[Path] | None, clean: Path
 ) -> Sequence[Path]:
@@ -265,7 +279,7 @@ def _required_tables(
         found = tables.find_classes_tables(clean)
     if not found:
         raise ConfigurationError(
-            f"`{setting}` needs tables that are not beside {clean}; name them with `{name}`"
+            f"`{setting}` needs tables of hgld scrape that are not beside {clean}; name them with `{name}`"
         )
     return found
 
@@ -365,7 +379,8 @@ def build(
         completed = assignment.add_proposals(proposals)
     if not assignment.rows:
         raise InputError(
-            f"no landmark is left: of {assignment.n_landmarks:,}, none has a label with a group; check the decisions"
+            f"no {nouns[0]} is left: of {assignment.n_landmarks:,}, none has a label with a group; "
+            "check the decisions"
         )
     corrected = None
     if corrections is not None:

@@ -96,7 +96,7 @@ def with_all_labels(
     if pending:
         first = ", ".join(f"{split} {landmark_id}" for split, landmark_id in list(pending)[:5])
         raise InputError(
-            f"{len(pending):,} landmarks of the clean table are in no scraped table (first {first}); "
+            f"{len(pending):,} rows of the clean table are in no scraped table (first {first}); "
             "give the tables that it was made from in `scraped`"
         )
     return candidates

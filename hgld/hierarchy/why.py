@@ -139,7 +139,10 @@ def _not_found_error(files: _Files, landmark: str) -> InputError:
         else:
             missing.append(files.hierarchy.name if stage == "hierarchy" else f"{stage}.parquet")
     searched += map(str, files.scraped)
-    if not files.scraped:
+    if _is_plain_list(files):
+        # hgld labels keeps every row of a list.
+        missing = [name for name in missing if name != "removed.parquet"]
+    elif not files.scraped:
         missing.append("scraped*.parquet")
     if not searched:
         return InputError(
@@ -202,8 +205,12 @@ def _steps(
         if item is not None or was_scraped:
             steps.append(("class", item or _unknown_class(files, scraped)))
         steps.append(("label", label))
-        steps.append(("cluster", _cluster(files.tables.get("clusters"), identity)))
-        if "decisions" in files.annotations:
+        levels = _levels_from_parents(files)
+        if levels is None:
+            steps.append(("cluster", _cluster(files.tables.get("clusters"), identity)))
+        if levels is not None:
+            steps.append(("decision", f"none is needed: hgld build --levels-from {levels}"))
+        elif "decisions" in files.annotations:
             steps += _decision(decision, groups)
         else:
             steps.append(("decision", "unknown: no decisions are known for this list"))
@@ -216,7 +223,10 @@ def _steps(
             steps.append(("source", _source(files.hierarchy, proposal)))
         steps += _place(built)
     else:
-        reason = _reason_absent(removed, clean, decision, correction)
+        if clean is not None and _levels_from_parents(files) is not None:
+            reason = "what is above its label on Wikidata gives it no group, as hgld build says"
+        else:
+            reason = _reason_absent(removed, clean, decision, correction)
         if "hierarchy" in files.tables:
             steps.append(("hierarchy", f"not in it: {reason}"))
         else:
@@ -231,6 +241,15 @@ def _is_plain_list(files: _Files) -> bool:
     """Return whether the labels come from ``hgld labels`` instead of a scrape."""
     clean = files.tables.get("clean")
     return clean is not None and tables.read_provenance(clean).command == "labels"
+
+
+def _levels_from_parents(files: _Files) -> str | None:
+    """Return the option --levels-from that a hierarchy was built with; None if it was built from decisions."""
+    built = files.tables.get("hierarchy")
+    if built is None:
+        return None
+    levels: str | None = tables.read_provenance(built).parameters.get("levels_from")
+    return levels
 
 
 def _rows(

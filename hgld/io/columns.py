@@ -29,6 +29,8 @@ T = TypeVar("T")
 _ONE_THREAD = pa_csv.ReadOptions(use_threads=False)
 #: Suffixes of workbooks, which are refused by a message of their own.
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
+#: First bytes of Parquet files, and those of workbooks, which are ZIP files.
+PARQUET, ZIP = b"PAR1", b"PK\x03\x04"
 #: Text that a spreadsheet runs as a formula, after any escapes; with East Asian settings full-width signs count, too.
 _FORMULA = re.compile("'*[=+\\-@\t\r\n＝＋－＠]")
 #: Column in which pandas writes an index without a name, such as that of a filtered table.
@@ -96,7 +98,10 @@ def text_column_names(path: Path) -> list[str]:
     """
     if path.suffix.lower() in SPREADSHEETS:
         raise InputError(f"{path}: a spreadsheet; save it as CSV (UTF-8)")
-    if path.is_file() and _first_bytes(path) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+    is_utf16 = path.is_file() and (
+        starts_with(path, codecs.BOM_UTF16_LE) or starts_with(path, codecs.BOM_UTF16_BE)
+    )
+    if is_utf16:
         raise InputError(
             f"{path}: its text is UTF-16, which spreadsheets call Unicode; save it as CSV (UTF-8)"
         )
@@ -245,9 +250,10 @@ def _as_text_lists(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     return pa.chunked_array([pc.if_else(pc.equal(lengths, 0), None, lists)])
 
 
-def _first_bytes(path: Path) -> bytes:
+def starts_with(path: Path, signature: bytes) -> bool:
+    """Return whether the first bytes of a file are these."""
     with path.open("rb") as stream:
-        return stream.read(2)
+        return stream.read(len(signature)) == signature
 
 
 def _describe(table: pa.Table, row: int) -> str:
@@ -335,9 +341,10 @@ def read_rows(
         InputError: The file is missing, not UTF-8, not CSV, lacks the header, a column or (unless it may be empty)
             any row; or rows are invalid, in which case none is used.
     """
-    if not path.is_file():
+    problem = _problem_of_csv(path)
+    if problem:
         raise InputError(
-            f"{path}: no such file; expected a CSV file with the columns {','.join(columns)}"
+            f"{path}: {problem}; expected a CSV file with the columns {','.join(columns)}"
         )
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
@@ -361,6 +368,19 @@ def read_rows(
     if not parsed and not may_be_empty:
         raise InputError(f"{path}: no rows below the header")
     return parsed
+
+
+def _problem_of_csv(path: Path) -> str:
+    """Say what a path is if it is not that of a text; empty if it may be one."""
+    if path.is_dir():
+        return "a folder"
+    if not path.is_file():
+        return "no such file"
+    if starts_with(path, PARQUET):
+        return "a Parquet file"
+    if starts_with(path, ZIP):
+        return "a spreadsheet"
+    return ""
 
 
 def _csv_problem(error: csv.Error) -> str:
@@ -451,7 +471,7 @@ def _check_header(path: Path, names: list[str] | None, columns: Sequence[str]) -
     missing = [name for name in columns if name not in header]
     if missing:
         raise InputError(
-            f"{path}: line 1: no column {' and no column '.join(missing)}; found {','.join(names)}, "
+            f"{path}: line 1: no column {', '.join(missing)}; found {','.join(names)}, "
             f"expected {expected}"
         )
     return header

@@ -21,7 +21,7 @@ from hgld.labels.settings import CleanConfig, KeepMultiple
 from hgld.stage import Stage
 from hgld.tables.column_values import RemovalReason
 from hgld.taxonomy.label_identity import ITEM_ID, label_id, normalise_label, unify_labels
-from hgld.taxonomy.project import project_file_of
+from hgld.taxonomy.project import nouns_of, project_file_of
 
 log = logging.getLogger(__name__)
 
@@ -188,8 +188,8 @@ def read_scraped(paths: Sequence[Path]) -> pa.Table:
     if len(repeated):
         first = repeated.slice(0, 1).to_pylist()[0]
         raise InputError(
-            f"{len(repeated):,} landmarks occur in more than one of {', '.join(map(str, paths))}, first "
-            f"{first['split']} {first['landmark_id']}; give one table per split"
+            f"{len(repeated):,} {nouns_of(paths[0])[1]} occur in more than one of "
+            f"{', '.join(map(str, paths))}, first {first['split']} {first['landmark_id']}; give one table per split"
         )
     return table
 
@@ -198,13 +198,14 @@ def _check_errors(table: pa.Table, paths: Sequence[Path], config: CleanConfig) -
     errors = pc.sum(pc.equal(table["status"], "error")).as_py() or 0
     if not errors:
         return
+    _, entities = nouns_of(paths[0])
     if not config.allow_errors:
         raise InputError(
-            f'{", ".join(map(str, paths))}: {errors:,} of {len(table):,} landmarks have the status "error": '
+            f'{", ".join(map(str, paths))}: {errors:,} of {len(table):,} {entities} have the status "error": '
             "their labels could not be fetched. Run the same hgld scrape again, which retries only those, or "
             "set `allow_errors` to treat them as unlabelled"
         )
-    log.warning('%d landmarks with the status "error" are treated as unlabelled', errors)
+    log.warning('%d %s with the status "error" are treated as unlabelled', errors, entities)
 
 
 def _class_tables(

@@ -156,7 +156,7 @@ def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table
     if n_distinct < min_distinct:
         raise InputError(
             f"{embeddings}: {n_distinct} different labels, too few for this number of clusters; expected at least "
-            f"{min_distinct}. Choose fewer clusters, or scrape more landmarks"
+            f"{min_distinct}. Choose fewer clusters, or embed more labels"
         )
     return table, vectors
 

@@ -20,6 +20,7 @@ from hgld.labels.encoders import LoadEncoder, TextEncoder, load_encoder, local_c
 from hgld.labels.settings import DEFAULT_TEMPLATE, EmbedConfig
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage
+from hgld.taxonomy.project import nouns_of
 
 STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": tables.CLEAN})
 
@@ -63,7 +64,7 @@ def embed_file(
     def compute() -> tuple[Sequence[pa.Table], EmbedSummary]:
         labels = _labels_table(tables.read_table(clean, tables.CLEAN))
         if not len(labels):
-            raise InputError(f"{clean}: no landmarks, hence no labels to embed")
+            raise InputError(f"{clean}: no {nouns_of(clean)[1]}, hence no labels to embed")
         vectors = {} if force else _reusable_vectors(out, parameters, checkpoint)
         texts = sorted(set(labels["label"].to_pylist()))
         new = [text for text in texts if text not in vectors]

@@ -25,7 +25,8 @@ class PlainConfig:
         id: Column of the ids. Default: the column id if there is one, else the number of the row from 1.
         split: Name of the split of all rows. Default: all.
         split_column: Column of the splits.
-        count: Column that says for how many things a row stands; whole numbers.
+        count: Column with a count of each row, such as how often it occurs; whole numbers. Tables and summaries of
+            labels add the counts up.
         item: Column of the Wikidata items of the labels: Q ids or addresses; rows may be without.
         keep: Labels that stay apart although their spelling is one, separated by commas, such as lights,light; may be
             repeated.

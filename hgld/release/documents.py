@@ -62,6 +62,10 @@ _MODELS = """
 
 In %, with 95 % intervals over classes; AP_l1 is that of the coarsest level. Compared by `hgld compare-models`.
 """
+#: What ``hgld labels`` does to labels.
+_SPELLINGS_UNIFIED = (
+    "Spellings of a label that differ in case, spaces, hyphens or as English plurals became one."
+)
 _COMMONS = "commons.wikimedia.org"
 #: Placeholders that are empty unless there is something to say.
 _EMPTY = (
@@ -133,7 +137,7 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
             f"- {term}" for term in annotations_creators(facts.origins) or ["other"]
         ),
         "annotators_named": _annotators_text(facts),
-        "scraped": _scraped_text(facts) or "Not recorded.",
+        "scraped": _listed_text(facts) or _scraped_text(facts) or "Not recorded.",
         "cleaned": " ".join(filter(None, (_cleaned_text(facts), _left_out_text(facts)))),
         "decided": _decisions_text(facts.decisions),
         "steps": "\n".join(f"{number}. {step}" for number, step in enumerate(_steps(facts), 1)),
@@ -167,6 +171,9 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
         "missing": f"`page`, for {without_page:,} {words['entities']}"
         if without_page
         else "No values are missing",
+        "overrepresented": ""
+        if _listed_text(facts)
+        else f", so {words['kinds']}\nthat the sources describe well are overrepresented",
         "in_taxonomy": "; `taxonomy.csv` says what belongs to each" if decided else "",
         "signed": " `decisions.csv` contains the names\nthat annotators entered for themselves."
         if decided
@@ -202,7 +209,8 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
         assigned = (
             "Each remaining label was assigned to one of the groups of `taxonomy.csv` or dropped"
         )
-        texts["labelling"] = f"{words['labelling']} {assigned}{_except_undecided(facts)}."
+        cleaned = _SPELLINGS_UNIFIED if _listed_text(facts) else words["labelling"]
+        texts["labelling"] = f"{cleaned} {assigned}{_except_undecided(facts)}."
     else:
         texts["labelling"] = "What the settings below say."
     if without_page == len(facts.hierarchy):
@@ -326,7 +334,9 @@ def _groups_table(facts: ReleaseFacts, counts: HierarchyStats) -> str:
 def _steps(facts: ReleaseFacts) -> list[str]:
     """Return what was done, step by step, as far as the tables prove it."""
     words, scraped, cleaned = facts.words, _scraped_text(facts), _cleaned_text(facts)
-    steps = [f"Scrape. {scraped}"] if scraped else []
+    listed = _listed_text(facts)
+    steps = [f"Read the list. {listed} {_SPELLINGS_UNIFIED}"] if listed else []
+    steps += [f"Scrape. {scraped}"] if scraped else []
     if cleaned or not facts.is_neutral:
         steps.append(f"Clean. {words['An_entity']} has one relevant label. {cleaned}")
     if facts.decisions:
@@ -348,6 +358,21 @@ def _steps(facts: ReleaseFacts) -> list[str]:
 
 def _annotators_text(facts: ReleaseFacts) -> str:
     return f"Decisions are those of {', '.join(facts.annotators)}." if facts.annotators else NOBODY
+
+
+def _listed_text(facts: ReleaseFacts) -> str:
+    """Say which list of labels ``hgld labels`` read; empty if labels come from elsewhere, or nothing is known."""
+    if facts.sources.clean is None:
+        return ""
+    provenance = tables.read_provenance(facts.sources.clean)
+    if provenance.command != "labels":
+        return ""
+    labels = tables.read_table(facts.sources.clean, tables.CLEAN)["supercategory"]
+    n_labels = counted(len(labels.unique()), "label")
+    return (
+        f"{len(labels):,} {facts.words['entities']} with {n_labels} were read from a list, whose column "
+        f"`{provenance.parameters['label']}` has the labels."
+    )
 
 
 def _scraped_text(facts: ReleaseFacts) -> str:

@@ -42,7 +42,7 @@ from hgld.tables.schemas import meaning_of
 from hgld.taxonomy.decisions import Decision, DecisionIndex, landmark_key, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy
 from hgld.taxonomy.label_identity import label_id, normalise_label
-from hgld.taxonomy.project import nouns_of, plural
+from hgld.taxonomy.project import find_project_file, nouns_of, plural
 
 CROISSANT = "croissant.json"
 #: Files of a split for the training code of the paper.
@@ -499,6 +499,8 @@ def unanswered(_question: str, _suggestion: str) -> None:
 def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
     """Write the questions of ``release.yaml``, with answers that follow from a hierarchy or are given.
 
+    The words for the things of the list are not asked for if its project file has them.
+
     Suggested facts that nobody has confirmed are listed as such.
 
     Raises:
@@ -510,6 +512,8 @@ def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
     suggested_entity = answers["entity"]
     confirmed = set()
     for name in _ASKED:
+        if name in ("entity", "entities") and find_project_file(hierarchy) is not None:
+            continue  # the project file has the words
         known = answers.get(name) or ""
         if name == "entities" and answers["entity"] != suggested_entity:
             known = plural(answers["entity"])

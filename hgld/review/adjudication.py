@@ -237,7 +237,7 @@ def adjudicate(
     if config.rule == MOST_LANDMARKS:
         if landmarks is None:
             raise ConfigurationError(
-                f"the rule {MOST_LANDMARKS} counts landmarks; give their table as `clusters`"
+                f"the rule {MOST_LANDMARKS} needs the number of each label; give the table of clusters as `clusters`"
             )
         weights = _agreed_landmarks(first, second, landmarks)
 

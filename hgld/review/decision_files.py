@@ -179,7 +179,7 @@ def require_landmark_counts(
     ]
     if unknown:
         raise InputError(
-            f"the table of clusters lacks {counted(len(unknown), 'label')}, whose landmarks cannot be counted:\n"
+            f"the table of clusters lacks {counted(len(unknown), 'label')}, which cannot be counted:\n"
             f"{indented_list(unknown)}\ngive the table that the sheets were made from"
         )
 

@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import preview
-from hgld.tables import CLASSES, CLEAN, CLUSTERS, find_classes_tables, input_digests, read_table
+from hgld.tables import (
+    CLASSES,
+    CLEAN,
+    CLUSTERS,
+    find_classes_tables,
+    input_digests,
+    read_provenance,
+    read_table,
+)
 from hgld.taxonomy.groups import Group, find_taxonomy, read_taxonomy, survivors
 from hgld.taxonomy.label_identity import ITEM_ID, label_id
 from hgld.wikimedia.titles import CATEGORY_PREFIX, title_of_url, title_path
@@ -219,11 +227,12 @@ class ReviewInputs:
         if not len(clusters):
             raise InputError(f"{self.clusters}: no labels to review")
         self._check_suggestions(clusters, added_groups)
-        return (
-            clusters,
-            read_table(self.clean, CLEAN),
-            [read_table(path, CLASSES) for path in self.classes],
-        )
+        clean = read_table(self.clean, CLEAN)
+        if not self.classes and read_provenance(self.clean).command != "labels":
+            log.info(
+                "no *.classes.parquet beside %s; labels are shown without parents", self.clusters
+            )
+        return clusters, clean, [read_table(path, CLASSES) for path in self.classes]
 
     def _check_suggestions(self, clusters: pa.Table, added_groups: Iterable[Group]) -> None:
         """Raise a ConfigurationError if suggestions are for groups of another taxonomy.
@@ -274,8 +283,6 @@ def find_inputs(
             )
     if classes is None:
         classes = find_classes_tables(clusters)
-        if not classes:
-            log.info("no *.classes.parquet beside %s; labels are shown without parents", clusters)
     return ReviewInputs(clusters, clean, classes, find_taxonomy(taxonomy, clusters))
 
 

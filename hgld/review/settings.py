@@ -38,17 +38,18 @@ class ImportConfig:
     """Settings of the import.
 
     Args:
-        annotator: Name of the annotator who filled it in.
+        annotator: Name of the annotator who filled it in. Default: the one whom the workbook was exported for.
         valid_rows_only: Import the valid rows of a sheet with problems.
     """
 
-    annotator: str
+    annotator: str | None = None
     valid_rows_only: bool = False
 
     def __post_init__(self) -> None:
         from hgld.taxonomy.decisions import check_annotator
 
-        check_annotator(self.annotator)
+        if self.annotator is not None:
+            check_annotator(self.annotator)
 
 
 @dataclass(frozen=True)

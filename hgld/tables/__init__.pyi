@@ -11,6 +11,7 @@ from .parquet import nouns as nouns
 from .parquet import read_provenance as read_provenance
 from .parquet import read_table as read_table
 from .parquet import repeated_keys as repeated_keys
+from .parquet import table_name as table_name
 from .parquet import with_provenance as with_provenance
 from .parquet import without_completed as without_completed
 from .parquet import write_results as write_results

@@ -15,6 +15,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from hgld.errors import ConfigurationError, InputError, indented_list
+from hgld.io.columns import PARQUET, starts_with
 from hgld.io.files import atomic_write, require_own_csv, require_suffix, sha256_of
 from hgld.io.text_array import TextArray, in_one_chunk
 from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
@@ -171,7 +172,8 @@ def read_metadata(path: Path) -> dict[bytes, bytes]:
     try:
         return pq.read_schema(path).metadata or {}
     except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path}: not a Parquet file ({error})") from error
+        reason = f" ({error})" if starts_with(path, PARQUET) else ""
+        raise InputError(f"{path}: not a Parquet file{reason}") from error
 
 
 #: Rows of a table, or batches of them.
@@ -246,7 +248,12 @@ def read_table(
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; {spec.command} writes it")
-    schema_id = read_metadata(path).get(TABLE_KEY, b"").decode()
+    try:
+        schema_id = read_metadata(path).get(TABLE_KEY, b"").decode()
+    except InputError as error:
+        raise InputError(
+            f'{error}; expected a table "{spec.schema_id}"; {spec.command} writes one'
+        ) from error
     if schema_id != spec.schema_id:
         actual = (
             f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
@@ -281,11 +288,16 @@ def _repeated(chunk: pa.Array, n: int) -> pa.ChunkedArray:
     return pa.chunked_array([*[chunk] * (n // len(chunk)), chunk[: n % len(chunk)]])
 
 
+def table_name(path: Path) -> str:
+    """Return which table a Parquet file holds, such as clean; empty if it is no table of hgld."""
+    return read_metadata(path).get(TABLE_KEY, b"").decode().partition("/")[0]
+
+
 def is_neutral(path: Path) -> bool:
     """Return whether a file is a table whose columns have the names for entities of any list."""
     if path.suffix != ".parquet":
         return False
-    spec = TABLES.get(read_metadata(path).get(TABLE_KEY, b"").decode().partition("/")[0])
+    spec = TABLES.get(table_name(path))
     return spec is not None and spec.of_columns(pq.read_schema(path).names) is not spec
 
 

@@ -358,7 +358,7 @@ CLEAN = TableSpec(
     "clean",
     1,
     "A landmark with the one label that is relevant",
-    "hgld clean",
+    "hgld clean or hgld labels",
     [
         *_LANDMARK,
         column("supercategory", _TEXT, "Label of the class."),

@@ -24,7 +24,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from hgld.errors import ConfigurationError
+from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import write_csv
 from hgld.names import stored_name
@@ -194,7 +194,22 @@ def read_taxonomy(path: Path) -> list[Group]:
         _require_new([f"item {item}" for item in items], line, first_lines)
         return group
 
-    return read_rows(path, ("guideline",), parse)
+    def check_header(names: list[str]) -> list[list[str]]:
+        columns = [name.strip() for name in names]
+        levels = _levels(columns)
+        if "path" in levels:
+            raise InputError(
+                f"{path}: a tree of paths, not yet a taxonomy; make one with hgld taxonomy import {path} -o "
+                "taxonomy.csv"
+            )
+        if "guideline" not in columns:
+            raise InputError(
+                f"{path}: line 1: no column guideline; found {','.join(names)}; a taxonomy has a column for each "
+                "level, then guideline, and hgld taxonomy import makes one of a tree"
+            )
+        return [names]
+
+    return read_rows(path, ("guideline",), parse, parse_header=check_header)
 
 
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:

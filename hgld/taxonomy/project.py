@@ -7,6 +7,7 @@
     taxonomy: taxonomy.csv
     decisions: decisions/final.csv
     irrelevant: irrelevant.csv
+    counts: true
 
 Commands look for the file in the folder of the table that they read, then in the folders above it. Its paths are
 relative to its own folder. ``hgld labels``, and ``hgld scrape`` of lists other than GLDv2's, write the file. A
@@ -31,7 +32,7 @@ from hgld.errors import ConfigurationError, require
 from hgld.io.files import write_text
 from hgld.io.settings import Settings, read_settings
 from hgld.resources import annotation_file
-from hgld.tables import is_neutral, nouns
+from hgld.tables import CLUSTERS, LABEL_EMBEDDINGS, is_neutral, nouns, table_name
 
 PROJECT_FILE = "hgld.yaml"
 _HEADER = "# What the tables in this folder and below are about; options of commands come first.\n"
@@ -57,6 +58,7 @@ class Project(Settings):
         taxonomy: CSV file of groups and the levels above them.
         decisions: CSV file of the final decisions on labels.
         irrelevant: CSV file of labels that say nothing.
+        counts: Whether the list has a column of counts (``hgld labels --count``), which tables of labels add up.
     """
 
     entity: Word = "entity"
@@ -64,6 +66,7 @@ class Project(Settings):
     taxonomy: Path | None = None
     decisions: Path | None = None
     irrelevant: Path | None = None
+    counts: bool = False
 
     @property
     def nouns(self) -> tuple[str, str]:
@@ -137,11 +140,37 @@ def project_file_of(role: Role, near: Path) -> Path | None:
     return annotation_file(_PACKAGED[role]) if is_of_gldv2 else None
 
 
+def clusters_of_project(near: Path) -> Path | None:
+    """Return clusters.parquet beside the project file of a file, such as of decisions; None if one is missing."""
+    project = find_project_file(near)
+    if project is None:
+        return None
+    clusters = project.with_name("clusters.parquet")
+    return clusters if clusters.is_file() else None
+
+
 def nouns_of(table: Path) -> tuple[str, str]:
-    """Return the words for one and for several things of a table: landmarks, or those of its project."""
+    """Return the words for one and for several things of a table: landmarks, or those of its project.
+
+    A row of a list is a thing, such as a cheese. If the list has a column of counts, the numbers in tables of labels
+    are sums of these, of counted cheeses.
+    """
     if not table.is_file() or not is_neutral(table):
         return nouns(neutral=False)
-    return read_project(table).nouns
+    project = read_project(table)
+    if project.counts and table_name(table) in (CLUSTERS.name, LABEL_EMBEDDINGS.name):
+        return counted_words(project.nouns)
+    return project.nouns
+
+
+def counted_words(words: tuple[str, str]) -> tuple[str, str]:
+    """Return the words for what a column of counts adds up.
+
+    >>> counted_words(("cheese", "cheeses"))
+    ('counted cheese', 'counted cheeses')
+    """
+    entity, entities = words
+    return f"counted {entity}", f"counted {entities}"
 
 
 def words_of_list(
@@ -176,18 +205,58 @@ def words_of_list(
     return words
 
 
-def create_project(near: Path, entity: str, entities: str) -> Path | None:
+def create_project(
+    near: Path, entity: str, entities: str, *, counts: bool | None = None
+) -> Path | None:
     """Write a project file beside a table, unless its folder or one above it has one with these words.
+
+    Args:
+        near: Table of the list.
+        entity: Word for one thing of the list.
+        entities: Word for several of them.
+        counts: Whether the list has a column of counts, which is noted in an existing file, too. Default: unknown.
 
     Returns:
         Path of the file; None if there was one.
     """
-    if find_project_file(near) is not None and read_project(near).nouns == (entity, entities):
-        return None
+    known = find_project_file(near)
+    if known is not None:
+        project = read_project(near)
+        if project.nouns == (entity, entities):
+            if counts is not None and counts != project.counts:
+                _note_counts(known, counts)
+            return None
     path = near.with_name(PROJECT_FILE)
-    words = {"entity": entity, "entities": entities}
-    write_text(path, _HEADER + yaml.safe_dump(words, sort_keys=False, allow_unicode=True))
+    content: dict[str, str | bool] = {"entity": entity, "entities": entities}
+    if counts:
+        content["counts"] = True
+    write_text(path, _HEADER + yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
     return path
+
+
+def _note_counts(path: Path, counts: bool) -> None:
+    """Add ``counts: true`` to a project file, or remove it."""
+    if counts:
+        _append(path, "counts", True)
+    else:
+        text = path.read_text(encoding="utf-8")
+        write_text(path, re.sub("^counts:.*\n?", "", text, flags=re.MULTILINE))
+
+
+def _append(path: Path, key: str, value: str | bool) -> None:
+    """Add a key to the end of a project file, or raise a ConfigurationError if its last line does not allow it."""
+    entry = yaml.safe_dump({key: value}, allow_unicode=True)
+    text = path.read_text(encoding="utf-8")
+    changed = f"{text.rstrip()}\n{entry}"
+    try:
+        is_added = yaml.safe_load(changed) == {**yaml.safe_load(text), key: value}
+    except yaml.YAMLError:
+        is_added = False
+    if not is_added:
+        raise ConfigurationError(
+            f"{path}: nothing can be added at its end; write {entry.strip()} into it"
+        )
+    write_text(path, changed)
 
 
 def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
@@ -209,17 +278,5 @@ def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
                 f"{path} keeps {role}: {named}; edit it if {file} is to be used from now on"
             )
         return None
-    relative = Path(os.path.relpath(file, path.parent)).as_posix()
-    entry = yaml.safe_dump({role: relative}, allow_unicode=True)
-    text = path.read_text(encoding="utf-8")
-    changed = f"{text.rstrip()}\n{entry}"
-    try:
-        is_added = yaml.safe_load(changed) == {**yaml.safe_load(text), role: relative}
-    except yaml.YAMLError:
-        is_added = False
-    if not is_added:
-        raise ConfigurationError(
-            f"{path}: nothing can be added at its end; write {entry.strip()} into it"
-        )
-    write_text(path, changed)
+    _append(path, role, Path(os.path.relpath(file, path.parent)).as_posix())
     return path

@@ -59,6 +59,19 @@ def as_lists(image_labels: ImageLabels) -> tuple[list[list[int]], tuple[str, ...
     return image_labels.labels.tolist(), image_labels.level_names, image_labels.labelled.tolist()
 
 
+def test_classes_are_numbered_from_0_within_each_level(write: Callable[..., Path]) -> None:
+    rows = "id,kind,group\na,oak,tree\nb,rose,shrub\nc,elm,tree\nd,oak,tree\n"
+    image_labels = read_labels(write(rows), embeddings_of(["a", "x", "c", "b", "d"]))
+    classes, n_classes = image_labels.classes, image_labels.n_classes
+    assert n_classes == (3, 2)
+    assert classes[1].tolist() == [-1, -1]
+    assert classes[0].tolist() == classes[4].tolist()
+    assert sorted(set(classes[image_labels.labelled, 0].tolist())) == [0, 1, 2]
+    assert classes[0, 1] == classes[2, 1] != classes[3, 1]
+    landmarks = read_labels(write(ROWS), embeddings_of(["04", "01", "02"]))
+    assert landmarks.classes.tolist() == [[1], [2], [0]]
+
+
 # Landmarks
 
 ROWS = "id,url,landmark_id\n01,u,9\n02,v,7\n03,w,55\n04,x,8\n"

@@ -126,11 +126,12 @@ def test_label_chosen_by_clean_comes_first(folder: Path, write_scraped: Callable
 
 def test_several_labels_need_the_scraped_tables(clean: Path) -> None:
     clean.with_name("scraped_index.parquet").unlink()
-    with pytest.raises(InputError, match=r"1 landmarks of the clean table are in no scraped table \(first index 1\)"):
+    with pytest.raises(InputError, match=r"1 rows of the clean table are in no scraped table \(first index 1\)"):
         run(clean, BuildConfig(multi=True))
     clean.with_name("scraped_train.parquet").unlink()
     with pytest.raises(
-        ConfigurationError, match="`multi` needs tables that are not beside .* name them with `scraped`"
+        ConfigurationError,
+        match="`multi` needs tables of hgld scrape that are not beside .* name them with `scraped`",
     ):
         run(clean, BuildConfig(multi=True))
     with pytest.raises(ConfigurationError, match="`scraped` is used only with `multi`"):

@@ -38,14 +38,14 @@ def test_list_becomes_a_clean_table(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "clean.parquet"
     columns = ["--label", "name", "--id", "code", "--count", "n", "--split-column", "shop", "--item", "thing"]
     shown = run_hgld("labels", source, "-o", out, *columns).output
-    assert "6 rows for 12 entities: 6 spellings of 5 labels" in shown
+    assert "6 entities (12 counted entities by the column n): 6 spellings of 5 labels" in shown
     assert "1 variants of these:\n  beach towels → Beach towel (plural)" in shown
     proposed = "muesli → Müsli (accents)\n  scredriver → screwdriver (typing mistake)"
     assert f"2 that may be variants, and are labels of their own:\n  {proposed}" in shown
     proposals = (tmp_path / "clean.variants.csv").read_text()
     (tmp_path / "merged.csv").write_text(proposals.replace(",no\n", ",Yes\n"))
     shown = run_hgld("labels", source, "-o", out, *columns, "--variants", tmp_path / "merged.csv").output
-    assert "6 rows for 12 entities: 6 spellings of 3 labels" in shown
+    assert "6 entities (12 counted entities by the column n): 6 spellings of 3 labels" in shown
     assert "0 that may be variants" in shown
     table = pq.read_table(out)
     assert table.column_names == ["split", "id", "page", "label", "class_item", "count"]

@@ -161,7 +161,10 @@ def test_invalid_tables_are_not_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_table(path, CLEAN)
     path.write_bytes(b"not parquet")
-    with pytest.raises(InputError, match="not a Parquet file"):
+    with pytest.raises(
+        InputError,
+        match='x.parquet: not a Parquet file; expected a table "clean/1"; hgld clean or hgld labels writes',
+    ):
         read_table(path, CLEAN)
     pq.write_table(clean_table(), path)
     with pytest.raises(InputError, match=r'expected a table "clean/1".*name no table'):

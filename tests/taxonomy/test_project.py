@@ -16,6 +16,7 @@ from hgld.taxonomy.project import (
     find_project_file,
     nouns_of,
     project_file_of,
+    read_project,
     remember_in_project,
     words_of_list,
 )
@@ -77,7 +78,7 @@ def test_a_list_without_a_taxonomy_is_told_so(cheeses: Path) -> None:
     with pytest.raises(ConfigurationError, match="no taxonomy is known for this list; give it as `taxonomy`"):
         find_taxonomy(None, cheeses / "clean.parquet")
     error = run_hgld("build", cheeses / "clean.parquet", "-o", cheeses / "hierarchy.parquet", code=1).stderr
-    assert "clean.parquet: no decisions are known for this list; give a file of hgld decisions" in error
+    assert "clean.parquet: no decisions are known for this list; give a file of hgld import-sheet," in error
 
 
 def test_words_of_a_list_are_kept(cheeses: Path) -> None:
@@ -96,6 +97,19 @@ def test_words_of_a_list_are_kept(cheeses: Path) -> None:
     ships = cheeses / "ships" / "clean.parquet"
     assert words_of_list(ships) == ("cheese", "cheeses")  # of a part of the same project
     assert create_project(ships, *words_of_list(ships, "ship")) == cheeses / "ships" / PROJECT_FILE
+
+
+def test_counts_of_a_list_are_noted(cheeses: Path) -> None:
+    table = cheeses / "clean.parquet"
+    create_project(table, "cheese", "cheeses", counts=False)
+    without = (cheeses / PROJECT_FILE).read_text()
+    assert create_project(table, "cheese", "cheeses", counts=True) is None
+    assert read_project(table).counts
+    assert nouns_of(table) == ("cheese", "cheeses"), "rows are cheeses"
+    create_project(table, "cheese", "cheeses")
+    assert read_project(table).counts, "nothing is known of the counts"
+    create_project(table, "cheese", "cheeses", counts=False)
+    assert (cheeses / PROJECT_FILE).read_text() == without
 
 
 def test_files_are_added_where_none_is_named(cheeses: Path) -> None:
@@ -155,7 +169,7 @@ def test_commands_speak_of_the_list_and_know_its_taxonomy(tmp_path: Path) -> Non
     (tmp_path / "tree.csv").write_text("path\nCheese > soft\nCheese > hard\n")
     clean = tmp_path / "tables" / "clean.parquet"
     shown = run_hgld("labels", tmp_path / "list.csv", "--label", "label", "--entity", "cheese", "-o", clean).stdout
-    assert "3 rows for 3 cheeses: 3 spellings of 2 labels" in shown
+    assert "3 cheeses: 3 spellings of 2 labels" in shown
     tree = tmp_path / "tables" / "trees" / "taxonomy.csv"
     noted = run_hgld("taxonomy", "import", tmp_path / "tree.csv", "--levels", "kind,all", "-o", tree).stderr
     assert "hgld.yaml: noted the taxonomy" in noted

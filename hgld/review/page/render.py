@@ -46,17 +46,22 @@ _MAX_HISTORY = 40
 _MAX_CHANGED_ROWS = 100
 
 
+_LANDMARKS = nouns(neutral=False)
+
+
 @dataclass(frozen=True)
 class References:
     """Sources of what the page shows of a label besides its row; the guideline for annotators is in Markdown.
 
-    ``nouns`` are the words for one and for several of the things that have labels.
+    ``nouns`` are the words for one and for several of what the numbers of labels count, and ``row_nouns`` those for
+    the things in the rows of the list, which differ where the list has counts.
     """
 
     facts: FactBook
     guideline: Path | None = None
     photographs: LabelPhotographs | None = None
-    nouns: tuple[str, str] = nouns(neutral=False)
+    nouns: tuple[str, str] = _LANDMARKS
+    row_nouns: tuple[str, str] = _LANDMARKS
 
 
 class PageRenderer:
@@ -73,6 +78,7 @@ class PageRenderer:
         self._environment = page_templates("review").overlay()
         self._environment.globals = self._environment.globals | {
             "noun": lambda number=2: references.nouns[number != 1],
+            "row_noun": lambda number=2: references.row_nouns[number != 1],
             "clustering": session.clustering,
         }
         self._macros: dict[str, Any] = {

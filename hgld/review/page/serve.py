@@ -94,8 +94,13 @@ def _references(
 ) -> References:
     """Return what the page shows besides the labels; ``tables`` are those of :meth:`ReviewInputs.read_tables`."""
     photographs = open_photographs(images, inputs.clean, image_landmarks)
-    words = nouns_of(inputs.clean)
-    return References(FactBook(*tables[1:]), inputs.guideline, photographs, words)
+    return References(
+        FactBook(*tables[1:]),
+        inputs.guideline,
+        photographs,
+        nouns=nouns_of(inputs.clusters),
+        row_nouns=nouns_of(inputs.clean),
+    )
 
 
 def _serve(

@@ -257,22 +257,26 @@ def sheet_cells(row: ReviewLabel, entries: Entries) -> list[tuple[str | int, str
     return [*((value, None) for value in about), *links, *((value, None) for value in entered)]
 
 
-def named_columns(nouns: tuple[str, str]) -> list[str]:
-    """Return the columns of a sheet for a list, of whose things these are the words for one and for several.
+def named_columns(counts_title: str) -> list[str]:
+    """Return the columns of a sheet, given the title of that with the number of each label.
 
-    >>> named_columns(("ship", "ships"))[:4]
+    >>> named_columns("ships")[:4]
     ['label_id', 'label', 'ships', 'parents']
     """
-    return [nouns[1] if name == "landmarks" else name for name in COLUMNS]
+    return [counts_title if name == "landmarks" else name for name in COLUMNS]
 
 
 def write_csv_sheet(
-    path: Path, rows: Sequence[ReviewLabel], entries: Entries, *, nouns: tuple[str, str] = LANDMARKS
+    path: Path,
+    rows: Sequence[ReviewLabel],
+    entries: Entries,
+    *,
+    counts_title: str = LANDMARKS[1],
 ) -> None:
-    """Write a sheet as CSV, atomically; ``nouns`` are the words for one and for several things of the list."""
+    """Write a sheet as CSV, atomically; see :func:`named_columns`."""
     with atomic_write(path) as draft, draft.open("w", encoding="utf-8-sig", newline="") as stream:
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
-        writer.writerow(named_columns(nouns))
+        writer.writerow(named_columns(counts_title))
         for row in rows:
             writer.writerow(
                 [escape_formula(url or str(value)) for value, url in sheet_cells(row, entries)]

@@ -99,7 +99,8 @@ def export_sheets(
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = read_taxonomy(inputs.taxonomy)
     name_by_key = {group.key: group.name for group in groups}
-    nouns = nouns_of(clusters)
+    nouns = nouns_of(inputs.clean)
+    _, counts_title = nouns_of(clusters)
     rows = [
         replace(row, suggested_group=name_by_key.get(row.suggested_group, row.suggested_group))
         for row in review_labels(*inputs.read_tables())
@@ -146,7 +147,7 @@ def export_sheets(
                     label_id: entry for label_id, entry in entries.items() if label_id not in labels
                 }
                 _warn_about_groups(workbooks[name], kept, groups)
-                write_csv_sheet(staging / f"{name}.csv", rows, kept, nouns=nouns)
+                write_csv_sheet(staging / f"{name}.csv", rows, kept, counts_title=counts_title)
                 write_workbook(
                     staging / f"{name}.xlsx",
                     rows,
@@ -156,6 +157,7 @@ def export_sheets(
                     annotator=name,
                     provenance=provenance[name],
                     nouns=nouns,
+                    counts_title=counts_title,
                 )
                 n_kept += len(kept)
                 n_set_aside += len(set_aside)

@@ -154,13 +154,26 @@ class ImportSummary:
     problems: tuple[str, ...]
 
 
-def default_output(sheet: Path, annotator: str) -> Path:
+def default_output(sheet: Path, annotator: str | None) -> Path:
     """Return the default file for the decisions in a sheet, in the folder ``decisions`` beside that of the sheet.
+
+    Without a name, the annotator is the one whom the workbook was exported for.
 
     >>> default_output(Path("review/sheet.xlsx"), "ada").as_posix()
     'decisions/ada.csv'
     """
+    if annotator is None:
+        _, exported_for = _read_sheet(sheet)
+        annotator = _require_annotator(sheet, exported_for)
     return Path(os.path.normpath(sheet.parent / ".." / "decisions" / f"{annotator}.csv"))
+
+
+def _require_annotator(sheet: Path, annotator: str | None) -> str:
+    if annotator is None:
+        raise ConfigurationError(
+            f"{sheet}: does not say for whom it was exported; name the `annotator` who filled it in"
+        )
+    return annotator
 
 
 def import_sheet(
@@ -196,9 +209,10 @@ def import_sheet(
             missing and not only valid rows are asked for, or no label is decided.
     """
     rows, exported_for = _read_sheet(sheet)
-    if exported_for not in (None, config.annotator):
+    annotator = _require_annotator(sheet, config.annotator or exported_for)
+    if exported_for not in (None, annotator):
         raise ConfigurationError(
-            f'{sheet}: exported for "{exported_for}", not for "{config.annotator}"; give the right `annotator`'
+            f'{sheet}: exported for "{exported_for}", not for "{annotator}"; give the right `annotator`'
         )
     clusters = clusters_beside(sheet) if clusters is None else clusters
     table = read_table(clusters, CLUSTERS)
@@ -211,7 +225,7 @@ def import_sheet(
         rows,
         labels=labels,
         groups=key_by_name,
-        annotator=config.annotator,
+        annotator=annotator,
         now=now or datetime.now(timezone.utc),
     )
     texts = dict.fromkeys(text for _, text in checked.problems)
@@ -226,7 +240,7 @@ def import_sheet(
     if not checked.decisions:
         raise InputError(f"{sheet}: no label is decided in it")
 
-    earlier = {} if force else _read_earlier(out, key_by_name.values(), config.annotator)
+    earlier = {} if force else _read_earlier(out, key_by_name.values(), annotator)
     decisions = [_keep_record(row, earlier.get(row.label_id)) for row in checked.decisions]
     # A row that was skipped does not say that its label is not decided any more.
     not_read = checked.skipped.union(checked.missing)

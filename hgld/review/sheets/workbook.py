@@ -81,8 +81,14 @@ def write_workbook(
     annotator: str,
     provenance: Provenance,
     nouns: tuple[str, str] = LANDMARKS,
+    counts_title: str = LANDMARKS[1],
 ) -> None:
-    """Write a workbook, atomically; ``nouns`` are the words for one and for several things of the list."""
+    """Write a workbook, atomically.
+
+    Args:
+        nouns: Words for one and for several things of the list.
+        counts_title: Title of the column with the number of each label.
+    """
     book = Workbook()
     book.properties.creator = "hgld"
     book.properties.title = f"Labels to review, {annotator}"
@@ -91,7 +97,7 @@ def write_workbook(
     worksheets.add_styles(book)
     examples = [row.label for row in sorted(rows, key=lambda row: -row.landmarks)]
     worksheets.fill_read_me(first_sheet, annotator, nouns, examples)
-    worksheets.fill_labels(book.create_sheet(LABELS), rows, entries, len(groups), nouns)
+    worksheets.fill_labels(book.create_sheet(LABELS), rows, entries, len(groups), counts_title)
     worksheets.fill_groups(book.create_sheet(worksheets.GROUPS), groups)
     if set_aside:
         worksheets.fill_set_aside(book.create_sheet(SET_ASIDE), set_aside)

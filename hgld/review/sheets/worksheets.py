@@ -141,7 +141,7 @@ _LABEL_WIDTHS = (13, 32, 12, 24, 9, 13, 19, 19, 19, 19, 22, 11, 30)
 #: Columns of the sheet ``SET_ASIDE``.
 SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
 
-#: Left and right column of the sheet "Read me".
+#: Left and right column of the sheet "Read me"; ``{says_nothing}`` stands for what such labels do.
 _INSTRUCTIONS = (
     (
         "1",
@@ -150,7 +150,7 @@ _INSTRUCTIONS = (
     ("2", "Choose a group from the list in the column “group”. That alone is a complete decision."),
     (
         "3",
-        "If the label fits no group or does not say what can be seen (“building”), decide “drop”.",
+        "If the label fits no group or {says_nothing}, decide “drop”.",
     ),
     (
         "4",
@@ -191,7 +191,7 @@ def _task(nouns: tuple[str, str], examples: Sequence[str]) -> str:
     else:
         named = " or ".join(f"“{label}”" for label in examples[:2])
         labels = f"Many {nouns[1]} have a label such as {named}."
-        shown = "the three examples show"
+        shown = "the examples, where there are any, show"
     return (
         f"{labels} Put every label into one of the groups. Your decision on a label holds for all of its {nouns[1]}; "
         f"{shown} what the label is used for."
@@ -205,8 +205,13 @@ def fill_read_me(
     sheet.title = READ_ME
     sheet["A1"], sheet["A1"].font = f"Labels to review: {annotator}", TITLE
     sheet.row_dimensions[1].height = 30
+    if nouns == LANDMARKS:
+        says_nothing = "does not say what can be seen (“building”)"
+    else:
+        says_nothing = f"says nothing about the {nouns[0]}"
     instructions = [("What to do", ""), ("", _task(nouns, examples)), *_INSTRUCTIONS]
     for number, (left, right) in enumerate(instructions, 3):
+        right = right.replace("{says_nothing}", says_nothing)
         sheet.cell(number, 1, left).font = BOLD
         sheet.cell(number, 1).alignment = Alignment(horizontal="left", vertical="top")
         sheet.cell(number, 2, right).alignment = WRAPPED
@@ -221,11 +226,11 @@ def fill_labels(
     rows: Sequence[ReviewLabel],
     entries: Entries,
     n_groups: int,
-    nouns: tuple[str, str],
+    counts_title: str,
 ) -> None:
     """Fill the sheet with a row per label, whose entries can be changed."""
     last_row = len(rows) + 1
-    write_header(sheet, named_columns(nouns))
+    write_header(sheet, named_columns(counts_title))
     for name in ENTRY_COLUMNS:
         sheet[f"{_LETTER[name]}1"].fill = ENTRY_HEADER_FILL
     set_widths(sheet, _LABEL_WIDTHS)

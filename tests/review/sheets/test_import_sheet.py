@@ -440,6 +440,10 @@ def test_sheet_of_another_annotator_is_refused(review: Path) -> None:
     fill(review / "ben.xlsx", Q1="lake")
     with pytest.raises(ConfigurationError, match='exported for "ben", not for "ada"'):
         run(review / "ben.xlsx")
+    run(review / "ben.xlsx", config=ImportConfig())
+    assert default_output(review / "ben.xlsx", None) == review.parent / "decisions" / "ben.csv"
+    with pytest.raises(ConfigurationError, match="ben.csv: does not say for whom it was exported"):
+        run(review / "ben.csv", config=ImportConfig())
     with pytest.raises(ConfigurationError, match="cannot name a file"):
         ImportConfig("../ada")
 

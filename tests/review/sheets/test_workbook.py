@@ -3,7 +3,6 @@ import zipfile
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -201,15 +200,22 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest
 
 def test_sheets_speak_of_the_things_of_the_list(tmp_path: Path) -> None:
     rows = review_labels(clusters_table(LABELS), clean_table(LABELS))
-    words: dict[str, Any] = {"nouns": ("ship", "ships")}
     write_workbook(
-        tmp_path / "a.xlsx", rows, {}, set_aside={}, groups=GROUPS, annotator="ada", provenance=MADE, **words
+        tmp_path / "a.xlsx",
+        rows,
+        {},
+        set_aside={},
+        groups=GROUPS,
+        annotator="ada",
+        provenance=MADE,
+        nouns=("ship", "ships"),
+        counts_title="counted ships",
     )
-    write_csv_sheet(tmp_path / "a.csv", rows, {}, **words)
+    write_csv_sheet(tmp_path / "a.csv", rows, {}, counts_title="counted ships")
     book = load_workbook(tmp_path / "a.xlsx")
     texts = [str(cell) for sheet in book for row in sheet.iter_rows(values_only=True) for cell in row if cell]
     assert any(text.startswith("Many ships have a label such as “") for text in texts)
-    assert "ships" in texts
+    assert "counted ships" in texts
     assert not [text for text in texts if "landmark" in text or "arch bridge" in text]
     assert "landmark" not in (tmp_path / "a.csv").read_text(encoding="utf-8-sig")
     assert [row.values["label"] for row in read_workbook(tmp_path / "a.xlsx").rows] == [row.label for row in rows]
