@@ -18,7 +18,7 @@ from tests.review.sessions import decide, open_session
 
 #: Lakes are suggested with a score, and churches, which had no suggestion.
 BETTER = [replace(label, group="church" if label.cluster else "lake", score=0.97) for label in LABELS]
-NOTICE = "clusters.parquet has new suggestions. Load them Decisions and comments stay as they are."
+NOTICE = "clusters.parquet has new suggestions. Load them Decisions stay."
 
 
 @pytest.fixture
