@@ -15,7 +15,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from html import escape
-from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup
@@ -35,6 +34,7 @@ from hgld.figures.photographs import make_thumbnail
 from hgld.io.images import UnreadableImageError
 from hgld.pages.server import FormFields, PageKeys, page_app, parse_number, read_form
 from hgld.review.label_lists import LabelLists, find_position, next_position, position_of_step
+from hgld.review.page.clusters_file import ClustersFile
 from hgld.review.page.render import PageRenderer, References
 from hgld.review.page.views import (
     DecisionView,
@@ -53,7 +53,6 @@ from hgld.review.session import (
     StaleError,
     candidates_digest,
 )
-from hgld.review.store import EventStore
 from hgld.taxonomy.decisions import decisions_as_csv
 from hgld.taxonomy.groups import Group
 
@@ -254,31 +253,6 @@ HANDLERS: dict[str, Handler] = {
     "/undo": _undo,
     "/redo": _redo,
 }
-
-
-class ClustersFile:
-    """The table of labels, clusters and suggestions, which may be written again while the page is open.
-
-    Attributes:
-        loaded: Version of the file that the page was given last.
-
-    Args:
-        path: Table from hgld cluster or hgld suggest.
-        open_session: Reads the table, and returns a session with its labels.
-    """
-
-    def __init__(self, path: Path, open_session: Callable[[EventStore], ReviewSession]) -> None:
-        self.path, self.open_session = path, open_session
-        self.loaded = ""
-        self.loaded = self.version()
-
-    def version(self) -> str:
-        """Return a text that is another one after each writing of the file; that of the last if it is missing."""
-        try:
-            status = self.path.stat()
-        except OSError:
-            return self.loaded
-        return f"{status.st_ino}-{status.st_size}-{status.st_mtime_ns}"
 
 
 def review_app(

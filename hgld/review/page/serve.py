@@ -29,7 +29,8 @@ from hgld.review.decision_files import (
     with_opinions,
 )
 from hgld.review.labels import FactBook, ReviewInputs, find_inputs, review_labels
-from hgld.review.page.app import ClustersFile, review_app
+from hgld.review.page.app import review_app
+from hgld.review.page.clusters_file import ClustersFile
 from hgld.review.page.render import References
 from hgld.review.photographs import open_photographs
 from hgld.review.session import ReviewSession
@@ -174,7 +175,7 @@ def serve_review(
         return open_session(event_store, read_tables(event_store.state))
 
     # A table that is written again while it is read here counts as changed.
-    file = None if blind else ClustersFile(inputs.clusters, open_again)
+    clusters_file = None if blind else ClustersFile(inputs.clusters, open_again)
     tables = read_tables(read_store(store)[1] if store.is_file() else ReviewState())
     references = _references(inputs, tables, images, image_landmarks)
     _serve(
@@ -184,7 +185,7 @@ def serve_review(
         config,
         references,
         on_address,
-        file,
+        clusters_file,
     )
 
 
