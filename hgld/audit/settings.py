@@ -20,7 +20,7 @@ COPY, NEAR_VIEW = "copy", "near view"
 class DuplicatesConfig:
     """Settings of the search for copies and near views.
 
-    The thresholds were chosen on planted copies and on natural pairs, see ``docs/how-to/check_dataset.md``.
+    The thresholds were chosen on planted copies and on natural pairs, see ``benchmarks/README.md``.
 
     Args:
         neighbours: Number of nearest images that each image is compared with, by layouts and by embeddings.
