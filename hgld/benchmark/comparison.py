@@ -62,10 +62,10 @@ ALL_SWEEPS = "all"
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison: the runs of its table, or those of sweeps, and the reports on them.
+    """A comparison: training runs of a table of methods or of sweeps, and the reports on them.
 
     Args:
-        table: Runs of the table by method; empty where sweeps are selected.
+        table: Runs of the table by method; empty if sweeps are selected.
         sweeps: Runs of the selected sweeps by name.
     """
 
@@ -77,11 +77,15 @@ class Comparison:
     @property
     def runs(self) -> tuple[Run, ...]:
         """All runs without duplicates, ordered by seed and split, so that each method has a result early."""
-        points = [point.runs for points in self.sweeps.values() for point in points]
-        in_turn = zip_longest(*self.table.values(), *points)
-        return tuple(
-            {run.folder: run for runs in in_turn for run in runs if run is not None}.values()
-        )
+        groups = list(self.table.values())
+        for points in self.sweeps.values():
+            groups += [point.runs for point in points]
+        runs: dict[Path, Run] = {}
+        for runs_in_turn in zip_longest(*groups):
+            for run in runs_in_turn:
+                if run is not None:
+                    runs[run.folder] = run
+        return tuple(runs.values())
 
     def pending(self, runs: Sequence[Run], n_processes: int, *, force: bool) -> dict[Path, bool]:
         """Return the runs that are not done.
@@ -94,7 +98,7 @@ class Comparison:
             InputError: A file that trainings read is missing.
         """
         pending: dict[Path, bool] = {}
-        stale = list[str]()
+        stale: list[str] = []
         for run in runs:
             try:
                 if not is_done(self.settings, run, n_processes=n_processes):
@@ -112,7 +116,7 @@ class Comparison:
         return pending
 
     def _check_inputs(self, runs: Sequence[Run]) -> None:
-        """Raise if a file that one of the runs needs is missing, rather than fail after hours of training others."""
+        """Raise if a file that a run needs is missing, before hours of training are spent on other runs."""
         missing: dict[str, None] = {}
         for run in runs:
             for path in (run.settings.data.manifest, run.settings.data.features):
@@ -133,21 +137,21 @@ class Comparison:
         methods = []
         for name, runs in self.table.items():
             method = self.settings.methods[name]
+            evaluated = self._evaluated(runs)
             methods.append(
-                MethodResults(
-                    name, method.title, method.latex, method.baseline, self._evaluated(runs)
-                )
+                MethodResults(name, method.title, method.latex, method.baseline, evaluated)
             )
         return tuple(methods)
 
     def reports(self) -> Iterator[Report]:
-        """Yield the report of the table, or those of the sweeps, whose runs are done."""
+        """Yield the report of the table, or the reports of the sweeps, whose runs are done."""
         if self.table:
-            yield Report(
-                self.out / "results.made.json", self._provenance(self.runs), self._write_table
-            )
+            record = self.out / "results.made.json"
+            yield Report(record, self._provenance(self.runs), self._write_table)
         for name, points in self.sweeps.items():
-            runs = [run for point in points for run in point.runs]
+            runs: list[Run] = []
+            for point in points:
+                runs += point.runs
             record = self.out / "sweeps" / f"{name}.made.json"
             yield Report(record, self._provenance(runs), partial(self._write_sweep, name))
 
@@ -157,21 +161,19 @@ class Comparison:
 
     def _write_table(self, provenance: Provenance) -> list[Path]:
         settings, methods, out = self.settings, self.methods, self.out
-        figures = [
-            *draw_comparison(settings, methods, out / "figures"),
-            *write_strips(settings, methods, out),
-        ]
-        files = write_results(
-            settings, methods, out, provenance
-        )  # after the figures, as it links those that exist
-        return [*files, *figures]
+        figures = draw_comparison(settings, methods, out / "figures")
+        figures += write_strips(settings, methods, out)
+        # The text of the table links the figures that exist.
+        return write_results(settings, methods, out, provenance) + figures
 
     def _write_sweep(self, name: str, provenance: Provenance) -> list[Path]:
         sweep, path = self.settings.sweeps[name], self.out / "sweeps" / f"{name}.png"
         evaluated = [(point, self._evaluated(point.runs)) for point in self.sweeps[name]]
         figure = draw_sweep(sweep, evaluated, path, method_colours(self.settings))
         files = write_sweep(sweep, evaluated, path, provenance)
-        return files if figure is None else [*files, figure]
+        if figure is not None:
+            files.append(figure)
+        return files
 
     def _evaluated(self, runs: Sequence[Run]) -> tuple[EvaluatedRun, ...]:
         evaluated = []
@@ -205,7 +207,10 @@ class ComparisonSummary:
 
 
 def parse_seeds(text: str, name: str = "seeds") -> tuple[int, ...]:
-    """Parse seeds separated by commas; ``name`` says in messages what they are.
+    """Parse seeds separated by commas.
+
+    Args:
+        name: Name of the seeds in messages.
 
     Raises:
         ConfigurationError: The seeds are not different numbers from 0.
@@ -213,12 +218,12 @@ def parse_seeds(text: str, name: str = "seeds") -> tuple[int, ...]:
     >>> parse_seeds("0,1")
     (0, 1)
     """
-    names = text.split(",")
-    if not all(name.isdecimal() for name in names) or len(set(names)) < len(names):
+    numbers = text.split(",")
+    if not all(number.isdecimal() for number in numbers) or len(set(numbers)) < len(numbers):
         raise ConfigurationError(
             f'the {name} are "{text}"; expected different numbers from 0, such as 0,1,2'
         )
-    return tuple(map(int, names))
+    return tuple(map(int, numbers))
 
 
 def read_comparison(
@@ -238,8 +243,8 @@ def read_comparison(
         out: Output folder.
         overrides: Settings to change in all trainings, such as ``data.manifest=mine.parquet``.
         methods: Methods of the table to select; all if empty.
-        seeds: Seeds to use instead of those of the file.
-        splits: Seeds of random splits to use instead of those of the file.
+        seeds: Seeds of the trainings; empty to use the seeds in the file.
+        splits: Seeds of random splits; empty to use the seeds in the file.
         sweeps: Sweeps to select instead of the table; ``all`` selects all sweeps of the file.
 
     Raises:
@@ -267,13 +272,12 @@ def read_comparison(
                 "methods are selected for the table; the curves of a sweep have their own"
             )
         names = settings.sweeps if ALL_SWEEPS in sweeps else dict.fromkeys(sweeps)
-        return Comparison(
-            settings, out, {}, {name: sweep_runs(settings, name, out, overrides) for name in names}
-        )
+        points = {name: sweep_runs(settings, name, out, overrides) for name in names}
+        return Comparison(settings, out, {}, points)
     table = table_runs(settings, out, overrides)
-    return Comparison(
-        settings, out, {name: table[name] for name in table if not methods or name in methods}, {}
-    )
+    if methods:
+        table = {name: runs for name, runs in table.items() if name in methods}
+    return Comparison(settings, out, table, {})
 
 
 def compare_methods(
@@ -288,8 +292,9 @@ def compare_methods(
     """Train and evaluate the runs that are not done, then write the tables and figures that are not up to date.
 
     Args:
-        part: Every COUNT-th run to train and evaluate, from the N-th on; other parts may run at the same time, also
-            on other computers. A call without it then does what is missing. Default: all runs, and the reports.
+        part: Part N/COUNT: every COUNT-th run from the N-th on; other parts may run at the same time, also on other
+            computers. A call without a part then does the missing runs and the reports. Default: all runs, and the
+            reports.
         force: Whether to retrain runs whose settings or data changed, and rewrite tables and figures; other runs are
             kept.
         processes: Processes that train and evaluate each run together.
@@ -299,22 +304,26 @@ def compare_methods(
         None if everything is up to date.
 
     Raises:
-        KeyboardInterrupt: A signal asked the process to stop; what has been trained is saved.
-        ConfigurationError: Runs have other settings or data, or have failed, and the others are done.
+        KeyboardInterrupt: A signal asked the process to stop; a checkpoint is saved.
+        ConfigurationError: Runs have other settings or data, or have failed; all other runs are done.
         InputError: The data cannot be read.
         BusyError: Another run is writing to the folder, or works on the same part.
     """
     processes, settings = processes or Processes(), comparison.settings
-    runs = comparison.runs if part is None else comparison.runs[part.number - 1 :: part.count]
+    runs = comparison.runs
+    if part is not None:
+        runs = runs[part.number - 1 :: part.count]
     is_first = processes.rank == 0
-    written = list[Report]()
+    written: list[Report] = []
     methods: tuple[MethodResults, ...] = ()
     with open_folder(comparison.out, part) if is_first else nullcontext():
-        pending = comparison.pending(runs, processes.count, force=force) if is_first else {}
-        # Settings of losses cannot be sent from process to process, so the others are told the folders of the runs.
+        pending: dict[Path, bool] = {}
+        if is_first:
+            pending = comparison.pending(runs, processes.count, force=force)
+        # Settings of losses cannot be sent from process to process, so the first one sends the folders of the runs.
         pending = processes.gather(pending)[0]
         if pending:
-            usable_device(device)  # raises for a wrong one, rather than in every run
+            usable_device(device)  # raises once for a wrong device, and not in every run
             complete = partial(train_and_evaluate, settings, device=device, processes=processes)
             work = {}
             for run in runs:
@@ -331,9 +340,12 @@ def compare_methods(
                 )
         if part is None and is_first:
             written = [report for report in comparison.reports() if report.update(force=force)]
-            methods = comparison.methods if written else ()
+            if written:
+                methods = comparison.methods
     if not pending and not written:
         return None
     columns = table_columns(settings, methods) if methods else ()
-    files = tuple(file for report in written for file in report.files)
-    return ComparisonSummary(methods, columns, files, len(runs), len(pending))
+    files: list[Path] = []
+    for report in written:
+        files += report.files
+    return ComparisonSummary(methods, columns, tuple(files), len(runs), len(pending))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +35,13 @@ from hgld.benchmark.evaluations import (
     PicturedEvaluation,
     embedding_file,
 )
-from hgld.benchmark.runs import BenchmarkSettings, EvaluatedPoint, Run, SweepSettings
+from hgld.benchmark.runs import (
+    BenchmarkSettings,
+    EvaluatedPoint,
+    EvaluatedRun,
+    Run,
+    SweepSettings,
+)
 from hgld.benchmark.statistics import MethodResults
 from hgld.evaluation.evaluation_files import EvaluationInputs
 from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL
@@ -89,13 +96,12 @@ _MAX_CLASSES = 12_000
 #: Colours of methods that many comparisons have, so that figures of different comparisons can be read side by side.
 _FIXED_COLOURS = {
     "untrained": FAINT,
-    **dict(
-        zip(
-            ("happier", "smooth_ap", "csl", "sup_ap", "roadmap_pairs", "roadmap"),
-            LINES,
-            strict=False,
-        )
-    ),
+    "happier": LINES[0],
+    "smooth_ap": LINES[1],
+    "csl": LINES[2],
+    "sup_ap": LINES[3],
+    "roadmap_pairs": LINES[4],
+    "roadmap": LINES[5],
 }
 #: Metric of which the two methods differ most on the queries of strips.
 _METRIC = "H-AP"
@@ -103,7 +109,7 @@ _METRIC = "H-AP"
 
 @dataclass(frozen=True, eq=False)
 class EvaluatedImages:
-    """Images that a run was evaluated on, without those that could not be read.
+    """Images that a run was evaluated on, without unreadable images.
 
     Args:
         task: Retrieval task, with labels and ids of queries and gallery.
@@ -119,23 +125,21 @@ class EvaluatedImages:
     def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
         """Return the embeddings and labels of the gallery, and of the queries where they are other images.
 
-        Rows of -1 are those of unlabelled images. An image with several labels has its first.
+        The labels of unlabelled images are -1. An image with several labels has its first label.
         """
         task = self.task
         assert task.query_labels is not None
         assert task.gallery_labels is not None
         parts = [(task.gallery, main_labels(task.gallery_labels))]
-        return (
-            parts
-            if task.queries is task.gallery
-            else [*parts, (task.queries, main_labels(task.query_labels))]
-        )
+        if task.queries is not task.gallery:
+            parts.append((task.queries, main_labels(task.query_labels)))
+        return parts
 
 
 def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
-    """Read the embeddings that a run was evaluated with; those of queries and gallery in files are memory-mapped.
+    """Read the images and embeddings that a run was evaluated with; embeddings in files are memory-mapped.
 
-    Of GLDv2's protocol, the task is that of the labelled images; of several manifests, that of the last.
+    By GLDv2's protocol, the task has the labelled images alone. Of several manifests, the last one is read.
 
     Raises:
         InputError: The run was not evaluated in this way, or a file of the evaluation is missing.
@@ -161,11 +165,9 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
     )
 
     def photos(hierarchy: Path | None) -> PhotoSource:
-        titles = (
-            {}
-            if hierarchy is None
-            else landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
-        )
+        titles: Mapping[str, str] = {}
+        if hierarchy is not None:
+            titles = landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
         return manifest_photos(manifest, folder, task.query_ids, task.gallery_ids, titles)
 
     return EvaluatedImages(task, manifest.class_names, photos)
@@ -177,19 +179,19 @@ def _read_gldv2_images(evaluation: Gldv2Evaluation, run: Run) -> EvaluatedImages
     assert hierarchy is not None
     task, _ = GLDV2_RETRIEVAL.build_tasks(inputs)
 
-    def photo(ids: Any, labels: Any) -> Callable[[int], Photo]:
-        return lambda position: Photo(
-            str(ids[position]), landmark_names_of(hierarchy, labels, position)
-        )
+    def photo(ids: Any, labels: Any, position: int) -> Photo:
+        return Photo(str(ids[position]), landmark_names_of(hierarchy, labels, position))
 
     def photos(_: Path | None) -> PhotoSource:
-        images = find_images(evaluation.gallery), find_images(evaluation.queries)
-        gallery = photo(task.gallery_ids, task.gallery_labels)
-        return PhotoSource(photo(task.query_ids, task.query_labels), gallery, *images)
+        return PhotoSource(
+            partial(photo, task.query_ids, task.query_labels),
+            partial(photo, task.gallery_ids, task.gallery_labels),
+            find_images(evaluation.gallery),
+            find_images(evaluation.queries),
+        )
 
-    return EvaluatedImages(
-        task, (list(map(str, hierarchy.landmark_ids.tolist())), *hierarchy.nodes), photos
-    )
+    landmarks = [str(landmark) for landmark in hierarchy.landmark_ids.tolist()]
+    return EvaluatedImages(task, (landmarks, *hierarchy.nodes), photos)
 
 
 #: Reads the images that the first run of a method was evaluated on.
@@ -199,21 +201,17 @@ _ReadImages = Callable[[MethodResults], EvaluatedImages]
 def draw_comparison(
     settings: BenchmarkSettings, methods: Sequence[MethodResults], out: Path
 ) -> list[Path]:
-    """Draw the figures that the settings request, but those for which methods or embeddings are missing."""
+    """Draw the figures that the settings request, without figures of missing methods or embeddings."""
     figures = settings.pictures
     if figures is None:
         return []
     by_name = {method.name: method for method in methods}
     names = figures.curves or tuple(settings.methods)
     selected = [method for method in methods if method.name in names]
-    styles = {
-        name: LineStyle(
-            colour,
-            settings.methods[name].baseline,
-            thick=name in (figures.baseline, figures.method),
-        )
-        for name, colour in method_colours(settings).items()
-    }
+    styles = {}
+    for name, colour in method_colours(settings).items():
+        is_thick = name in (figures.baseline, figures.method)
+        styles[name] = LineStyle(colour, settings.methods[name].baseline, thick=is_thick)
 
     def read(method: MethodResults) -> EvaluatedImages:
         return read_evaluated_images(settings.evaluation, method.runs[0])
@@ -222,15 +220,11 @@ def draw_comparison(
     drawn.append(_draw_scores(selected, read, out / "scores.png"))
     if figures.baseline in by_name:
         baseline = by_name[figures.baseline]
-        drawn.append(
-            _draw_precision_recall(selected, baseline, read, styles, out / "precision_recall.png")
-        )
+        path = out / "precision_recall.png"
+        drawn.append(_draw_precision_recall(selected, baseline, read, styles, path))
         if figures.method in by_name:
-            drawn.append(
-                _draw_class_means(
-                    [baseline, by_name[figures.method]], read, out / "class_means.png"
-                )
-            )
+            pair = [baseline, by_name[figures.method]]
+            drawn.append(_draw_class_means(pair, read, out / "class_means.png"))
     return [path for path in drawn if path is not None]
 
 
@@ -251,20 +245,18 @@ def draw_sweep(
             curves[point.curve][positions[str(point.value)]] = {
                 run.split_and_seed: shown_value(metric, run.result.means[metric]) for run in runs
             }
-        tables, title = (
-            {name: pd.DataFrame(curve).T for name, curve in curves.items()},
-            with_unit(metric),
-        )
-        if (base := sweep.relative_to) is not None:  # at the same position, split and seed
-            reference = tables[base].replace(0, np.nan)
-            relative = {name: 100 * (table / reference - 1) for name, table in tables.items()}
-            tables = {name: table.dropna(how="all") for name, table in relative.items()}
+        title, base = with_unit(metric), sweep.relative_to
+        tables = {name: pd.DataFrame(curve).T for name, curve in curves.items()}
+        if base is not None:  # at the same position, split and seed
             title = f"{metric}: difference from {base} in %"
-        lines = [
-            _line(name, LineStyle(colour_of[name], dashed=name == base), table)
-            for name, table in tables.items()
-            if table.size
-        ]
+            reference = tables[base].replace(0, np.nan)
+            for name, table in tables.items():
+                tables[name] = (100 * (table / reference - 1)).dropna(how="all")
+        lines = []
+        for name, table in tables.items():
+            if table.size:
+                style = LineStyle(colour_of[name], dashed=name == base)
+                lines.append(_line(name, style, table))
         panels.append(Panel(title, lines, sweep.label, scale=scale, ticks=ticks))
     return _draw_filled(panels, path, title=sweep.title)
 
@@ -280,16 +272,16 @@ def _draw_learning(
             folder = RunFolder(run.folder)
             histories[run.split_and_seed] = folder.history("val") or folder.history("test")
         for metric in _LEARNING_METRICS:
-            curves = {
-                name: {row["step"]: 100 * row[metric] for row in history if metric in row}
-                for name, history in histories.items()
-            }
-            table = pd.DataFrame({name: curve for name, curve in curves.items() if curve})
+            curves = {}
+            for name, history in histories.items():
+                curve = {row["step"]: 100 * row[metric] for row in history if metric in row}
+                if curve:
+                    curves[name] = curve
+            table = pd.DataFrame(curves)
             if len(table) > 1:
                 lines[metric].append(_line(method.title, styles[method.name], table))
-    return _draw_filled(
-        [Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()], path
-    )
+    panels = [Panel(f"{metric} in %", curves, "steps") for metric, curves in lines.items()]
+    return _draw_filled(panels, path)
 
 
 def _draw_precision_recall(
@@ -309,22 +301,17 @@ def _draw_precision_recall(
     upper: list[Panel] = []
     lower: list[Panel] = []
     for title in base:
-        alone = [Line(baseline.title, styles[baseline.name], recalls, 100 * base[title][None])]
-        upper.append(
-            Panel(title, alone, y_label="" if upper else f"precision of {baseline.title} in %")
-        )
-        lines = [
-            Line(
-                method.title,
-                styles[method.name],
-                recalls,
-                100 * (precisions[method.name][title] - base[title])[None],
-            )
-            for method in methods
-        ]
-        lower.append(
-            Panel("", lines, "recall in %", "" if lower else f"points above {baseline.title}")
-        )
+        upper_label = lower_label = ""
+        if not upper:
+            upper_label = f"precision of {baseline.title} in %"
+            lower_label = f"points above {baseline.title}"
+        line = Line(baseline.title, styles[baseline.name], recalls, 100 * base[title][None])
+        upper.append(Panel(title, [line], y_label=upper_label))
+        differences = []
+        for method in methods:
+            points = 100 * (precisions[method.name][title] - base[title])
+            differences.append(Line(method.title, styles[method.name], recalls, points[None]))
+        lower.append(Panel("", differences, "recall in %", lower_label))
     return _draw_filled([*upper, *lower], path, n_columns=len(upper))
 
 
@@ -333,12 +320,11 @@ def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
     task = images.task
     assert task.level_names is not None
     result = precision_recall(task, _RECALLS.ravel())
-    curves = [*result.precision[::-1], result.hierarchical]
-    titles = [*map(_same_level, task.level_names), "hierarchical"]
-    return {
-        title: curve.reshape(_RECALLS.shape).mean(axis=1)
-        for title, curve in zip(titles, curves, strict=True)
-    }
+    curves = {}
+    for level, curve in zip(task.level_names, result.precision[::-1], strict=True):
+        curves[_same_level(level)] = curve
+    curves["hierarchical"] = result.hierarchical
+    return {title: curve.reshape(_RECALLS.shape).mean(axis=1) for title, curve in curves.items()}
 
 
 def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path) -> Path | None:
@@ -348,11 +334,11 @@ def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path
     for method in methods:
         task = read(method).task
         assert task.level_names is not None
-        level_titles = ["nothing shared", *map(_same_level, task.level_names[::-1])]
+        level_titles = ["nothing shared"]
+        level_titles += [_same_level(level) for level in task.level_names[::-1]]
         counts = count_scores(task)
-        panels.append(
-            ScoreDensities(method.title, counts.separation(), counts.edges, counts.densities())
-        )
+        densities = counts.densities()
+        panels.append(ScoreDensities(method.title, counts.separation(), counts.edges, densities))
     if not panels:
         return None
     draw_scores(path, panels, level_titles)
@@ -373,25 +359,21 @@ def _draw_class_means(
         result = class_means(images.embeddings_and_labels(), max_classes=_MAX_CLASSES)
         means, labels = result.means, result.labels
         # Colours tell the classes of the second level apart, and markers the few of the coarsest one.
-        columns = (
-            [1, len(names) - 1] if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS else [1]
-        )
-        shares = (
-            f"{100 * neighbour_agreement(means, labels[:, column]):.0f} % {_same_level(names[column])}"
-            for column in columns
-        )
+        markers = [""] * len(means)
+        columns = [1]
+        if len(names) > 2 and len(classes[-1]) <= _MAX_MARKERS:
+            markers = [classes[-1][code] for code in labels[:, -1]]
+            columns.append(len(names) - 1)
+        shares = []
+        for column in columns:
+            share = neighbour_agreement(means, labels[:, column])
+            shares.append(f"{100 * share:.0f} % {_same_level(names[column])}")
         sampled = "classes"
         if len(means) < result.n_classes:
             sampled = f"of {len(means):,} classes drawn from {result.n_classes:,}"
         title = f"{method.title}\n{', '.join(shares)}\namong the {N_NEIGHBOURS} nearest {sampled}"
-        categories, roots = (
-            [classes[column][code] for code in labels[:, column]] for column in (1, columns[-1])
-        )
-        panels.append(
-            ClassMeans(
-                title, tsne_2d(means), categories, roots if len(columns) > 1 else [""] * len(means)
-            )
-        )
+        categories = [classes[1][code] for code in labels[:, 1]]
+        panels.append(ClassMeans(title, tsne_2d(means), categories, markers))
     draw_class_means(path, panels)
     return path
 
@@ -399,7 +381,7 @@ def _draw_class_means(
 def _draw_filled(
     panels: Sequence[Panel], path: Path, *, title: str | None = None, n_columns: int | None = None
 ) -> Path | None:
-    """Draw the panels that have lines; return None without writing if there are none."""
+    """Draw the panels that have lines; without such a panel, write nothing and return None."""
     filled = [panel for panel in panels if panel.lines]
     if not filled:
         return None
@@ -429,27 +411,38 @@ def _same_level(level: str) -> str:
 
 
 def method_colours(settings: BenchmarkSettings) -> dict[str, str]:
-    """Return the colour of each method of a comparison, whichever of them are selected or drawn.
+    """Return the colour of each method of a comparison, also of methods that are not drawn.
 
-    Methods without a fixed colour take the remaining ones: first those of the figures, then those of sweeps. Colours
-    repeat where there are more methods than colours.
+    Methods without a fixed colour take the remaining colours: first the methods of the figures, then the methods of
+    sweeps. Colours repeat if there are more methods than colours.
     """
-    drawn = settings.pictures.curves if settings.pictures else ()
-    swept = (curve.method for sweep in settings.sweeps.values() for curve in sweep.curves.values())
-    names = dict.fromkeys([*drawn, *swept, *settings.methods])
-    fixed = {name: colour for name, colour in _FIXED_COLOURS.items() if name in names}
-    free = cycle([colour for colour in LINES if colour not in fixed.values()])
-    return fixed | {name: next(free) for name in names if name not in fixed}
+    names: list[str] = []
+    if settings.pictures:
+        names += settings.pictures.curves
+    for sweep in settings.sweeps.values():
+        names += [curve.method for curve in sweep.curves.values()]
+    names += settings.methods
+    colours = {name: colour for name, colour in _FIXED_COLOURS.items() if name in names}
+    free = cycle([colour for colour in LINES if colour not in colours.values()])
+    for name in names:
+        if name not in colours:
+            colours[name] = next(free)
+    return colours
 
 
-def curve_colours(sweep: SweepSettings, of_methods: Mapping[str, str]) -> dict[str, str]:
-    """Return the colour of each curve of a sweep: that of its method, or another for further curves of a method."""
-    taken = {of_methods[curve.method] for curve in sweep.curves.values()}
+def curve_colours(sweep: SweepSettings, colours_of_methods: Mapping[str, str]) -> dict[str, str]:
+    """Return the colour of each curve of a sweep.
+
+    The first curve of a method has the colour of the method, further curves have other colours.
+    """
+    taken = {colours_of_methods[curve.method] for curve in sweep.curves.values()}
     free = cycle([colour for colour in LINES if colour not in taken] or LINES)
     colours: dict[str, str] = {}
     for title, curve in sweep.curves.items():
-        colour = of_methods[curve.method]
-        colours[title] = next(free) if colour in colours.values() else colour
+        colour = colours_of_methods[curve.method]
+        if colour in colours.values():
+            colour = next(free)
+        colours[title] = colour
     return colours
 
 
@@ -461,8 +454,8 @@ def write_strips(
     Ids stand in place of photographs that are not available.
 
     Returns:
-        The files written. None are written if no figures are requested, one of the two methods is missing or has no
-        H-AP, or no query differs.
+        The files written. Nothing is written if no figures are requested, one of the two methods is missing or has
+        no H-AP, or no query differs.
 
     Raises:
         InputError: Embeddings of a run or the hierarchy are missing, or a tar file has changed since it was indexed.
@@ -475,13 +468,10 @@ def write_strips(
     if figures.baseline not in by_name or figures.method not in by_name:
         return []
     baseline, method = by_name[figures.baseline], by_name[figures.method]
-    runs = {run.split_and_seed: run for run in method.runs if _METRIC in run.result.metrics}
-    shared = [
-        run for run in baseline.runs if run.split_and_seed in runs and _METRIC in run.result.metrics
-    ]
-    if not shared:
+    pair = _first_pair(baseline, method)
+    if pair is None:
         return []
-    first, second = shared[0], runs[shared[0].split_and_seed]
+    first, second = pair
     images = read_evaluated_images(settings.evaluation, first)
     tasks = images.task, read_evaluated_images(settings.evaluation, second).task
     results = (
@@ -499,8 +489,20 @@ def write_strips(
     return [page, picture]
 
 
+def _first_pair(
+    baseline: MethodResults, method: MethodResults
+) -> tuple[EvaluatedRun, EvaluatedRun] | None:
+    """Return the first run of each method that have the metric, a split and a seed in common."""
+    for first in baseline.runs:
+        for second in method.runs:
+            has_metric = _METRIC in first.result.metrics and _METRIC in second.result.metrics
+            if has_metric and first.split_and_seed == second.split_and_seed:
+                return first, second
+    return None
+
+
 def _result_of_task(result: RetrievalResult, task: RetrievalTask) -> RetrievalResult:
-    """Return the result of the queries of a task alone: by GLDv2's protocol there are others, without labels."""
+    """Return the result of the queries of a task alone; GLDv2's protocol has further queries without labels."""
     assert task.query_ids is not None
     queries = pd.Index(np.asarray(task.query_ids))
     if not queries.isin(result.per_query.index).all():

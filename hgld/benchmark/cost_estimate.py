@@ -79,13 +79,16 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
     read_images, build_model = cache(TrainingImages), cache(model_for_checkpoint)
     by_title: dict[str, list[Run]] = {}
     for run in runs:
-        by_title.setdefault(" ".join([run.method, ",".join(run.changes)]).rstrip(), []).append(run)
+        changes = ",".join(run.changes)
+        by_title.setdefault(f"{run.method} {changes}".rstrip(), []).append(run)
     for title, group in by_title.items():
         training = group[0].settings
-        to_train = [run for run in group if not is_finished(run.settings, run.folder)]
-        to_evaluate = [
-            run for run in group if run not in to_train and not is_evaluated(settings, run)
-        ]
+        n_to_train = n_to_evaluate = 0
+        for run in group:
+            if not is_finished(run.settings, run.folder):
+                n_to_train += 1
+            elif not is_evaluated(settings, run):
+                n_to_evaluate += 1
         shared = training.model_copy(
             update={"loss": None, "memory": None, "optimiser": None, "seed": 0}
         )
@@ -101,7 +104,7 @@ def estimate_cost(settings: BenchmarkSettings, runs: Sequence[Run]) -> CostEstim
         if images is not None:
             steps = images.n_steps
         costs.append(
-            RunCost(title, len(group), len(to_train), len(to_evaluate), steps, training.batch_size)
+            RunCost(title, len(group), n_to_train, n_to_evaluate, steps, training.batch_size)
         )
     for path in evaluation.files.values():
         if not path.exists():
@@ -114,12 +117,13 @@ def _check_training(
 ) -> None:
     """Raise if the loss or a metric of a training cannot be built, or if there is nothing to train."""
     if images is None:
-        space, n_images = LabelSpace.from_labels(model.dim, _GLDV2_LABELS), settings.batch_size
+        space = LabelSpace.from_labels(model.dim, _GLDV2_LABELS)
+        n_images = settings.batch_size
     else:
         for name in settings.evaluation.metrics:
             Metric.from_name(name, len(images.test.manifest.level_names))
-        space, n_images = images.space(model.dim), len(images.train)
+        space = images.space(model.dim)
+        n_images = len(images.train)
     loss = training_loss(settings, space, n_images, memory_start=0)
-    require_trainable(
-        model, {**model.parameter_groups(), "proxies": list(loss.parameters())}, settings
-    )
+    groups = {**model.parameter_groups(), "proxies": list(loss.parameters())}
+    require_trainable(model, groups, settings)

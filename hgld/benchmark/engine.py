@@ -1,7 +1,7 @@
-"""Comparisons of things that give results on images: the folder, the runs, what is up to date, and the reports.
+"""Comparisons of things that give results on images: the folder, the runs, the files of results, and the reports.
 
-A comparison locks its folder, computes the runs that are not up to date, each of which writes a file of results, and
-makes reports from these files. The commands differ in what a run is, and in the contents of the reports::
+A comparison locks its folder and computes the runs that are out of date. Each run writes a file of results, and
+reports are made from these files. The commands differ in what a run is, and in the contents of the reports::
 
     benchmark           a run: a training of a method with a seed, on a split
       results           OUT/runs/METHOD/seed0/evaluation/per_query.parquet, a row per query
@@ -59,7 +59,7 @@ def open_folder(out: Path, part: Part | None = None) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ResultFile:
-    """File of the results of a run, a row per query, and what they are made from."""
+    """File of the results of a run, with a row per query, and its provenance."""
 
     path: Path
     provenance: Provenance
@@ -120,8 +120,8 @@ class ReportRecord:
     """Record of a report that was written.
 
     Args:
-        files: Its files; of a figure in several formats, all of them.
-        provenance: What they were made from.
+        files: Files of the report; a figure in several formats has several files.
+        provenance: Provenance of the files.
         request: What asked for the report, as a SHA-256; None if that is not recorded.
     """
 
@@ -173,9 +173,9 @@ class Report:
     """Tables, figures and pages that are written together.
 
     Args:
-        record: File that lists the files and what they were made from, written last.
-        provenance: What they are made from.
-        write: Writes the files with this provenance, and returns them; of a figure in several formats, only the PNG.
+        record: File that lists the files and has their provenance; written last.
+        provenance: Provenance of the files.
+        write: Writes the files with this provenance, and returns them; a figure in several formats by its PNG alone.
     """
 
     record: Path
@@ -199,9 +199,8 @@ class Report:
         self.record.unlink(missing_ok=True)
         names = []
         for path in self.write(self.provenance):
-            names += [
-                file.relative_to(self.record.parent).as_posix() for file in figure_files(path)
-            ]
+            for file in figure_files(path):
+                names.append(file.relative_to(self.record.parent).as_posix())
         record = {"files": names, "provenance": asdict(self.provenance)}
         write_text(self.record, json.dumps(record, indent=1) + "\n")
         return True

@@ -1,4 +1,4 @@
-"""Evaluations of trained models that a comparison can ask for: their settings, and how each is done.
+"""Evaluations of trained models that a comparison can ask for, with their settings.
 
 Embeddings of the images of a run are in its folder ``evaluation``, see :mod:`hgld.benchmark.runs`.
 """
@@ -73,17 +73,17 @@ def _require_different(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 #: Settings by names that can be those of folders or files.
 ByFileName = Annotated[Mapping[str, T], AfterValidator(_require_file_names)]
-#: Seeds of trainings or of random splits, each once.
+#: Different seeds of trainings or of random splits.
 Seeds = Annotated[tuple[NonNegativeInt, ...], AfterValidator(_require_different)]
 
 
 @dataclass(frozen=True)
 class EvaluationContext:
-    """A run to evaluate, and how.
+    """A run to evaluate, with the metrics, the device and the processes of the evaluation.
 
     Args:
         folder: Folder of the finished run.
-        metrics: Names of metrics; () for those of the papers.
+        metrics: Names of metrics; () for the metrics of the papers.
         processes: Processes that share the images and the queries.
     """
 
@@ -100,7 +100,7 @@ class EvaluationContext:
 
     @property
     def ranking(self) -> RankingConfig:
-        """How its embeddings are ranked."""
+        """Settings of the ranking of the model's embeddings."""
         return RankingConfig(device=self.device, distance=self.training.model.distance)
 
     def embed(
@@ -123,14 +123,8 @@ class EvaluationContext:
         )
         n_processes = self.processes.count
         if n_processes > 1:
-            embed_part(
-                images,
-                out,
-                self.model,
-                config,
-                part=Part(self.processes.rank + 1, n_processes),
-                root=root,
-            )
+            part = Part(self.processes.rank + 1, n_processes)
+            embed_part(images, out, self.model, config, part=part, root=root)
             self.processes.gather(None)  # wait for the other parts
         if self.processes.rank == 0:
             embed_images(images, out, self.model, config, root=root)
@@ -154,7 +148,7 @@ class BaseEvaluation(Settings, ABC):
 
     @property
     def files(self) -> Mapping[str, Path]:
-        """Files that it reads besides those of the training, by what they are."""
+        """Files that it reads besides the files of the training, by their role."""
         return {}
 
     @property
@@ -164,7 +158,7 @@ class BaseEvaluation(Settings, ABC):
 
     @property
     def embedding_sets(self) -> tuple[str, ...]:
-        """Names of the sets of images that it embeds, which are those of the files of embeddings."""
+        """Names of the sets of images that it embeds, after which the files of embeddings are named."""
         return (SPLIT_EMBEDDINGS,)
 
     @abstractmethod
@@ -185,13 +179,13 @@ class BaseEvaluation(Settings, ABC):
 
     @abstractmethod
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
-        """Return sentences on the images of the runs of one split; ``result`` is that of the first run."""
+        """Return sentences on the images of the runs of one split; ``result`` belongs to the first run."""
 
 
 class SplitEvaluation(BaseEvaluation):
     """Evaluation on the images of the trainings, by the labels of the landmarks.
 
-    Each image of ``data.test`` is ranked against all others, or those of ``data.queries`` against ``data.gallery``.
+    Each image of ``data.test`` is ranked against all others, or ``data.queries`` against ``data.gallery``.
     """
 
     name: Literal["split"] = "split"
@@ -205,17 +199,13 @@ class SplitEvaluation(BaseEvaluation):
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         trained = any(training.steps != 0 for training in trainings)
-        sentences = [
-            describe_data(data, trained=trained)
-            for data in dict.fromkeys(training.data for training in trainings)
-        ]
-        leave_one_out = result.name == "leave-one-out"
-        gallery = (
-            "all other images"
-            if leave_one_out
-            else f"a gallery of {result.counts['gallery']:,} images"
-        )
-        return [*sentences, f"{result.counts['queries']:,} queries, each of which ranks {gallery}."]
+        data_sets = dict.fromkeys(training.data for training in trainings)
+        sentences = [describe_data(data, trained=trained) for data in data_sets]
+        gallery = "all other images"
+        if result.name != "leave-one-out":
+            gallery = f"a gallery of {result.counts['gallery']:,} images"
+        sentences.append(f"{result.counts['queries']:,} queries, each of which ranks {gallery}.")
+        return sentences
 
 
 class ManifestsEvaluation(BaseEvaluation):
@@ -273,41 +263,35 @@ class DymlEvaluation(BaseEvaluation):
         images = evaluation_folder(context.folder) / "images.parquet"
         if context.processes.rank == 0:
             ids = _image_ids(levels)
-            manifest = build_manifest(
-                self.root, {"path": ids, "split": ["test"] * len(ids)}, {"image": ids}
-            )
+            columns = {"path": ids, "split": ["test"] * len(ids)}
+            manifest = build_manifest(self.root, columns, {"image": ids})
             images.parent.mkdir(parents=True, exist_ok=True)
-            write_manifest(
-                images, manifest, Provenance("benchmark", {}, input_digests(**self.files))
-            )
+            provenance = Provenance("benchmark", {}, input_digests(**self.files))
+            write_manifest(images, manifest, provenance)
         context.processes.gather(None)  # the other processes wait for the manifest
         embeddings = context.embed(SPLIT_EMBEDDINGS, images, root=self.root)
         files = EvaluationFiles(embeddings=embeddings, ground_truth=self.root)
-        results = context.evaluate(files, "dyml", context.metrics)
-        # A label means nothing to another level.
-        return [
-            with_classes(
-                result,
-                [f"{result.name} {label}" for label in levels[result.name].query_labels.tolist()],
-            )
-            for result in results
-        ]
+        results = []
+        for result in context.evaluate(files, "dyml", context.metrics):
+            labels = levels[result.name].query_labels.tolist()
+            # A label of one level has no meaning at another level.
+            results.append(with_classes(result, [f"{result.name} {label}" for label in labels]))
+        return results
 
     def join(self, results: list[RetrievalResult]) -> RetrievalResult:
         """Return the results of the levels as one, with the mean of each metric over the levels.
 
-        The metrics of a level begin with its name (``fine AP``). The values of the others (``AP``) are weighted such
-        that their mean over all queries is the mean over the levels, of which each counts the same. Queries without a
-        value count in neither.
+        The metrics of a level begin with its name (``fine AP``). The values of the other metrics (``AP``) are
+        weighted such that their mean over all queries is the mean over the levels, and every level counts the same.
+        Queries without a value are excluded from both means.
         """
         joined = join_sets(results)
-        means = {
-            metric: _weighted_equally([result.per_query[metric].to_numpy() for result in results])
-            for metric in results[0].metrics
-        }
-        return replace(
-            joined, per_query=joined.per_query.assign(**means), metrics=(*means, *joined.metrics)
-        )
+        means = {}
+        for metric in results[0].metrics:
+            values = [result.per_query[metric].to_numpy() for result in results]
+            means[metric] = _weighted_equally(values)
+        per_query = joined.per_query.assign(**means)
+        return replace(joined, per_query=per_query, metrics=(*means, *joined.metrics))
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
         queries = f"{result.counts['queries']:,} queries in all"
@@ -375,9 +359,10 @@ class Gldv2Evaluation(BaseEvaluation):
         return replace(labelled, per_query=per_query, metrics=(*labelled.metrics, _OFFICIAL))
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
-        n_queries, n_gallery = (f"{result.counts[name]:,}" for name in ("queries", "gallery"))
+        counts = result.counts
         return [
-            f"GLDv2 retrieval: {n_queries} test images with hierarchical labels, a gallery of {n_gallery} images.",
+            f"GLDv2 retrieval: {counts['queries']:,} test images with hierarchical labels, a gallery of "
+            f"{counts['gallery']:,} images.",
             f"{_OFFICIAL} covers {len(result.per_query):,} test images, Public and Private together.",
         ]
 
@@ -399,14 +384,15 @@ class RevisitedData(Settings):
 class RevisitedEvaluation(BaseEvaluation):
     """Evaluation on ROxford5k and RParis6k, see :func:`hgld.evaluation.protocols.revisited_tasks`.
 
-    Metrics begin with the names of the data set and of the setting: ``roxford5k medium mAP``. Images are resized as
-    the trainings resize those that they evaluate.
+    Metrics begin with the names of the data set and of the setting: ``roxford5k medium mAP``. Images are resized like
+    the evaluated images of the trainings.
 
     Args:
         datasets: Data sets by name.
-        scales: Factors of height and width; embeddings of several are averaged, as ``hgld embed-images`` does.
+        scales: Factors of height and width; embeddings at several scales are averaged, as by ``hgld embed-images``.
         distractors: Further images of both galleries, such as the million of R1M: a folder of pictures or a table.
-            Results with them are named ``roxford5k+distractors``, and are added to those without. None for none.
+            There are results with and without distractors; the former are named ``roxford5k+distractors``.
+            Default: no distractors.
     """
 
     name: Literal["revisited"]
@@ -420,18 +406,22 @@ class RevisitedEvaluation(BaseEvaluation):
 
     @property
     def files(self) -> Mapping[str, Path]:
-        kinds = ("manifest", "ground_truth")
-        files = {
-            f"{name}/{kind}": getattr(data, kind)
-            for name, data in self.datasets.items()
-            for kind in kinds
-        }
-        return files if self.distractors is None else {**files, "distractors": self.distractors}
+        files = {}
+        for name, data in self.datasets.items():
+            files[f"{name}/manifest"] = data.manifest
+            files[f"{name}/ground_truth"] = data.ground_truth
+        if self.distractors is not None:
+            files["distractors"] = self.distractors
+        return files
 
     @property
     def embedding_sets(self) -> tuple[str, ...]:
-        sets = [f"{name}_{split}" for name in self.datasets for split in ("query", "gallery")]
-        return (*sets, *([] if self.distractors is None else ["distractors"]))
+        sets = []
+        for name in self.datasets:
+            sets += [f"{name}_query", f"{name}_gallery"]
+        if self.distractors is not None:
+            sets.append("distractors")
+        return tuple(sets)
 
     def evaluate(self, context: EvaluationContext) -> list[RetrievalResult]:
         galleries: dict[str, Path | None] = {"": None}
@@ -441,31 +431,27 @@ class RevisitedEvaluation(BaseEvaluation):
             )
         results = []
         for name, data in self.datasets.items():
-            queries, gallery = (
-                context.embed(
+            embeddings = {}
+            for split in ("query", "gallery"):
+                embeddings[split] = context.embed(
                     f"{name}_{split}",
                     data.manifest,
                     root=data.root,
                     split=split,
                     scales=self.scales,
                 )
-                for split in ("query", "gallery")
-            )
             for suffix, distractors in galleries.items():
                 files = EvaluationFiles(
-                    query_embeddings=queries,
-                    gallery_embeddings=gallery,
+                    query_embeddings=embeddings["query"],
+                    gallery_embeddings=embeddings["gallery"],
                     ground_truth=data.ground_truth,
                     distractor_embeddings=distractors,
                 )
                 for result in context.evaluate(files, "roxford"):  # the protocol of both
-                    # The name of a query begins with that of its landmark, such as all_souls_000013.
+                    # The name of a query begins with the name of its landmark: all_souls_000013.
                     landmarks = [str(query).rpartition("_")[0] for query in result.per_query.index]
-                    results.append(
-                        with_classes(
-                            replace(result, name=f"{name}{suffix} {result.name}"), landmarks
-                        )
-                    )
+                    named = replace(result, name=f"{name}{suffix} {result.name}")
+                    results.append(with_classes(named, landmarks))
         return results
 
     def describe(self, result: RetrievalResult, trainings: Sequence[TrainingSettings]) -> list[str]:
@@ -494,29 +480,30 @@ def embedding_file(run: Path, name: str) -> Path:
 def join_sets(results: list[RetrievalResult]) -> RetrievalResult:
     """Return results of several sets of queries as one.
 
-    The names of the results come before those of their metrics (``small R@1``) and of their queries
-    (``small/0001.jpg``). A query has the metrics of its own set, and counts are those of all sets together.
+    The names of metrics and queries begin with the name of their result: ``small R@1``, ``small/0001.jpg``. A query
+    has the metrics of its own set. Counts are sums over the sets.
 
     >>> part = pd.DataFrame({"AP": [0.5], "class": ["a"]}, index=pd.Index(["0.jpg"], name="query"))
     >>> sets = [RetrievalResult(name, part, ("AP",), {"queries": 1}, {}) for name in ("small", "large")]
     >>> join_sets(sets).means, join_sets(sets).counts
     ({'small AP': 0.5, 'large AP': 0.5}, {'queries': 2})
     """
-    renamed = [
-        result.renamed({metric: f"{result.name} {metric}" for metric in result.metrics})
-        for result in results
-    ]
-    tables = [
-        result.per_query.set_axis([f"{result.name}/{query}" for query in result.per_query.index])
-        for result in renamed
-    ]
-    names = dict.fromkeys(name for result in results for name in result.counts)
+    metrics: list[str] = []
+    tables = []
+    counts: dict[str, int] = {}
+    for result in results:
+        new_names = {metric: f"{result.name} {metric}" for metric in result.metrics}
+        metrics += new_names.values()
+        table = result.renamed(new_names).per_query
+        tables.append(table.set_axis([f"{result.name}/{query}" for query in table.index]))
+        for name, count in result.counts.items():
+            counts[name] = counts.get(name, 0) + count
     return replace(
-        renamed[0],
+        results[0],
         name=", ".join(result.name for result in results),
         per_query=pd.concat(tables).rename_axis("query"),
-        metrics=tuple(metric for result in renamed for metric in result.metrics),
-        counts={name: sum(result.counts.get(name, 0) for result in results) for name in names},
+        metrics=tuple(metrics),
+        counts=counts,
     )
 
 
@@ -525,11 +512,9 @@ def describe_data(data: DataSettings, *, trained: bool = True) -> str:
     manifest = read_training_manifest(data)
     train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
     n_shared = np.intersect1d(train.class_names[0], test.class_names[0]).size
-    shared = (
-        f"{n_shared:,} of which are also training classes"
-        if n_shared
-        else "none of which is a training class"
-    )
+    shared = "none of which is a training class"
+    if n_shared:
+        shared = f"{n_shared:,} of which are also training classes"
     level = manifest.level_names[0]
     tested = f"{len(test):,} images of {test.n_classes[0]:,} classes"
     if not trained:
@@ -553,9 +538,8 @@ def _evaluate_images(
     rows = embedded.rows.numpy()
     manifest = images.test.manifest.take(rows)
     if context.processes.rank == 0:
-        write_embeddings(
-            embedding_file(context.folder, name), embedded.vectors, manifest.ids.tolist()
-        )
+        file = embedding_file(context.folder, name)
+        write_embeddings(file, embedded.vectors, manifest.ids.tolist())
     result = rank_embedded(
         embedded,
         images.test,
@@ -564,12 +548,11 @@ def _evaluate_images(
         ranking=context.ranking,
         processes=context.processes,
     )
-    queries = (
-        np.arange(len(manifest))
-        if images.is_query is None
-        else np.flatnonzero(images.is_query[rows])
-    )
-    classes = np.array(manifest.class_names[0], object)[main_labels(manifest.labelling)[queries, 0]]
+    queries = np.arange(len(manifest))
+    if images.is_query is not None:
+        queries = np.flatnonzero(images.is_query[rows])
+    labels = main_labels(manifest.labelling)[queries, 0]
+    classes = np.array(manifest.class_names[0], object)[labels]
     per_query = result.per_query.set_axis(pd.Index(manifest.ids[queries], name="query"))
     counts = result.counts | {"images_not_read": len(embedded.skipped)}
     return with_classes(replace(result, per_query=per_query, counts=counts), classes)
@@ -579,18 +562,17 @@ def with_classes(
     result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | NDArray[np.object_]
 ) -> RetrievalResult:
     """Return a result with the finest class of each query, by which comparisons group queries."""
-    return replace(
-        result, per_query=result.per_query.assign(**{"class": np.asarray(classes, object)})
-    )
+    per_query = result.per_query.assign(**{"class": np.asarray(classes, object)})
+    return replace(result, per_query=per_query)
 
 
 def _image_ids(levels: Mapping[str, DymlLevel]) -> list[str]:
-    """Return the paths of all test images, relative to the folder of the data set, each once."""
-    return list(
-        dict.fromkeys(
-            name for level in levels.values() for name in (*level.query_ids, *level.gallery_ids)
-        )
-    )
+    """Return the different paths of all test images, relative to the folder of the data set."""
+    names: dict[str, None] = {}
+    for level in levels.values():
+        names |= dict.fromkeys(level.query_ids)
+        names |= dict.fromkeys(level.gallery_ids)
+    return list(names)
 
 
 def _weighted_equally(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:

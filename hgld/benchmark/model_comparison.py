@@ -11,11 +11,11 @@
     OUT/results.parquet            a row per metric and model, see hgld.benchmark.statistics.compare
     OUT/results.md, .tex           tables
     OUT/levels.png, metrics.png, costs.png, differences.html, index.html    figures and pages
-    OUT/results.made.json          files of the report, and what they were made from
+    OUT/results.made.json          files of the report, and their provenance
 
-Whatever is there and made from the same files is not made again, so that an interrupted comparison is resumed by the
-same call. A model that fails is reported with its reason; the others are compared, on the images of which all of them
-have embeddings.
+Files that exist and were made from the same inputs are kept, so the same call resumes an interrupted comparison. A
+model that fails is reported with its reason. The other models are compared on the images that all of them have
+embeddings for.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class ModelComparison:
 
     Args:
         manifest: Table of the images.
-        root: Folder that its paths are relative to; None for its own.
+        root: Folder that the paths in it are relative to; None for the folder of the manifest.
     """
 
     def __init__(
@@ -137,14 +137,9 @@ class ModelComparison:
             raise ConfigurationError(
                 f"models are called {', '.join(names)}; give each a name of its own: NAME=MODEL"
             )
-        self._models, self._manifest, self._root, self._out, self._config = (
-            models,
-            manifest,
-            root,
-            out,
-            config,
-        )
-        #: What is known about each model, by its name.
+        self._models, self._config = models, config
+        self._manifest, self._root, self._out = manifest, root, out
+        #: Facts about each model, by its name.
         self._facts = {
             entry.name: ModelFacts(entry.name, entry.model, entry.seen) for entry in models
         }
@@ -170,21 +165,17 @@ class ModelComparison:
     @cached_property
     def _split(self) -> str | None:
         """Split whose images are ranked against each other; None for all images."""
-        chosen, train_split, fitted = (
-            self._config.split,
-            self._config.train_split,
-            self._fitted_treatments,
-        )
-        if chosen is None and "test" in self._images.split_names:
-            chosen = "test"
-        if fitted:
+        split, train_split = self._config.split, self._config.train_split
+        if split is None and "test" in self._images.split_names:
+            split = "test"
+        if self._fitted_treatments:
             self._images.rows_of(train_split, self._manifest)  # raises if there is no such split
-            if chosen in (None, train_split):
+            if split in (None, train_split):
                 raise ConfigurationError(
-                    f"{fitted[0]} is fitted to the split {train_split}, which would be evaluated, too; name another "
-                    "one as `split`"
+                    f"{self._fitted_treatments[0]} is fitted to the split {train_split}, which would be evaluated, "
+                    "too; name another one as `split`"
                 )
-        return chosen
+        return split
 
     @cached_property
     def _evaluated_ids(self) -> set[str]:
@@ -192,17 +183,16 @@ class ModelComparison:
         return set(self._images.ids[self._images.rows_of(self._split, self._manifest)].tolist())
 
     def embed(self, *, force: bool, progress: Progress) -> None:
-        """Embed the images with all models, as far as that is not done.
+        """Embed the images with all models; embeddings that are up to date are kept.
 
         Raises:
             InputError: No image has an embedding of each model that did not fail.
         """
         log.info("evaluated images: split %s", self._split or "all")
         n_evaluated = len(self._evaluated_ids)
-        runs = {
-            entry.name: partial(self._embed, entry, force=force, progress=progress)
-            for entry in self._models
-        }
+        runs = {}
+        for entry in self._models:
+            runs[entry.name] = partial(self._embed, entry, force=force, progress=progress)
         self._failures = compute_runs(runs, NoProgress())
         if self._files and len(self._missing_ids) == n_evaluated:
             raise InputError(
@@ -213,10 +203,11 @@ class ModelComparison:
         """Embed the images with a model, and note its file and the evaluated images that it lacks."""
         path = self._embedding_file(entry, force=force, progress=progress)
         images = read_embeddings(path)
-        zeros = int((torch.as_tensor(images.vectors).abs().amax(dim=1) == 0).sum())
-        if zeros:
+        largest = torch.as_tensor(images.vectors).abs().amax(dim=1)
+        n_zeros = int((largest == 0).sum())
+        if n_zeros:
             raise InputError(
-                f"{path}: the embeddings of {zeros:,} images are zero, and cannot be ranked"
+                f"{path}: the embeddings of {n_zeros:,} images are zero, and cannot be ranked"
             )
         missing = self._evaluated_ids.difference(required_ids(images).tolist())
         if len(missing) == len(self._evaluated_ids):
@@ -226,15 +217,16 @@ class ModelComparison:
 
     def _embedding_file(self, entry: ModelEntry, *, force: bool, progress: Progress) -> Path:
         """Return the file with the embeddings of a model, and note more facts about the model."""
-        given, facts = Path(entry.model), self._facts[entry.name]
-        if given.suffix in EMBEDDING_SUFFIXES:
+        facts = self._facts[entry.name]
+        file = Path(entry.model)
+        if file.suffix in EMBEDDING_SUFFIXES:
             if entry.options:
                 options = ", ".join(entry.options)
                 raise ConfigurationError(
-                    f"{given}: a file of embeddings takes no options, but {options} is given"
+                    f"{file}: a file of embeddings takes no options, but {options} is given"
                 )
-            facts.dim = read_embeddings(given).vectors.shape[1]
-            return given
+            facts.dim = read_embeddings(file).vectors.shape[1]
+            return file
         model = load_model(entry.model, **entry.options)
         out = embeddings_file(self._out, entry.name)
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -258,19 +250,21 @@ class ModelComparison:
             self._facts[entry.name] = ModelFacts(**recorded)
             return out
         facts.dim = model.network.dim
-        facts.parameters = (
-            sum(parameter.numel() for parameter in model.network.parameters()) or None
-        )
+        n_parameters = sum(parameter.numel() for parameter in model.network.parameters())
+        facts.parameters = n_parameters or None  # functions have no parameters
         facts.images = model.image_settings.describe()
         if done is not None:
             facts.skipped = len(done.skipped)
-            if done.embedded:  # else an interrupted run had embedded them
+            if done.embedded:  # 0 if an interrupted run had embedded all images
                 facts.images_per_s = done.embedded / done.seconds
         write_text(record, json.dumps(asdict(facts), indent=1))
         return out
 
     def evaluate(self, *, force: bool) -> None:
-        """Evaluate the models after each treatment on the images that all have, as far as that is not done."""
+        """Evaluate the models after each treatment, on the images that all models have embeddings for.
+
+        Results that are up to date are kept.
+        """
         rerankings = [RerankSettings()]
         if self._config.reranking.rerank is not None:
             rerankings.append(self._config.reranking)
@@ -312,9 +306,9 @@ class ModelComparison:
         return ResultFile(result_path(self._out, str(run)), provenance)
 
     def _distance(self, run: ModelRun) -> Distance:
-        return (
-            recorded_distance(self._files[run.model]) if run.treatment.kind == "none" else "cosine"
-        )
+        if run.treatment.kind == "none":
+            return recorded_distance(self._files[run.model])
+        return "cosine"
 
     def _evaluate(self, run: ModelRun, file: ResultFile, *, force: bool) -> None:
         """Evaluate embeddings after a treatment, and write the result."""
@@ -323,22 +317,19 @@ class ModelComparison:
             vectors = self._treated(run.treatment, images, run.model, force)
             images = replace(images, vectors=torch.from_numpy(vectors))
         task = self._task(images)
+        assert task.query_labels is not None
         metrics = config.metrics
         if metrics is None:
-            metrics = [
-                *default_metrics(task.judgements.n_levels, task.judgements.n_gallery - 1),
-                "mistake_severity",
-            ]
+            judgements = task.judgements
+            metrics = list(default_metrics(judgements.n_levels, judgements.n_gallery - 1))
+            metrics.append("mistake_severity")
         ranking = RankingConfig(
             device=config.device, distance=self._distance(run), reranking=run.reranking
         )
-        (result,) = evaluate_tasks(
-            [task], EvaluationConfig(metrics=tuple(metrics), ranking=ranking)
-        )
-        assert task.query_labels is not None
-        result = with_classes(
-            replace(result, name=str(run)), main_labels(task.query_labels)[:, 0].astype(str)
-        )
+        evaluation = EvaluationConfig(metrics=tuple(metrics), ranking=ranking)
+        (result,) = evaluate_tasks([task], evaluation)
+        classes = main_labels(task.query_labels)[:, 0].astype(str)
+        result = with_classes(replace(result, name=str(run)), classes)
         write_per_query([result], file.path, file.provenance)
 
     def _read_compared_embeddings(self, model: str) -> Embeddings:
@@ -361,7 +352,7 @@ class ModelComparison:
     def _treated(
         self, treatment: Treatment, images: Embeddings, model: str, force: bool
     ) -> Vectors:
-        """Return the embeddings of all images after a treatment, which is not none: float32, shape (N, d)."""
+        """Return the embeddings of all images after a treatment of another kind than none, float32, shape (N, d)."""
         vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
         kind, value = treatment
         n_dims = int(value) if value.isdigit() else vectors.shape[1]
@@ -382,14 +373,14 @@ class ModelComparison:
                 "test": self._split,
             }
             classes = main_labels(labels.labelling)[labels.labelled, 0]
-            settings = _adaptation(value, data, vectors.shape[1], classes)
+            settings = _adaptation_settings(value, data, vectors.shape[1], classes)
             run = self._out / "adaptations" / f"{model}+{value}"
             if force or not is_finished(settings, run):
                 train(settings, run, resume=not force, force=force, device=self._config.device)
             network = load_checkpoint_model(run / "last.pt").network
+            blocks = torch.split(torch.from_numpy(vectors), 4096)
             with torch.inference_mode():
-                parts = [network(part) for part in torch.split(torch.from_numpy(vectors), 4096)]
-            return torch.cat(parts).numpy()
+                return torch.cat([network(block) for block in blocks]).numpy()
         if kind == "center":
             return np.asarray(vectors - fitted.mean(0))
         if n_dims > len(fitted):
@@ -400,10 +391,9 @@ class ModelComparison:
         return np.asarray(pca.transform(vectors), np.float32)
 
     def _task(self, images: Embeddings) -> RetrievalTask:
-        task = labelled_leave_one_out(
-            images, read_labels(self._manifest, images, split=self._split)
-        )
-        # Its counts would be of the images of other splits, which have no label here.
+        labels = read_labels(self._manifest, images, split=self._split)
+        task = labelled_leave_one_out(images, labels)
+        # The counts would include the images of other splits, which have no label here.
         return replace(task, counts={})
 
     def report(self, *, force: bool) -> tuple[ModelResults, list[Path]]:
@@ -415,7 +405,9 @@ class ModelComparison:
         for model, reason in self._failures.items():
             self._facts[model].failure = " ".join(reason.split())
         facts = tuple(self._facts.values())
-        results = {name: read_per_query(path)[0] for name, path in self._results.items()}
+        results = {}
+        for name, path in self._results.items():
+            (results[name],) = read_per_query(path)
         table = compare(results, self._config.reference)
         outcome = ModelResults(
             table, facts, results, self._split, n_excluded=len(self._missing_ids)
@@ -423,7 +415,7 @@ class ModelComparison:
         parameters = {
             "reference": self._config.reference,
             "images": str(self._root or self._manifest.parent),
-            "models": list(map(asdict, facts)),
+            "models": [asdict(model) for model in facts],
         }
 
         def write(provenance: Provenance) -> list[Path]:
@@ -431,7 +423,7 @@ class ModelComparison:
             reports = write_model_reports(
                 outcome, self._out, provenance, has_differences=bool(differences)
             )
-            return [*reports, *differences]
+            return reports + differences
 
         provenance = report_provenance("compare-models", parameters, self._results)
         report = Report(report_record(self._out), provenance, write)
@@ -440,25 +432,23 @@ class ModelComparison:
 
     def _write_differences(self, results: Mapping[str, RetrievalResult]) -> list[Path]:
         """Write the page of the queries on which the best two models differ most, without treatments."""
-        untreated = [
-            results[name]
-            for name in self._files
-            if name in results and "H-AP" in results[name].metrics
-        ]
-        pair = sorted(untreated, key=lambda result: -result.means["H-AP"])[:2]
-        if len(pair) < 2:
+        untreated = []
+        for name in self._files:
+            if name in results and "H-AP" in results[name].metrics:
+                untreated.append(results[name])
+        if len(untreated) < 2:
             return []
-        first, second = pair
-        tasks = [
-            self._task(self._read_compared_embeddings(result.name)) for result in (second, first)
-        ]
-        differences = find_method_differences((second, first), (tasks[0], tasks[1]))
+        untreated.sort(key=lambda result: -result.means["H-AP"])
+        best, second = untreated[:2]
+        best_task = self._task(self._read_compared_embeddings(best.name))
+        second_task = self._task(self._read_compared_embeddings(second.name))
+        differences = find_method_differences((second, best), (second_task, best_task))
         if differences is None:
             return []
-        ids = tasks[0].query_ids
+        ids = best_task.query_ids
         photos = manifest_photos(self._images, self._root or self._manifest.parent, ids, ids)
         page = self._out / "differences.html"
-        title = f"{second.name} and {first.name}: largest differences"
+        title = f"{second.name} and {best.name}: largest differences"
         write_method_differences_page(differences, page, photos, title=title)
         return [page]
 
@@ -477,7 +467,7 @@ def compare_models(
 
     Args:
         manifest: Table of ``hgld manifest``.
-        root: Folder that the paths of the manifest are relative to. Default: that of the manifest.
+        root: Folder that the paths of the manifest are relative to. Default: the folder of the manifest.
         force: Whether to do everything again, although it is up to date.
         progress: Progress in images.
 
@@ -497,13 +487,13 @@ def compare_models(
         return comparison.report(force=force)
 
 
-def _adaptation(
+def _adaptation_settings(
     loss: str, data: Mapping[str, object], n_features: int, classes: npt.NDArray[np.int64]
 ) -> TrainingSettings:
     """Return the settings of a linear layer that begins as a PCA.
 
-    They are those of the heads for Washington's photographs, which were chosen on training landmarks alone. With few
-    images or classes to train on, dimensions and batches are smaller.
+    The heads for Washington's photographs have the same settings, which were chosen on training landmarks alone. With
+    few images or classes to train on, dimensions and batches are smaller.
     """
     sizes = np.unique(classes, return_counts=True)[1]
     n_classes = int(np.count_nonzero(sizes >= _PER_CLASS))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -65,7 +65,7 @@ class ModelResults:
 
     Args:
         table: Rows of :func:`hgld.benchmark.statistics.compare`.
-        facts: What is known about each model, those that failed included.
+        facts: Facts about each model, also about models that could not be compared.
         results: Evaluation of each model after each treatment, by name in tables.
         split: Split that was evaluated; None for all images.
         n_excluded: Number of images of the split that some model has no embedding of.
@@ -82,38 +82,46 @@ class ModelResults:
         """Rows of the table by metric and name."""
         return ComparedModels(self.table.itertuples(index=False))
 
+    @property
+    def failed(self) -> list[ModelFacts]:
+        """Models that could not be compared."""
+        return [facts for facts in self.facts if facts.failure]
+
 
 def write_model_reports(
     outcome: ModelResults, out: Path, provenance: Provenance, *, has_differences: bool
 ) -> list[Path]:
     """Write the tables, figures and the page, which links ``differences.html`` if there is one; return them."""
-    table, rows, metrics = outcome.table, outcome.compared.rows, outcome.compared.metrics
+    compared = outcome.compared
     figures = _draw_figures(outcome, out)
-    arrow = pa.Table.from_pandas(table, preserve_index=False)
-    parquet, markdown, latex = files = [
-        out / f"results.{suffix}" for suffix in ("parquet", "md", "tex")
-    ]
+    arrow = pa.Table.from_pandas(outcome.table, preserve_index=False)
+    parquet, markdown, latex = out / "results.parquet", out / "results.md", out / "results.tex"
     write_results(parquet, arrow, "model_comparison/1", provenance)
     write_text(markdown, _markdown(outcome, figures) + "\n")
     write_text(latex, _latex(outcome) + "\n")
-    cells = {key: (row.mean, _mean_text(row)) for key, row in rows.items()}
+    page_rows = []
+    for name in compared.names:
+        cells = []
+        for metric in compared.metrics:
+            row = compared.rows[metric, name]
+            cells.append((row.mean, _mean_text(row)))
+        page_rows.append((name, cells))
     template = page_templates("retrieval").get_template("models.html")
-    page = template.render(
+    html = template.render(
         title="Comparison of models",
-        metrics=metrics,
-        rows=[
-            (name, [cells[metric, name] for metric in metrics]) for name in outcome.compared.names
-        ],
-        best={key for key, row in rows.items() if _is_best(row)},
-        facts=[_fact_cells(each) for each in outcome.facts],
+        metrics=compared.metrics,
+        rows=page_rows,
+        best={key for key, row in compared.rows.items() if _is_best(row)},
+        facts=[_fact_cells(facts) for facts in outcome.facts],
         fact_names=_FACT_NAMES,
-        failures=[each for each in outcome.facts if each.failure],
+        failures=outcome.failed,
         figures=[path.name for path in figures],
         has_differences=has_differences,
         notes=[_INTERVALS, *_notes(outcome)],
     )
-    write_page(out / "index.html", page + "\n")
-    return [*files, out / "index.html", *figures]
+    page = out / "index.html"
+    write_page(page, html + "\n")
+    return [parquet, markdown, latex, page, *figures]
 
 
 def _is_best(row: Any) -> bool:
@@ -121,8 +129,8 @@ def _is_best(row: Any) -> bool:
 
 
 def _mean_text(row: Any) -> str:
-    mean, low, high = (shown_value(row.metric, value) for value in (row.mean, row.low, row.high))
-    return f"{mean:.2f} {interval_text(low, high)}"
+    low, high = shown_value(row.metric, row.low), shown_value(row.metric, row.high)
+    return f"{shown_value(row.metric, row.mean):.2f} {interval_text(low, high)}"
 
 
 def _difference_text(row: Any) -> str:
@@ -156,46 +164,46 @@ def _fact_cells(facts: ModelFacts) -> list[str]:
 
 def _notes(outcome: ModelResults) -> list[str]:
     results = list(outcome.results.values())
-    images = f"Leave-one-out on {results[0].counts['queries']:,} images of {outcome.split or 'all splits'}."
-    excluded = []
+    n_queries = results[0].counts["queries"]
+    notes = [f"Leave-one-out on {n_queries:,} images of {outcome.split or 'all splits'}."]
     if outcome.n_excluded:
-        excluded = [
+        notes.append(
             f"Images that some model has no embedding of, excluded for all models: {outcome.n_excluded:,}."
-        ]
-    skipped = [
-        f"{each.name}: {counted(each.skipped, 'image')} could not be read."
-        for each in outcome.facts
-        if each.skipped
-    ]
-    return [images, *excluded, *skipped, *setting_notes(results)]
+        )
+    for facts in outcome.facts:
+        if facts.skipped:
+            notes.append(f"{facts.name}: {counted(facts.skipped, 'image')} could not be read.")
+    return notes + setting_notes(results)
 
 
 def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
-    compared = outcome.compared
-    rows, metrics, order = compared.rows, compared.metrics, compared.names
+    rows, metrics, names = outcome.compared.rows, outcome.compared.metrics, outcome.compared.names
+    references = ["*reference*"]
+    for metric in metrics:
+        references.append(f"*{rows[metric, names[0]].reference}*")
+    means, ranks, differences = [], [], [references]
+    for name in names:
+        mean_cells, rank_cells, difference_cells = [name], [name], [name]
+        for metric in metrics:
+            row = rows[metric, name]
+            mean = _mean_text(row)
+            mean_cells.append(f"<ins>{mean}</ins>" if _is_best(row) else mean)
+            rank_cells.append(f"{row.rank} [{row.best_rank}, {row.worst_rank}]")
+            difference_cells.append(_difference_text(row))
+        means.append(mean_cells)
+        ranks.append(rank_cells)
+        differences.append(difference_cells)
 
-    def grid(cell: Callable[[Any], str], *first: list[str]) -> str:
-        body = [
-            *first,
-            *([name, *(cell(rows[metric, name]) for metric in metrics)] for name in order),
-        ]
+    def grid(body: Sequence[Sequence[str]]) -> str:
         return markdown_table(["Model", *metrics], body, n_numeric=len(metrics))
 
-    def mean(row: Any) -> str:
-        return f"<ins>{_mean_text(row)}</ins>" if _is_best(row) else _mean_text(row)
-
-    def rank(row: Any) -> str:
-        return f"{row.rank} [{row.best_rank}, {row.worst_rank}]"
-
-    head = ["*reference*", *(f"*{rows[metric, order[0]].reference}*" for metric in metrics)]
-    sections = ["# Comparison of models", _INTERVALS, grid(mean), "## Ranks", _RANKS, grid(rank)]
-    if len(order) > 1:
-        sections += ["## Differences", _DIFFERENCES, grid(_difference_text, head)]
-    sections += [
-        "## Models",
-        markdown_table(_FACT_NAMES, [_fact_cells(each) for each in outcome.facts]),
-    ]
-    if failures := [f"- {each.name}: {each.failure}" for each in outcome.facts if each.failure]:
+    sections = ["# Comparison of models", _INTERVALS, grid(means), "## Ranks", _RANKS, grid(ranks)]
+    if len(names) > 1:
+        sections += ["## Differences", _DIFFERENCES, grid(differences)]
+    facts_table = markdown_table(_FACT_NAMES, [_fact_cells(facts) for facts in outcome.facts])
+    sections += ["## Models", facts_table]
+    if outcome.failed:
+        failures = [f"- {facts.name}: {facts.failure}" for facts in outcome.failed]
         sections += ["## Failures", "\n".join(failures)]
     sections += ["## Setup", "\n".join(f"- {note}" for note in _notes(outcome))]
     sections += [markdown_link(path, path.parent) for path in figures]
@@ -204,60 +212,60 @@ def _markdown(outcome: ModelResults, figures: Sequence[Path]) -> str:
 
 def _latex(outcome: ModelResults) -> str:
     """Return the means as a table for the package booktabs."""
-    rows, order = outcome.compared.rows, outcome.compared.names
-
-    def cell(row: Any) -> str:
-        text = f"{shown_value(row.metric, row.mean):.1f}"
-        return rf"\underline{{{text}}}" if _is_best(row) else text
-
-    body = {
-        escape_latex(metric): [cell(rows[metric, name]) for name in order]
-        for metric in outcome.compared.metrics
-    }
-    table = pd.DataFrame(body, index=pd.Index([escape_latex(name) for name in order], name="Model"))
-    return str(table.reset_index().to_latex(index=False, escape=False))
+    names = outcome.compared.names
+    columns = {"Model": [escape_latex(name) for name in names]}
+    for metric in outcome.compared.metrics:
+        cells = columns[escape_latex(metric)] = []
+        for name in names:
+            row = outcome.compared.rows[metric, name]
+            text = f"{shown_value(metric, row.mean):.1f}"
+            cells.append(rf"\underline{{{text}}}" if _is_best(row) else text)
+    return str(pd.DataFrame(columns).to_latex(index=False, escape=False))
 
 
 def _draw_figures(outcome: ModelResults, out: Path) -> list[Path]:
     """Draw intervals of the main metric and of each level, and the main metric against others and against costs."""
     compared = outcome.compared
-    rows, order, main = compared.rows, compared.names, compared.main_metric
-    levels = [metric for metric in compared.metrics if metric.startswith("AP")]
-
-    def shown(metric: str, name: str, value: str = "mean") -> float:
-        return shown_value(metric, getattr(rows[metric, name], value))
-
-    ends = ("mean", "low", "high")
-    panels = {
-        with_unit(metric): [
-            Interval(name, *(shown(metric, name, end) for end in ends)) for name in order
-        ]
-        for metric in dict.fromkeys([main, *levels])
-    }
+    main = compared.main_metric
+    panels: dict[str, list[Interval]] = {}
+    for metric in dict.fromkeys([main, *compared.metrics]):
+        if metric != main and not metric.startswith("AP"):
+            continue
+        intervals = panels[with_unit(metric)] = []
+        for name in compared.names:
+            row = compared.rows[metric, name]
+            low, high = shown_value(metric, row.low), shown_value(metric, row.high)
+            intervals.append(Interval(name, shown_value(metric, row.mean), low, high))
     draw_intervals(out / "levels.png", panels)
-    facts = {each.name: each for each in outcome.facts}
+    facts = {model.name: model for model in outcome.facts}
     # Names of models after treatments would cover one another.
-    untreated = [name for name in order if name in facts]
+    untreated = [name for name in compared.names if name in facts]
 
-    def scatter(label: str, known: Mapping[str, float | None], *, log: bool = False) -> Scatter:
-        points = [(name, float(x), shown(main, name)) for name, x in known.items() if x is not None]
+    def mean(metric: str, name: str) -> float:
+        return shown_value(metric, compared.rows[metric, name].mean)
+
+    def scatter(label: str, values: Mapping[str, float | None], *, log: bool = False) -> Scatter:
+        points = []
+        for name, value in values.items():
+            if value is not None:
+                points.append((name, float(value), mean(main, name)))
         return Scatter(label, with_unit(main), points, log=log)
 
-    scatters = [
-        scatter(with_unit(other), {name: shown(other, name) for name in untreated})
-        for other in ("mAP@R", "R@1")
-        if other != main and other in compared.metrics
-    ]
-    costs = [
-        scatter("dimensions", {name: facts[name].dim for name in untreated}, log=True),
-        scatter(
-            "images per second", {name: facts[name].images_per_s for name in untreated}, log=True
-        ),
+    metric_scatters = []
+    for metric in ("mAP@R", "R@1"):
+        if metric != main and metric in compared.metrics:
+            means = {name: mean(metric, name) for name in untreated}
+            metric_scatters.append(scatter(with_unit(metric), means))
+    dimensions = {name: facts[name].dim for name in untreated}
+    rates = {name: facts[name].images_per_s for name in untreated}
+    cost_scatters = [
+        scatter("dimensions", dimensions, log=True),
+        scatter("images per second", rates, log=True),
     ]
     figures = [out / "levels.png"]
-    for name, drawn in (("metrics.png", scatters), ("costs.png", costs)):
-        drawn = [each for each in drawn if len(each.points) > 1]
+    for file_name, scatters in (("metrics.png", metric_scatters), ("costs.png", cost_scatters)):
+        drawn = [panel for panel in scatters if len(panel.points) > 1]
         if drawn:
-            draw_scatters(out / name, drawn)
-            figures.append(out / name)
+            draw_scatters(out / file_name, drawn)
+            figures.append(out / file_name)
     return figures

@@ -1,4 +1,4 @@
-"""Describe presets: what each trains, the table of the paper that it belongs to, and where its values come from."""
+"""Describe presets: their methods and images, the tables of papers that have them, and the origins of values."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class TrainingPreset:
     """A preset of ``hgld train``.
 
     Args:
-        method: What it trains with.
-        tables: Numbers of the paper's tables that have a row of it, such as ``I, II``; those of another paper after
-            its name, such as ``ROADMAP 1, 5``; "" for none.
+        method: Name of the method.
+        tables: Numbers of the paper's tables that have the training, such as ``I, II``; tables of another paper with
+            its name, such as ``ROADMAP 1, 5``; empty if no table has it.
         backbone: Its backbone: a preset of models or a model of timm.
         images: The images that it is for.
     """
@@ -93,48 +93,45 @@ def resolve_preset(name: str) -> tuple[Path, list[ResolvedSetting]]:
         return path, _resolve(read_benchmark(name), read_origins(path))
     path = training_file(name)
     origins = read_origins(path)
-    missing = [] if "data.manifest" in origins else [override("data.manifest", _MANIFEST)]
-    return path, _resolve(read_training_settings(path, missing), origins)
+    overrides = []
+    if "data.manifest" not in origins:
+        overrides.append(override("data.manifest", _MANIFEST))
+    return path, _resolve(read_training_settings(path, overrides), origins)
 
 
 def _resolve(settings: BaseModel, origins: Mapping[str, tuple[Any, Path]]) -> list[ResolvedSetting]:
-    model = origins.get("model.preset", (None,))[0]
-    values = []
+    model_preset, _ = origins.get("model.preset", (None, None))
+    resolved = []
     for key, value in flatten(to_dict(settings)).items():
         if key in origins:
-            origin = _short_path(origins[key][1])
-        elif key.startswith("model.") and model:
-            origin = f"model preset {model}"
+            _, file = origins[key]
+            origin = _short_path(file)
+        elif key.startswith("model.") and model_preset:
+            origin = f"model preset {model_preset}"
         elif key in ("image.mean", "image.std"):
             origin = "backbone"
         elif key == "data.manifest":
             origin = "to be given: --manifest"
         else:
             origin = "default"
-        values.append(
-            ResolvedSetting(
-                key, _short_path(Path(value)) if key.endswith(".training") else value, origin
-            )
-        )
-    return values
+        if key.endswith(".training"):
+            value = _short_path(Path(value))
+        resolved.append(ResolvedSetting(key, value, origin))
+    return resolved
 
 
 def _describe(name: str, path: Path) -> TrainingPreset:
-    values, row = read_origins(path), preset_description(path)
-    backbone = next(
-        str(values[key][0]) for key in ("model.preset", "model.backbone") if key in values
-    )
+    values = read_origins(path)
+    backbone, _ = values.get("model.preset") or values["model.backbone"]
+    row = preset_description(path)
     images = preset_description(path.with_name(SHARED))["about"]
-    return TrainingPreset(
-        name.removeprefix(f"{OWN_IMAGES}/"), row["about"], row["tables"], backbone, images
-    )
+    short_name = name.removeprefix(f"{OWN_IMAGES}/")
+    return TrainingPreset(short_name, row["about"], row["tables"], str(backbone), images)
 
 
 def _short_path(path: Path) -> str:
-    """Return a path as text: that of a preset without the folder of all presets."""
+    """Return a path as text; the path of a preset is relative to the folder of all presets."""
     folder = preset_folder().resolve()
-    return (
-        path.resolve().relative_to(folder).as_posix()
-        if path.resolve().is_relative_to(folder)
-        else str(path)
-    )
+    if path.resolve().is_relative_to(folder):
+        return path.resolve().relative_to(folder).as_posix()
+    return str(path)

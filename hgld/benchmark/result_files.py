@@ -37,6 +37,7 @@ from hgld.benchmark.statistics import (
 )
 from hgld.evaluation.metric_units import shown_value
 from hgld.evaluation.results import (
+    WITHOUT_POSITIVES,
     LatexRow,
     escape_latex,
     latex_table,
@@ -79,8 +80,15 @@ def table_columns(settings: BenchmarkSettings, methods: Sequence[MethodResults])
     Raises:
         ConfigurationError: No method has one of the metrics that the settings name as columns.
     """
-    results = [run.result for method in methods for run in method.runs]
+    results = [run.result for run in _all_runs(methods)]
     return tuple(select_metrics(settings.columns, metric_names(results)))
+
+
+def _all_runs(methods: Sequence[MethodResults]) -> list[EvaluatedRun]:
+    runs: list[EvaluatedRun] = []
+    for method in methods:
+        runs += method.runs
+    return runs
 
 
 def write_results(
@@ -92,26 +100,24 @@ def write_results(
         ConfigurationError: No method has one of the metrics that the settings name as columns.
         InputError: A file of a run is missing.
     """
-    runs = [run for method in methods for run in method.runs]
     columns = table_columns(settings, methods)
-    markdown, latex, parquet = files = [
-        out / f"results.{suffix}" for suffix in ("md", "tex", "parquet")
-    ]
-    splits = list(by_split(runs))
-    caption = settings.title if len(splits) == 1 else f"{settings.title}; {describe_means(splits)}"
-    latex_rows = [
-        LatexRow(method.latex or escape_latex(method.title), method.means, method.stds)
-        for method in methods
-        if set(method.metrics).intersection(columns)
-    ]
+    splits = list(by_split(_all_runs(methods)))
+    caption = settings.title
+    if len(splits) > 1:
+        caption += f"; {describe_means(splits)}"
     caption = escape_latex(caption).replace("±", r"$\pm$")
+    latex_rows = []
+    groups = []
+    for method in methods:
+        if set(method.metrics).intersection(columns):
+            title = method.latex or escape_latex(method.title)
+            latex_rows.append(LatexRow(title, method.means, method.stds))
+        groups.append(({"title": method.title, "baseline": method.baseline}, method.runs))
+    latex, markdown, parquet = out / "results.tex", out / "results.md", out / "results.parquet"
     write_text(latex, latex_table(latex_rows, columns, caption=caption) + "\n")
     write_text(markdown, results_markdown(settings, methods, columns, out) + "\n")
-    groups = [
-        ({"title": method.title, "baseline": method.baseline}, method.runs) for method in methods
-    ]
     _write_rows(parquet, COMPARISON, groups, provenance)
-    return files
+    return [markdown, latex, parquet]
 
 
 def write_sweep(
@@ -130,7 +136,9 @@ def write_sweep(
     """
     table, text = path.with_suffix(".parquet"), path.with_suffix(".md")
     write_text(text, sweep_markdown(sweep, points, figure=path) + "\n")
-    groups = (({"curve": point.curve, "setting": str(point.value)}, runs) for point, runs in points)
+    groups = []
+    for point, runs in points:
+        groups.append(({"curve": point.curve, "setting": str(point.value)}, runs))
     _write_rows(table, STUDY, groups, provenance)
     return [table, text]
 
@@ -148,10 +156,8 @@ def _write_rows(
             record = read_training_record(run)
             del record["versions"]
             record |= {"method": run.method, "split": run.split, "seed": run.seed, **names}
-            rows += [
-                {"metric": metric, "value": value, **record}
-                for metric, value in run.result.means.items()
-            ]
+            for metric, value in run.result.means.items():
+                rows.append({"metric": metric, "value": value, **record})
     write_table(path, spec, pa.Table.from_pylist(rows, spec.schema), provenance)
 
 
@@ -159,11 +165,15 @@ def results_markdown(
     settings: BenchmarkSettings, methods: Sequence[MethodResults], columns: Sequence[str], out: Path
 ) -> str:
     """Return the text of ``results.md``."""
-    runs = [run for method in methods for run in method.runs]
-    metrics = metric_names([run.result for run in runs])
-    level_metrics = [metric for metric in metrics if _LEVEL_METRIC.fullmatch(metric)]
-    main = [*columns, *(metric for metric in metrics if metric not in (*columns, *level_metrics))]
-    level_metrics = [metric for metric in level_metrics if metric not in main]
+    runs = _all_runs(methods)
+    main, level_metrics = list(columns), []
+    for metric in metric_names([run.result for run in runs]):
+        if metric in columns:
+            continue
+        if _LEVEL_METRIC.fullmatch(metric):
+            level_metrics.append(metric)
+        else:
+            main.append(metric)
     splits = list(by_split(runs))
     intervals = _CLASS_INTERVALS if len(splits) == 1 else _SPLIT_INTERVALS
     sections = [
@@ -171,21 +181,24 @@ def results_markdown(
         f"In %, {describe_means(splits)}; {_BEST}",
         _means_table(methods, main),
     ]
-    if differences := _differences_table(methods, main):
+    differences = _differences_table(methods, main)
+    if differences:
         sections += ["## Difference from the best baseline", intervals, differences]
     if level_metrics:
         sections += ["## AP of each level", _LEVELS, _means_table(methods, level_metrics)]
-        if differences := _differences_table(methods, level_metrics):
+        differences = _differences_table(methods, level_metrics)
+        if differences:
             sections += ["Difference from the best baseline:", differences]
     if len(splits) > 1:
         table = _variation_table(methods, [*main, *level_metrics])
         sections += ["## Variation of splits and seeds", _VARIATION, table]
     sections += ["## Training runs", _trainings_table(methods)]
     sections += ["## Setup", "\n".join(f"- {sentence}" for sentence in _setup(settings, methods))]
-    shown = ((out / "figures", "*.png"), (out, "*.png"), (out, "*.html"), (out / "sweeps", "*.md"))
-    if links := [
-        markdown_link(path, out) for folder, glob in shown for path in sorted(folder.glob(glob))
-    ]:
+    links = []
+    for pattern in ("figures/*.png", "*.png", "*.html", "sweeps/*.md"):
+        for path in sorted(out.glob(pattern)):
+            links.append(markdown_link(path, out))
+    if links:
         sections += ["## Figures", *links]
     return "\n\n".join(sections)
 
@@ -194,13 +207,16 @@ def sweep_markdown(
     settings: SweepSettings, points: Sequence[EvaluatedPoint], *, figure: Path
 ) -> str:
     """Return the text of ``sweeps/NAME.md``."""
-    means = {(point.curve, point.value): means_of(runs) for point, runs in points}
-    stds = {(point.curve, point.value): stds_of(runs) for point, runs in points}
-    runs = [run for _, of_point in points for run in of_point]
-    seeds, splits = sorted({run.seed for run in runs}), list(by_split(runs))
-    drawn = f"seeds {_distinct(seeds)}" + (
-        f"; splits {_distinct(splits)}" if len(splits) > 1 else ""
-    )
+    means, stds = {}, {}
+    runs: list[EvaluatedRun] = []
+    for point, point_runs in points:
+        means[point.curve, point.value] = means_of(point_runs)
+        stds[point.curve, point.value] = stds_of(point_runs)
+        runs += point_runs
+    splits = list(by_split(runs))
+    drawn = f"seeds {_distinct(sorted({run.seed for run in runs}))}"
+    if len(splits) > 1:
+        drawn += f"; splits {_distinct(splits)}"
     sections = [
         f"# {settings.title}",
         f"`{settings.key}`; in %, {describe_means(splits)} ({drawn}).",
@@ -208,19 +224,16 @@ def sweep_markdown(
     for metric in settings.metrics:
         cells = {key: mean_and_std(means[key], stds[key], metric) for key in means}
         sections += [f"## {metric}", _grid(settings, list(settings.curves), cells)]
-        if (base := settings.relative_to) is not None:
-            relative = {
-                (curve, value): _relative(
-                    mean.get(metric, math.nan), means[base, value].get(metric, math.nan)
-                )
-                for (curve, value), mean in means.items()
-                if curve != base
-            }
-            others = [curve for curve in settings.curves if curve != base]
-            sections += [
-                f"Relative difference from {base}, in %:",
-                _grid(settings, others, relative),
-            ]
+        base = settings.relative_to
+        if base is None:
+            continue
+        relative = {}
+        for (curve, value), point_means in means.items():
+            base_mean = means[base, value].get(metric, math.nan)
+            relative[curve, value] = _relative(point_means.get(metric, math.nan), base_mean)
+        other_curves = [curve for curve in settings.curves if curve != base]
+        sections.append(f"Relative difference from {base}, in %:")
+        sections.append(_grid(settings, other_curves, relative))
     if figure.is_file():
         sections.append(f"![{settings.title}]({figure.name})")
     return "\n\n".join(sections)
@@ -244,11 +257,9 @@ def mean_and_std(means: Mapping[str, float], stds: Mapping[str, float], metric: 
     '47.21 ± 0.12'
     """
     mean = means.get(metric, math.nan)
-    return (
-        _MISSING
-        if math.isnan(mean)
-        else f"{shown_value(metric, mean):.2f}{_plus_minus(stds, metric)}"
-    )
+    if math.isnan(mean):
+        return _MISSING
+    return f"{shown_value(metric, mean):.2f}{_plus_minus(stds, metric)}"
 
 
 def difference_text(method: MethodResults, baseline: MethodResults, metric: str) -> str:
@@ -266,7 +277,9 @@ def _means_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -> st
         means = [method.means.get(metric, math.nan) for method in methods]
         cells = mark_best(metric, means, "**{}**", "<ins>{}</ins>", decimals=2)
         for row, method, cell in zip(rows, methods, cells, strict=True):
-            row.append(f"{cell}{_plus_minus(method.stds, metric)}" if cell else _MISSING)
+            if cell:
+                cell += _plus_minus(method.stds, metric)
+            row.append(cell or _MISSING)
     return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
@@ -275,14 +288,15 @@ def _differences_table(methods: Sequence[MethodResults], metrics: Sequence[str])
     baselines = best_baselines(methods, metrics)
     if not baselines:
         return ""
-    rows = [["*best baseline*", *(f"*{best.title}*" for best in baselines.values())]]
+    head = ["*best baseline*"]
+    for best in baselines.values():
+        head.append(f"*{best.title}*")
+    rows = [head]
     for method in methods:
-        rows.append(
-            [
-                method.title,
-                *(difference_text(method, best, metric) for metric, best in baselines.items()),
-            ]
-        )
+        row = [method.title]
+        for metric, best in baselines.items():
+            row.append(difference_text(method, best, metric))
+        rows.append(row)
     return markdown_table(["Method", *baselines], rows, n_numeric=len(baselines))
 
 
@@ -290,28 +304,27 @@ def _variation_table(methods: Sequence[MethodResults], metrics: Sequence[str]) -
     """Return the table of standard deviations over splits, and over the seeds of a split."""
     rows = []
     for method in methods:
-        over_splits, over_seeds = method.stds, seed_stds(method.runs)
-        rows.append(
-            [
-                method.title,
-                *(f"{_std_text(over_splits, m)} / {_std_text(over_seeds, m)}" for m in metrics),
-            ]
-        )
+        stds_over_seeds = seed_stds(method.runs)
+        row = [method.title]
+        for metric in metrics:
+            row.append(f"{_std_text(method.stds, metric)} / {_std_text(stds_over_seeds, metric)}")
+        rows.append(row)
     return markdown_table(["Method", *metrics], rows, n_numeric=len(metrics))
 
 
 def _trainings_table(methods: Sequence[MethodResults]) -> str:
     rows = []
     for method in methods:
-        minutes = [training["train_seconds"] / 60 for training in method.trainings]
+        trainings = method.trainings
+        seconds = sum(training["train_seconds"] for training in trainings)
         cells = {
             "Method": method.title,
             "Splits": _distinct(run.split for run in method.runs),
             "Seeds": _distinct(run.seed for run in method.runs),
-            "Steps": _distinct(f"{training['steps']:,}" for training in method.trainings),
+            "Steps": _distinct(f"{training['steps']:,}" for training in trainings),
             "Batch size": _distinct(f"{run.settings.batch_size:,}" for run in method.runs),
-            "Minutes per run": f"{sum(minutes) / len(minutes):.1f}",
-            "Device": _distinct(training["device"] for training in method.trainings),
+            "Minutes per run": f"{seconds / 60 / len(trainings):.1f}",
+            "Device": _distinct(training["device"] for training in trainings),
         }
         if cells["Splits"] == "None":
             del cells["Splits"]
@@ -323,30 +336,32 @@ def _trainings_table(methods: Sequence[MethodResults]) -> str:
 
 def _setup(settings: BenchmarkSettings, methods: Sequence[MethodResults]) -> list[str]:
     """Return sentences on data, protocol, machine and software."""
-    runs = [run for method in methods for run in method.runs]
+    runs = _all_runs(methods)
     sentences = []
-    for split, of_split in by_split(runs).items():
-        result = of_split[0].result
-        texts = settings.evaluation.describe(result, [run.settings for run in of_split])
-        without = ", ".join(
-            f"{count:,} at level {name.removeprefix('without_positives_l')}"
-            for name, count in result.counts.items()
-            if name.startswith("without_positives_l")
-        )
-        texts.append(f"Means exclude queries without a positive: {without}.")
-        sentences += texts if split is None else [f"Split {split}: {' '.join(texts)}"]
+    for split, split_runs in by_split(runs).items():
+        result = split_runs[0].result
+        texts = settings.evaluation.describe(result, [run.settings for run in split_runs])
+        excluded = []
+        for name, count in result.counts.items():
+            prefix, _, level = name.partition("_l")
+            if prefix == WITHOUT_POSITIVES:
+                excluded.append(f"{count:,} at level {level}")
+        texts.append(f"Means exclude queries without a positive: {', '.join(excluded)}.")
+        if split is None:
+            sentences += texts
+        else:
+            sentences.append(f"Split {split}: {' '.join(texts)}")
     sentences.append(
         "The last checkpoint of each training is evaluated, or the best one on validation images where there are "
         "some; no checkpoint was selected on the test images."
     )
-    trainings = [training for method in methods for training in method.trainings]
-    versions = (
-        f"{name} {version}"
-        for training in trainings
-        for name, version in training["versions"].items()
-    )
-    machines = _distinct(training["machine"] for training in trainings)
-    sentences.append(f"Machine: {machines}. Software: {_distinct(versions)}.")
+    machines, versions = [], []
+    for method in methods:
+        for training in method.trainings:
+            machines.append(training["machine"])
+            for name, version in training["versions"].items():
+                versions.append(f"{name} {version}")
+    sentences.append(f"Machine: {_distinct(machines)}. Software: {_distinct(versions)}.")
     return sentences + setting_notes([runs[0].result])
 
 
@@ -356,24 +371,33 @@ def _grid(
     cells: Mapping[tuple[str, int | float | str], str],
 ) -> str:
     """Return a table with a row per value and a column per curve."""
-    rows = [
-        [str(value), *(cells.get((curve, value), _MISSING) for curve in curves)]
-        for value in settings.values
-    ]
+    rows = []
+    for value in settings.values:
+        row = [str(value)]
+        for curve in curves:
+            row.append(cells.get((curve, value), _MISSING))
+        rows.append(row)
     return markdown_table([settings.label, *curves], rows, n_numeric=len(curves))
 
 
 def _relative(mean: float, base: float) -> str:
-    return _MISSING if math.isnan(mean) or not base > 0 else f"{100 * (mean / base - 1):+.2f}"
+    if math.isnan(mean) or not base > 0:
+        return _MISSING
+    return f"{100 * (mean / base - 1):+.2f}"
 
 
 def _plus_minus(stds: Mapping[str, float], metric: str) -> str:
-    return "" if (std := _std_text(stds, metric)) == _MISSING else f" ± {std}"
+    std = _std_text(stds, metric)
+    if std == _MISSING:
+        return ""
+    return f" ± {std}"
 
 
 def _std_text(stds: Mapping[str, float], metric: str) -> str:
     std = stds.get(metric, math.nan)
-    return _MISSING if math.isnan(std) else f"{shown_value(metric, std):.2f}"
+    if math.isnan(std):
+        return _MISSING
+    return f"{shown_value(metric, std):.2f}"
 
 
 def _distinct(values: Iterable[object]) -> str:

@@ -1,14 +1,14 @@
 """Settings of a comparison of methods, read from its YAML file; its runs: folders, training, evaluation, results.
 
 The file says which trainings are compared, and how they are evaluated and drawn. A training is a row of ``trainings``
-with the settings that differ from those under ``shared``, or another file. The folders of the runs are::
+with the settings that differ from ``shared``, or another file. The folders of the runs are::
 
     OUT/runs/METHOD/seed0                        a run of the table, see hgld.training.run_folder
     OUT/runs/METHOD/split1/seed0                 the same, where there are several random splits
     OUT/runs/METHOD/loss.lambda=0.3/seed0        a run of a sweep
     OUT/runs/METHOD/seed0/evaluation/            its evaluation:
       embeddings.npy                             the evaluation images, with their ids in embeddings.ids.txt; or
-      small.npy, ...                             those of each test set, likewise with ids; or
+      small.npy, ...                             the images of each test set, likewise with ids; or
       queries.npy, gallery.npy                   the images of GLDv2's protocol
       per_query.parquet                          a row per query, see hgld.evaluation.results; written last
 
@@ -127,7 +127,7 @@ class PictureSettings(Settings):
         baseline: Name of a method without the hierarchy.
         method: Name of a hierarchical method, shown side by side with ``baseline``.
         curves: Names of the methods whose curves are drawn; all if empty.
-        n_queries: Number of queries on the page of those that the two methods rank most differently.
+        n_queries: Number of queries on the page of queries that the two methods rank most differently.
         hierarchy: Hierarchy of GLDv2, whose categories name the landmarks on that page; None to show ids.
     """
 
@@ -143,15 +143,16 @@ class BenchmarkSettings(Settings):
 
     Args:
         title: Title of the table.
-        methods: Methods by name, in the order of the table; the names are those of folders.
+        methods: Methods by name, in the order of the table; folders have these names, too.
         seeds: Seeds of the trainings: each method is trained once per seed, and an untrained model evaluated once.
         splits: Seeds of random splits of the images (``data.random_split.seed`` of the trainings): each method is
             trained with all seeds on each of them. Empty for the splits of the manifest.
         set: Changes to all trainings, such as ``data.manifest=mine.parquet``.
         evaluation: Evaluation of the trained models.
-        metrics: Names of metrics as in ``hgld evaluate``; those of the papers if empty, as for ROxford and RParis.
+        metrics: Names of metrics as in ``hgld evaluate``; empty for the metrics of the papers, and for ROxford and
+            RParis.
         columns: Metrics of the LaTeX table, in order.
-        pictures: Figures; None for none.
+        pictures: Figures to draw; None to draw no figures.
         sweeps: Sweeps over single settings, by name.
     """
 
@@ -176,23 +177,21 @@ class BenchmarkSettings(Settings):
             raise ValueError(
                 f"the evaluation {self.evaluation.name} has metrics of its own; omit `metrics`"
             )
-        references = {
-            f"sweeps.{name}": [curve.method for curve in sweep.curves.values()]
-            for name, sweep in self.sweeps.items()
-        }
+        for name, sweep in self.sweeps.items():
+            for curve in sweep.curves.values():
+                self._require_method(f"sweeps.{name}", curve.method)
         if self.pictures is not None:
-            references["pictures"] = [
-                self.pictures.baseline,
-                self.pictures.method,
-                *self.pictures.curves,
-            ]
-        for key, methods in references.items():
-            unknown = [method for method in methods if method not in self.methods]
-            if unknown:
-                raise ValueError(
-                    f'{key}: there is no method "{unknown[0]}"; expected one of {", ".join(self.methods)}'
-                )
+            self._require_method("pictures", self.pictures.baseline)
+            self._require_method("pictures", self.pictures.method)
+            for method in self.pictures.curves:
+                self._require_method("pictures", method)
         return self
+
+    def _require_method(self, key: str, method: str) -> None:
+        if method not in self.methods:
+            raise ValueError(
+                f'{key}: there is no method "{method}"; expected one of {", ".join(self.methods)}'
+            )
 
 
 @dataclass(frozen=True)
@@ -202,7 +201,7 @@ class Run:
     Args:
         split: Seed of the random split of the images; None for the splits of the manifest.
         seed: Seed of the training.
-        overrides: Changes to the settings of all trainings besides those of the comparison, such as
+        overrides: Changes to the settings of all trainings, in addition to the changes by the comparison, such as
             ``data.manifest=mine.parquet``.
         changes: Changes to the settings of the method in a sweep, such as ``loss.lambda=0.3``.
     """
@@ -218,9 +217,9 @@ class Run:
     @property
     def split_and_seed(self) -> str:
         """Split and seed in words, by which runs of different methods are paired: ``split 1, seed 0``."""
-        return (
-            f"seed {self.seed}" if self.split is None else f"split {self.split}, seed {self.seed}"
-        )
+        if self.split is None:
+            return f"seed {self.seed}"
+        return f"split {self.split}, seed {self.seed}"
 
     def __str__(self) -> str:
         return ", ".join([self.method, self.split_and_seed, *self.overrides, *self.changes])
@@ -247,10 +246,13 @@ def read_benchmark(config: str | Path) -> BenchmarkSettings:
     presets, origins, folder = training_presets(), read_origins(path), containing_file(path).parent
     methods = {}
     for name, method in settings.methods.items():
-        # The row is in the file that defines the method, which this file may extend.
-        own_row = containing_file(origins[f"methods.{name}.title"][1]) / name
-        given = method.training and presets.get(str(method.training), folder / method.training)
-        methods[name] = method.model_copy(update={"training": given or own_row})
+        if method.training is None:
+            # The row is in the file that defines the method, which this file may extend.
+            _, origin = origins[f"methods.{name}.title"]
+            training = containing_file(origin) / name
+        else:
+            training = presets.get(str(method.training), folder / method.training)
+        methods[name] = method.model_copy(update={"training": training})
     return settings.model_copy(update={"methods": methods})
 
 
@@ -259,7 +261,7 @@ def table_runs(
 ) -> dict[str, tuple[Run, ...]]:
     """Return the runs of the table by method, ordered by seed, then by split.
 
-    An untrained model has those of the first seed alone.
+    An untrained model has runs of the first seed alone.
 
     Raises:
         InputError: The settings of a training cannot be read.
@@ -284,27 +286,18 @@ def sweep_runs(
         ConfigurationError: There is no such sweep, or the settings of a training are invalid.
     """
     if name not in settings.sweeps:
-        expected = (
-            f"expected one of {', '.join(settings.sweeps)}" if settings.sweeps else "there are none"
-        )
+        expected = "there are none"
+        if settings.sweeps:
+            expected = f"expected one of {', '.join(settings.sweeps)}"
         raise ConfigurationError(f'there is no sweep "{name}"; {expected}')
     sweep = settings.sweeps[name]
-    return tuple(
-        SweepPoint(
-            title,
-            value,
-            _runs(
-                settings,
-                out,
-                curve.method,
-                settings.seeds,
-                overrides,
-                (*curve.set, f"{sweep.key}={value}"),
-            ),
-        )
-        for title, curve in sweep.curves.items()
-        for value in sweep.values
-    )
+    points = []
+    for title, curve in sweep.curves.items():
+        for value in sweep.values:
+            changes = (*curve.set, f"{sweep.key}={value}")
+            runs = _runs(settings, out, curve.method, settings.seeds, overrides, changes)
+            points.append(SweepPoint(title, value, runs))
+    return tuple(points)
 
 
 def _runs(
@@ -315,7 +308,7 @@ def _runs(
     overrides: Sequence[str],
     changes: Sequence[str] = (),
 ) -> tuple[Run, ...]:
-    """Return the runs of a method: all splits of the first seed, then those of the next.
+    """Return the runs of a method: all splits of the first seed, then all splits of the next seed.
 
     Changes without effect are ignored, so that equal runs share a folder.
     """
@@ -324,27 +317,23 @@ def _runs(
     runs = []
     for seed in seeds:
         for split in settings.splits or (None,):
-            of_split = [] if split is None else [f"data.random_split.seed={split}"]
-            common = (*settings.set, *overrides, *of_split, f"seed={seed}")
-            resolved = read_training_settings(config, common)
-            effective: tuple[str, ...] = ()
+            common = [*settings.set, *overrides]
+            if split is not None:
+                common.append(f"data.random_split.seed={split}")
+            common.append(f"seed={seed}")
+            training = read_training_settings(config, common)
+            effective: list[str] = []
             for change in changes:
-                changed = read_training_settings(config, (*common, *effective, change))
-                if to_dict(changed) != to_dict(resolved):
-                    resolved, effective = changed, (*effective, change)
+                changed = read_training_settings(config, common + effective + [change])
+                if to_dict(changed) != to_dict(training):
+                    training = changed
+                    effective.append(change)
             folder = out / "runs" / method / ",".join(effective)
             if split is not None:
                 folder /= f"split{split}"
+            folder /= f"seed{seed}"
             runs.append(
-                Run(
-                    method,
-                    split,
-                    seed,
-                    tuple(overrides),
-                    effective,
-                    folder / f"seed{seed}",
-                    resolved,
-                )
+                Run(method, split, seed, tuple(overrides), tuple(effective), folder, training)
             )
     return tuple(runs)
 
@@ -361,9 +350,9 @@ def is_done(settings: BenchmarkSettings, run: Run, *, n_processes: int = 1) -> b
     folder = RunFolder(run.folder)
     recorded = folder.recorded_run()
     if recorded is not None and folder.last.exists():
-        require_same_run(
-            run.folder, {"processes": recorded[1]["processes"]}, {"processes": n_processes}
-        )
+        _, record = recorded
+        before, now = {"processes": record["processes"]}, {"processes": n_processes}
+        require_same_run(run.folder, before, now)
     return False
 
 
@@ -375,10 +364,10 @@ def train_and_evaluate(
     device: str = "cpu",
     processes: Processes | None = None,
 ) -> None:
-    """Train and evaluate a run, as far as that is not done; a run that was interrupted is resumed.
+    """Train and evaluate a run that is not done; resume a run that was interrupted.
 
     Args:
-        retrain: Whether to train again, whatever is in the folder of the run.
+        retrain: Whether to train again, although there may be a run in the folder.
         processes: Processes that train and evaluate together.
 
     Raises:
@@ -398,7 +387,7 @@ def train_and_evaluate(
         )
     # Evaluations during a training are for its learning curve; this one keeps values of each query, and embeddings.
     file = _result_file(settings, run)
-    # The first process, which writes the file, decides for all: others may see an older state of the file system.
+    # The first process writes the file and decides for all: others may see an older state of the file system.
     if processes.gather(_is_complete(settings, run, file))[0]:
         return
     context = EvaluationContext(run.folder, run.settings, settings.metrics, device, processes)
@@ -420,7 +409,7 @@ EvaluatedPoint: TypeAlias = tuple[SweepPoint, tuple[EvaluatedRun, ...]]
 
 
 def read_evaluated(settings: BenchmarkSettings, run: Run) -> EvaluatedRun | None:
-    """Read the result of :func:`train_and_evaluate`; None if there is none, or something has changed since.
+    """Read the result of :func:`train_and_evaluate`; None if it does not exist, or is out of date.
 
     The result of GLDv2's protocol covers the queries with hierarchical labels; its column ``map100_official`` covers
     all queries, Public and Private together, for which the other metrics are NaN.
@@ -440,20 +429,22 @@ def per_query_file(run: Run) -> Path:
 
 
 def is_evaluated(settings: BenchmarkSettings, run: Run) -> bool:
-    """Return whether the result of a run and its embeddings exist, and nothing has changed since.
+    """Return whether the result of a run and its embeddings exist and are up to date.
 
     Raises:
         InputError: A file that the run was made from is missing.
     """
-    return RunFolder(run.folder).result.is_file() and _is_complete(
-        settings, run, _result_file(settings, run)
-    )
+    if not RunFolder(run.folder).result.is_file():
+        return False
+    return _is_complete(settings, run, _result_file(settings, run))
 
 
 def _is_complete(settings: BenchmarkSettings, run: Run, result: ResultFile) -> bool:
-    embeddings = [embedding_file(run.folder, name) for name in settings.evaluation.embedding_sets]
-    files = [path.with_suffix(suffix) for path in embeddings for suffix in (".npy", ".ids.txt")]
-    return all(map(Path.is_file, files)) and result.is_up_to_date()
+    for name in settings.evaluation.embedding_sets:
+        embeddings = embedding_file(run.folder, name)
+        if not (embeddings.is_file() and embeddings.with_suffix(".ids.txt").is_file()):
+            return False
+    return result.is_up_to_date()
 
 
 def _result_file(settings: BenchmarkSettings, run: Run) -> ResultFile:
@@ -471,7 +462,7 @@ def read_training_record(run: Run) -> dict[str, Any]:
     """Read the record of a finished training from the files of its run.
 
     Returns:
-        ``steps``; ``train_seconds`` of these, without evaluations; ``device``: ``cpu``, or the name of a GPU;
+        ``steps``; ``train_seconds``, without evaluations; ``device``: ``cpu``, or the name of a GPU;
         ``machine``: processor, cores and memory; and ``versions`` of the software by name.
 
     Raises:
@@ -481,7 +472,12 @@ def read_training_record(run: Run) -> dict[str, Any]:
     recorded = folder.recorded_run()
     if recorded is None:
         raise InputError(f"{run.folder}: there is no run; train it first")
+    _, record = recorded
     steps = folder.history("step")
-    seconds = sum(run.settings.batch_size / step["images_per_s"] for step in steps)
-    written = {name: recorded[1][name] for name in ("device", "machine", "versions")}
-    return {"steps": len(steps), "train_seconds": seconds, **written}
+    return {
+        "steps": len(steps),
+        "train_seconds": sum(run.settings.batch_size / step["images_per_s"] for step in steps),
+        "device": record["device"],
+        "machine": record["machine"],
+        "versions": record["versions"],
+    }

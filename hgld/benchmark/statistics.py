@@ -1,15 +1,15 @@
 """Statistics of comparisons: means, standard deviations, and confidence intervals of differences between methods.
 
-A value of a split is the mean over its seeds. Where there are several splits, means, standard deviations and
-differences are those of these values.
+A value of a split is the mean over its seeds. With several splits, means, standard deviations and differences are
+computed from these values.
 
 What an interval covers depends on what varies. On one split, :func:`paired_difference` varies the classes of the
 test: the interval is for these trained models and other test classes. Over several random splits,
 :func:`difference_over_splits` also covers the choice of the classes to train on.
 
-Results of the same queries, such as those of several models, are compared with intervals of all pairs that hold
-together (:mod:`hgld.compute.cluster_intervals`), so that the result with the best mean may be compared with the
-others. Classes are the independent units, since queries of a class resemble one another. Intervals of ranks follow
+Results of the same queries, such as the results of several models, are compared with simultaneous intervals of all
+pairs (:mod:`hgld.compute.cluster_intervals`), so the result with the best mean may be compared with the other
+results. Classes are the independent units, since queries of a class resemble one another. Intervals of ranks follow
 from the pairs that differ (Mogstad, Romano, Shaikh and Wilhelm, Inference for Ranks, Review of Economic Studies 91,
 2024).
 """
@@ -51,8 +51,8 @@ class Difference(NamedTuple):
         """Return a cell such as ``+0.52 [-0.10, +1.14]``, in points or levels; a dash without queries."""
         if math.isnan(self.mean):
             return "–"
-        mean, low, high = (shown_value(metric, value) for value in self)
-        return f"{mean:+.2f} {interval_text(low, high, signed=True)}"
+        low, high = shown_value(metric, self.low), shown_value(metric, self.high)
+        return f"{shown_value(metric, self.mean):+.2f} {interval_text(low, high, signed=True)}"
 
 
 def paired_difference(
@@ -86,12 +86,12 @@ def paired_difference(
     """
     check_resampling(confidence, n_resamples)
     means = np.column_stack([values.mean(0), baseline.mean(0)])
-    known = ~np.isnan(means).any(axis=1)
-    if not known.any():
+    is_defined = ~np.isnan(means).any(axis=1)
+    if not is_defined.any():
         return Difference(math.nan, math.nan, math.nan)
-    numbers = _numbered(np.asarray(classes, object)[known])
+    numbers = _numbered(np.asarray(classes, object)[is_defined])
     pairs = pair_differences(
-        means[known], numbers, confidence=confidence, n_resamples=n_resamples, seed=seed
+        means[is_defined], numbers, confidence=confidence, n_resamples=n_resamples, seed=seed
     )
     return Difference(
         float(pairs.differences[0, 1]), float(pairs.low[0, 1]), float(pairs.high[0, 1])
@@ -115,7 +115,8 @@ def difference_over_splits(differences: Sequence[float], *, test_train_ratio: fl
 
     Args:
         differences: Difference of each of the J splits; at least 2.
-        test_train_ratio: Number of test classes divided by that of training classes; with 0, the ordinary t interval.
+        test_train_ratio: Number of test classes divided by the number of training classes; 0 gives the ordinary t
+            interval.
 
     >>> difference_over_splits([0.01, 0.02, 0.03], test_train_ratio=1)
     Difference(mean=0.02, low=-0.029..., high=0.069...)
@@ -172,7 +173,10 @@ def means_of(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
 
 
 def stds_of(runs: Sequence[EvaluatedRun]) -> dict[str, float]:
-    """Return the sample standard deviation of each metric: over splits, or else over seeds; NaN for a single run."""
+    """Return the sample standard deviation of each metric: over several splits, or over the seeds of one split.
+
+    It is NaN for a single run.
+    """
     means = _run_means(runs)
     if len(by_split(runs)) > 1:
         means = means.groupby(level=0).mean()
@@ -214,34 +218,33 @@ def best_baselines(
     """Return the baseline with the best mean of each metric, without metrics that no baseline has."""
     best: dict[str, MethodResults] = {}
     for metric in metrics:
-        known = [
-            each
-            for each in methods
-            if each.baseline and not math.isnan(each.means.get(metric, math.nan))
-        ]
-        if known:
-            best[metric] = known[
-                int(np.argmax([goodness(metric, each.means[metric]) for each in known]))
-            ]
+        best_value = -math.inf  # the goodness of a missing value
+        for method in methods:
+            value = goodness(metric, method.means.get(metric, math.nan))
+            if method.baseline and value > best_value:
+                best[metric], best_value = method, value
     return best
 
 
 def difference(method: MethodResults, baseline: MethodResults, metric: str) -> Difference:
     """Return the difference of a method from a baseline, with its 95 % confidence interval.
 
-    Means are over the queries that all runs of both have on a split. The interval is that of
-    :func:`~hgld.benchmark.statistics.difference_over_splits` where both have runs of several splits, and else that of
-    :func:`~hgld.benchmark.statistics.paired_difference`, with the finest classes of the queries as classes.
+    Means are over the queries that all runs of both methods have on a split. If both have runs of several splits,
+    :func:`difference_over_splits` computes the interval; if not, :func:`paired_difference` does, with the finest
+    classes of the queries.
     """
-    runs, baselines = by_split(method.runs), by_split(baseline.runs)
-    splits = [split for split in runs if split in baselines]
-    paired = {split: _paired_values(runs[split], baselines[split], metric) for split in splits}
-    if len(splits) == 1:
-        return paired_difference(*paired[splits[0]])
-    differences = [
-        float(pd.Series(values.mean(0) - base.mean(0)).mean())
-        for values, base, _ in paired.values()
-    ]
+    baseline_runs = by_split(baseline.runs)
+    pairs = []
+    for split, runs in by_split(method.runs).items():
+        if split in baseline_runs:
+            pairs.append(_paired_values(runs, baseline_runs[split], metric))
+    if len(pairs) == 1:
+        values, baseline_values, classes = pairs[0]
+        return paired_difference(values, baseline_values, classes)
+    differences = []
+    for values, baseline_values, _ in pairs:
+        query_differences = pd.Series(values.mean(0) - baseline_values.mean(0))
+        differences.append(float(query_differences.mean()))
     data = method.runs[0].settings.data
     assert data.random_split is not None
     share = data.random_split.test_share
@@ -251,12 +254,12 @@ def difference(method: MethodResults, baseline: MethodResults, metric: str) -> D
 def _paired_values(
     runs: Sequence[EvaluatedRun], baselines: Sequence[EvaluatedRun], metric: str
 ) -> tuple[Floats, Floats, npt.NDArray[np.object_]]:
-    """Return values of shape (n_seeds, n_query), those of the baseline, and the finest classes of the queries."""
-    both = [*runs, *baselines]
-    _check_galleries({str(run.folder): run.result for run in both})
-    table = pd.concat([run.result.per_query[metric] for run in both], axis=1, join="inner")
+    """Return values of the method and of the baseline, shape (n_seeds, n_query), and the classes of the queries."""
+    all_runs = [*runs, *baselines]
+    _check_galleries({str(run.folder): run.result for run in all_runs})
+    table = pd.concat([run.result.per_query[metric] for run in all_runs], axis=1, join="inner")
     values = table.to_numpy(np.float64).T
-    classes = both[0].result.per_query["class"].loc[table.index].to_numpy(object)
+    classes = all_runs[0].result.per_query["class"].loc[table.index].to_numpy(object)
     return values[: len(runs)], values[len(runs) :], classes
 
 
@@ -269,9 +272,9 @@ def compare(
     n_resamples: int = 10_000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Compare results of the same queries, such as those of several models.
+    """Compare results of the same queries, such as the results of several models.
 
-    Intervals reflect the choice of the classes that are evaluated on, not of those that models were trained on. They
+    Intervals reflect the choice of the classes to evaluate on, not of the classes that models were trained on. They
     need as many classes as :func:`hgld.compute.cluster_intervals.smallest_number_of_clusters` says, 6 for 95 %.
 
     Args:
@@ -280,8 +283,9 @@ def compare(
             ``per_query``, are not independent; without that column each query is a class of its own, which makes
             intervals too narrow where queries of a class resemble one another.
         reference: Name of the result that the others are compared with. Default: the best by each metric.
-        metrics: Metrics to compare. Default: all that every result has.
-        confidence: Confidence of intervals, and of those of a metric together, between 0 and 1.
+        metrics: Metrics to compare. Default: all metrics that every result has.
+        confidence: Confidence, between 0 and 1, of each interval of a mean, and of all differences of a metric
+            together.
         n_resamples: Number of random patterns of signs, see :mod:`hgld.compute.cluster_intervals`.
 
     Returns:
@@ -298,11 +302,10 @@ def compare(
             query, or ``confidence`` or ``n_resamples`` is out of range.
     """
     check_resampling(confidence, n_resamples)
-    named = (
-        dict(results)
-        if isinstance(results, Mapping)
-        else {result.name: result for result in results}
-    )
+    if isinstance(results, Mapping):
+        named = dict(results)
+    else:
+        named = {result.name: result for result in results}
     if not named or len(named) < len(results):
         raise ConfigurationError(
             f"`results` are {len(results)} with {len(named)} names; expected different names"
@@ -311,10 +314,11 @@ def compare(
         raise ConfigurationError(
             f'no result is called "{reference}"; expected one of {", ".join(named)}'
         )
-    known = metric_names(named.values())
-    common = [name for name in known if all(name in result.metrics for result in named.values())]
+    common = metric_names(named.values())
+    for result in named.values():
+        common = [name for name in common if name in result.metrics]
     chosen = common if metrics is None else list(metrics)
-    if not chosen or not {*chosen} <= {*common}:
+    if not chosen or not set(chosen).issubset(common):
         raise ConfigurationError(
             f"all results have the metrics {', '.join(common) or 'none'}; choose from these"
         )
@@ -342,7 +346,7 @@ def compare(
 
 
 def common_queries(results: Mapping[str, RetrievalResult]) -> pd.Index[Any]:
-    """Return the queries that all results have, in the order of the first.
+    """Return the queries that all results have, in the order of the first result.
 
     Raises:
         ConfigurationError: The results have no query in common.
@@ -359,11 +363,10 @@ def common_queries(results: Mapping[str, RetrievalResult]) -> pd.Index[Any]:
 
 
 def _check_galleries(results: Mapping[str, RetrievalResult]) -> None:
-    sizes = {
-        name: result.counts["gallery"]
-        for name, result in results.items()
-        if "gallery" in result.counts
-    }
+    sizes = {}
+    for name, result in results.items():
+        if "gallery" in result.counts:
+            sizes[name] = result.counts["gallery"]
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} {size:,}" for name, size in sizes.items())
         raise ConfigurationError(
@@ -380,15 +383,19 @@ def _common_classes(
     for name, result in results.items():
         if "class" not in result.per_query:
             continue
-        of_result = result.per_query["class"].loc[queries].to_numpy(object)
-        if classes is not None and (different := np.flatnonzero(classes != of_result)).size:
-            first = different[0]
+        result_classes = result.per_query["class"].loc[queries].to_numpy(object)
+        if classes is None:
+            classes = result_classes
+        differs = classes != result_classes
+        if differs.any():
+            first = int(np.argmax(differs))
             raise ConfigurationError(
                 f'query "{queries[first]}" is of class "{classes[first]}" in a result and of class '
-                f'"{of_result[first]}" in {name}; expected evaluations with the same labels'
+                f'"{result_classes[first]}" in {name}; expected evaluations with the same labels'
             )
-        classes = of_result
-    return queries.to_numpy(object) if classes is None else classes
+    if classes is None:
+        return queries.to_numpy(object)
+    return classes
 
 
 def _compare_metric(
@@ -402,11 +409,10 @@ def _compare_metric(
     names = [str(name) for name in values.columns]
     means = values.mean()
     smaller_is_better = is_distance(metric)
-    base = (
-        names.index(reference)
-        if reference
-        else int(np.argmax([goodness(metric, mean) for mean in means]))
-    )
+    if reference:
+        base = names.index(reference)
+    else:
+        base = int(np.argmax([goodness(metric, mean) for mean in means]))
     # Whether the result of the row is better than that of the column.
     is_better = pairs.high < 0 if smaller_is_better else pairs.low > 0
     table: pd.DataFrame = pd.DataFrame(

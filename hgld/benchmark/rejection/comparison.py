@@ -9,7 +9,7 @@
     OUT/near_far_EMBEDDING.png  GAP, AUROC and FPR95 of near and of far unknown queries
     OUT/risk_EMBEDDING.png      share of wrong answers among the accepted ones, on the first split
     OUT/mistakes.html           the most confident mistakes with photographs
-    OUT/results.made.json       files of the report, and what they were made from
+    OUT/results.made.json       files of the report, and their provenance
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class RejectionComparison:
         return list(missing)
 
     def compute(self, *, force: bool, progress: Progress) -> ScoreResults:
-        """Compute missing scores, or all if ``force``, and return the results of those that did not fail.
+        """Compute missing scores, or all scores if ``force``, and return the results without failures.
 
         Raises:
             InputError: Images or embeddings cannot be read, or no score could be computed.
@@ -144,11 +144,10 @@ class RejectionComparison:
                 pending[run] = partial(split.write_score, run.score)
         self.n_kept = self.n_results - len(pending)
         self.failures = compute_runs(pending, progress)
-        results = {
-            run: split.read(run.score)
-            for run, split in self.runs.items()
-            if run not in self.failures
-        }
+        results = {}
+        for run, split in self.runs.items():
+            if run not in self.failures:
+                results[run] = split.read(run.score)
         if not results:
             raise InputError(f"none of the scores could be computed:\n{indented_list(self.failed)}")
         return results
@@ -159,9 +158,8 @@ class RejectionComparison:
         parameters = {**to_dict(self.settings), "failed": self.failed}
         files = {str(run): self.runs[run].path(run.score) for run in results}
         provenance = report_provenance("compare-rejection", parameters, files)
-        report = Report(
-            self.out / "results.made.json", provenance, partial(self._write, results, values)
-        )
+        write = partial(self._write, results, values)
+        report = Report(self.out / "results.made.json", provenance, write)
         report.update(force=force)
         return values, report.files
 
@@ -173,28 +171,29 @@ class RejectionComparison:
         for name in settings.embeddings:
             drawn += draw_near_far(settings, values, name, out / f"near_far_{name}.png")
             drawn += draw_risks(settings, results, name, out / f"risk_{name}.png")
-        shown = [file for path in drawn for file in figure_files(path)]
+        shown: list[Path] = []
+        for path in drawn:
+            shown += figure_files(path)
         if mistakes is not None:
             run = ScoreRun(mistakes.embedding, mistakes.score, settings.splits[0])
             if run in results:
-                shown.append(out / "mistakes.html")
-                write_mistakes_page(
-                    settings, run, results[run], self.runs[run], out / "mistakes.html"
-                )
+                page = out / "mistakes.html"
+                write_mistakes_page(settings, run, results[run], self.runs[run], page)
+                shown.append(page)
+        files = []
         for name, table in (("values", values.values), ("differences", values.differences)):
             rows = pa.Table.from_pandas(table, preserve_index=False)
-            write_results(out / f"{name}.parquet", rows, f"rejection_{name}/1", provenance)
-        write_text(
-            out / "results.md", rejection_markdown(settings, values, self.failed, shown) + "\n"
-        )
-        names = ("values.parquet", "differences.parquet", "results.md")
-        return [*(out / name for name in names), *shown]
+            files.append(out / f"{name}.parquet")
+            write_results(files[-1], rows, f"rejection_{name}/1", provenance)
+        files.append(out / "results.md")
+        write_text(files[-1], rejection_markdown(settings, values, self.failed, shown) + "\n")
+        return files + shown
 
 
 def compare_rejection(
     study: RejectionComparison, *, force: bool = False, progress: Progress | None = None
 ) -> tuple[RejectionValues, list[Path]]:
-    """Compute missing scores, or all with ``force``, compare them, and write tables, figures and a page.
+    """Compute missing scores, or all scores with ``force``, and write tables, figures and a page.
 
     Progress counts the scores that are missing. Returns the values, and the files of tables, figures and the page.
 

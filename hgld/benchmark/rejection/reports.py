@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,17 +79,13 @@ def rejection_markdown(
         n_resamples=settings.n_resamples,
         accepted=_percent(settings.accepted),
     )
-    rows = [
-        [str(name), str(own["kind"].iloc[0]), _range(own["queries"]), _range(own["classes"])]
-        for name, own in values.counts.groupby("set", sort=False)
-    ]
+    rows = []
+    for name, splits in values.counts.groupby("set", sort=False):
+        kind = str(splits["kind"].iloc[0])
+        rows.append([str(name), kind, _range(splits["queries"]), _range(splits["classes"])])
     sets = markdown_table(["queries", "kind", "number", "landmarks or classes"], rows, n_numeric=3)
-    sections = [
-        f"# {settings.title}",
-        about,
-        sets,
-        *(markdown_link(path, path.parent) for path in files),
-    ]
+    sections = [f"# {settings.title}", about, sets]
+    sections += [markdown_link(path, path.parent) for path in files]
     for name, embedding in settings.embeddings.items():
         sections.append(f"## {embedding.title}")
         if name in values.right:
@@ -106,33 +103,33 @@ def rejection_markdown(
 def _score_tables(
     settings: RejectionSettings, values: RejectionValues, embedding: str
 ) -> Iterator[str]:
-    computed = values.values.loc[values.values["embedding"] == embedding, "score"]
-    scores = [score for score in settings.score_settings() if score in set(computed)]
-    names = [name for name in values.unknown() if name != ALL_UNKNOWN]
-    first = [
-        (values.unknown()[-1], "gap"),
-        *((name, metric) for name in names for metric in _WITH_INTERVALS),
-    ]
-    second = [(name, metric) for name in names for metric in _WITHOUT_INTERVALS]
-    for columns, with_interval in ((first, True), (second, False)):
+    computed = set(values.values.loc[values.values["embedding"] == embedding, "score"])
+    scores = [score for score in settings.score_settings() if score in computed]
+    with_intervals = [(values.unknown()[-1], "gap")]
+    without_intervals = []
+    for name in values.unknown():
+        if name != ALL_UNKNOWN:
+            with_intervals += [(name, metric) for metric in _WITH_INTERVALS]
+            without_intervals += [(name, metric) for metric in _WITHOUT_INTERVALS]
+    for columns in (with_intervals, without_intervals):
         rows = []
         for score in scores:
-            means = [values.mean((embedding, score, *column)) for column in columns]
-            cells = [
-                _MISSING if mean is None else _cell_text(mean, with_interval) for mean in means
-            ]
-            rows.append([settings.score_title(score), *cells])
+            row = [settings.score_title(score)]
+            for name, metric in columns:
+                mean = values.mean((embedding, score, name, metric))
+                row.append(_cell_text(mean, with_interval=columns is with_intervals))
+            rows.append(row)
         yield markdown_table(["score", *_headers(columns)], rows, n_numeric=len(columns))
 
 
 def _differences(settings: RejectionSettings, values: RejectionValues) -> Iterator[str]:
-    table, names = values.differences, values.unknown()
-    columns = [(names[-1], "gap"), *((name, "auroc") for name in names if name != ALL_UNKNOWN)]
+    names = values.unknown()
+    columns = [(names[-1], "gap")]
+    columns += [(name, "auroc") for name in names if name != ALL_UNKNOWN]
     for name, embedding in settings.embeddings.items():
-        of_embedding = table[table["embedding"] == name]
-        for scores_compared, differences in of_embedding.groupby(
-            of_embedding["from_embedding"] == name
-        ):
+        rows_of_embedding = values.differences[values.differences["embedding"] == name]
+        is_of_scores = rows_of_embedding["from_embedding"] == name
+        for scores_compared, differences in rows_of_embedding.groupby(is_of_scores):
             first = differences.iloc[0]
             if scores_compared:
                 baseline = settings.score_title(first["from_score"])
@@ -140,15 +137,13 @@ def _differences(settings: RejectionSettings, values: RejectionValues) -> Iterat
             else:
                 baseline = settings.embeddings[first["from_embedding"]].title
                 yield f"## {embedding.title} minus {baseline}, in points"
-            rows = [
-                [
-                    settings.score_title(str(score)),
-                    *map(_difference_text, own.loc[columns].itertuples()),
-                ]
-                for score, own in differences.set_index(["unknown", "metric"]).groupby(
-                    "score", sort=False
-                )
-            ]
+            rows = []
+            by_column = differences.set_index(["unknown", "metric"])
+            for score, score_differences in by_column.groupby("score", sort=False):
+                row = [settings.score_title(str(score))]
+                for difference in score_differences.loc[columns].itertuples():
+                    row.append(_difference_text(difference))
+                rows.append(row)
             yield markdown_table(["", *_headers(columns)], rows, n_numeric=len(columns))
             yield _BOLD
 
@@ -157,15 +152,20 @@ def _headers(columns: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{name}: {_TITLES[metric]}" for name, metric in columns]
 
 
-def _cell_text(mean: pd.Series, with_interval: bool) -> str:
-    interval = f" [{_percent(mean['low'])}, {_percent(mean['high'])}]" if with_interval else ""
-    return f"{_percent(mean['value'])}{interval}"
+def _cell_text(mean: pd.Series | None, *, with_interval: bool) -> str:
+    if mean is None:
+        return _MISSING
+    text = _percent(mean["value"])
+    if with_interval:
+        text += f" [{_percent(mean['low'])}, {_percent(mean['high'])}]"
+    return text
 
 
-def _difference_text(row: object) -> str:
-    value, low, high = (100 * getattr(row, name) for name in ("value", "low", "high"))
-    mark = "**" if low > 0 or high < 0 else ""
-    return f"{mark}{value:+.1f}{mark} [{low:+.1f}, {high:+.1f}]"
+def _difference_text(row: Any) -> str:
+    text = f"{100 * row.value:+.1f}"
+    if row.low > 0 or row.high < 0:
+        text = f"**{text}**"
+    return f"{text} [{100 * row.low:+.1f}, {100 * row.high:+.1f}]"
 
 
 def _percent(value: float) -> str:
@@ -174,44 +174,44 @@ def _percent(value: float) -> str:
 
 def _range(numbers: pd.Series) -> str:
     low, high = int(numbers.min()), int(numbers.max())
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    if low == high:
+        return f"{low:,}"
+    return f"{low:,} to {high:,}"
 
 
 def draw_near_far(
     settings: RejectionSettings, values: RejectionValues, embedding: str, path: Path
 ) -> list[Path]:
-    """Draw metrics of all scores on one kind of embeddings, apart for each set of unknown queries.
+    """Draw metrics of all scores on one kind of embeddings, by set of unknown queries.
 
     Returns:
-        The figure; none where every score failed.
+        The figure; an empty list if every score failed.
     """
-
-    def estimate(score: str, metric: str, unknown: str) -> Estimate | None:
-        row = values.mean((embedding, score, unknown, metric))
-        return (
-            None
-            if row is None
-            else Estimate(float(row["value"]), (float(row["low"]), float(row["high"])))
-        )
-
-    unknown = values.unknown()
-    scores = [
-        name for name in settings.score_settings() if estimate(name, "gap", unknown[0]) is not None
-    ]
+    unknown_sets = values.unknown()
+    scores = []
+    for score in settings.score_settings():
+        if values.mean((embedding, score, unknown_sets[0], "gap")) is not None:
+            scores.append(score)
     if not scores:
         return []
     panels = []
     for metric, lower_is_better in _PANELS:
-        names = unknown if metric == "gap" else [name for name in unknown if name != ALL_UNKNOWN]
-        nothing = Estimate(float("nan"))
-        series = {
-            name: [estimate(score, metric, name) or nothing for score in scores] for name in names
-        }
-        panels.append(
-            MetricPanel(DETECTION_METRICS.get(metric, metric.upper()), series, lower_is_better)
-        )
-    draw_detection(path, list(map(settings.score_title, scores)), panels)
+        series: dict[str, list[Estimate]] = {}
+        for unknown in unknown_sets:
+            if unknown == ALL_UNKNOWN and metric != "gap":
+                continue
+            means = [values.mean((embedding, score, unknown, metric)) for score in scores]
+            series[unknown] = [_estimate(mean) for mean in means]
+        title = DETECTION_METRICS.get(metric, metric.upper())
+        panels.append(MetricPanel(title, series, lower_is_better))
+    draw_detection(path, [settings.score_title(score) for score in scores], panels)
     return [path]
+
+
+def _estimate(mean: pd.Series | None) -> Estimate:
+    if mean is None:
+        return Estimate(float("nan"))
+    return Estimate(float(mean["value"]), (float(mean["low"]), float(mean["high"])))
 
 
 def draw_risks(
@@ -220,41 +220,47 @@ def draw_risks(
     """Draw risk over coverage of all scores on one kind of embeddings, for the queries of the first split.
 
     Returns:
-        The figure; none where every score failed.
+        The figure; an empty list if every score failed.
     """
     curves = []
+    first_split = settings.splits[0]
     for run, queries in results.items():
-        if run.embedding == embedding and run.split == settings.splits[0]:
-            table = queries[queries["kind"].isin(("known", "near", "far"))]
-            right = table["right"].to_numpy(bool) & (table["kind"] == "known").to_numpy()
-            curve = risk_coverage(table["score"].to_numpy(np.float64), right)
-            title = settings.score_title(run.score)
-            curves.append(
-                RiskCoverageCurve(title, curve.coverage, curve.risk, len(table), curve.area)
-            )
+        if run.embedding != embedding or run.split != first_split:
+            continue
+        table = queries[queries["kind"].isin(("known", "near", "far"))]
+        right = table["right"].to_numpy(bool) & (table["kind"] == "known").to_numpy()
+        curve = risk_coverage(table["score"].to_numpy(np.float64), right)
+        title = settings.score_title(run.score)
+        curves.append(RiskCoverageCurve(title, curve.coverage, curve.risk, len(table), curve.area))
     if not curves:
         return []
-    title = f"{settings.embeddings[embedding].title}, split {settings.splits[0]}: known, near and far queries"
+    title = (
+        f"{settings.embeddings[embedding].title}, split {first_split}: known, near and far queries"
+    )
     draw_risk_coverage(path, curves, title=title)
     return [path]
 
 
 def confident_mistakes(queries: pd.DataFrame, n: int) -> dict[str, pd.DataFrame]:
-    """Return the most confident mistakes by kind, with at most one query of each class, most confident first."""
-    known, right = queries["kind"] == "known", queries["right"].astype(bool)
-    unknown = dict.fromkeys(queries.loc[queries["kind"].isin(["near", "far"]), "set"])
-    sections = {
-        f"Accepted although unknown: {name}": queries[queries["set"] == name] for name in unknown
-    }
-    sections["Accepted with the wrong landmark, though the index has the right one"] = queries[
-        known & ~right
-    ]
-    ordered = {
-        heading: rows.sort_values("score", kind="stable") for heading, rows in sections.items()
-    }
-    rejected = queries[known & right].sort_values("score", ascending=False, kind="stable")
-    ordered["Rejected first although answered right"] = rejected
-    return {heading: rows.drop_duplicates("class").head(n) for heading, rows in ordered.items()}
+    """Return the most confident mistakes by kind: the most confident ones first, at most one of each class."""
+
+    def most_confident(rows: pd.DataFrame, *, rejected: bool = False) -> pd.DataFrame:
+        rows = rows.sort_values("score", ascending=not rejected, kind="stable")
+        distinct: pd.DataFrame = rows.drop_duplicates("class").head(n)
+        return distinct
+
+    is_known, is_right = queries["kind"] == "known", queries["right"].astype(bool)
+    sections = {}
+    for name in dict.fromkeys(queries.loc[queries["kind"].isin(["near", "far"]), "set"]):
+        rows = queries[queries["set"] == name]
+        sections[f"Accepted although unknown: {name}"] = most_confident(rows)
+    sections["Accepted with the wrong landmark, though the index has the right one"] = (
+        most_confident(queries[is_known & ~is_right])
+    )
+    sections["Rejected first although answered right"] = most_confident(
+        queries[is_known & is_right], rejected=True
+    )
+    return sections
 
 
 def write_mistakes_page(
@@ -273,25 +279,23 @@ def write_mistakes_page(
     sections = confident_mistakes(queries, settings.mistakes.n)
     positions = np.concatenate([rows.index.to_numpy(np.int64) for rows in sections.values()])
     top_k = _nearest_images(scores, positions)
-    row_of = {position: row for row, position in enumerate(positions.tolist())}
     known_scores = queries.loc[queries["kind"] == "known", "score"].to_numpy()
-
-    def page_query(position: int, score: float) -> PageQuery:
-        higher = float((known_scores > score).mean())
-        note = f"score {score:.3f}, {100 * higher:.0f} % of known queries higher"
-        return PageQuery(position, (), [PageRanking(top_k, row_of[position], ())], note=note)
-
+    page_sections: dict[str, list[PageQuery]] = {}
+    n_queries = 0
+    for heading, rows in sections.items():
+        page_queries = page_sections[heading] = []
+        for position, score in zip(rows.index.tolist(), rows["score"].tolist(), strict=True):
+            higher = float((known_scores > score).mean())
+            note = f"score {score:.3f}, {100 * higher:.0f} % of known queries higher"
+            ranking = PageRanking(top_k, n_queries, ())
+            page_queries.append(PageQuery(position, (), [ranking], note=note))
+            n_queries += 1
+    photos = _MistakePhotos(settings, scores)
     embedding = settings.embeddings[run.embedding].title
     write_photo_page(
         out,
-        {
-            heading: [
-                page_query(*query)
-                for query in zip(rows.index.tolist(), rows["score"].tolist(), strict=True)
-            ]
-            for heading, rows in sections.items()
-        },
-        _photo_source(settings, scores),
+        page_sections,
+        PhotoSource(photos.query_photo, photos.photo, photos.find),
         title=f"Most confident mistakes: {settings.score_title(run.score)}",
         about=(
             f"{settings.title}, split {run.split}, embeddings: {embedding}. Of each landmark or class, the query "
@@ -306,40 +310,53 @@ def write_mistakes_page(
 
 def _nearest_images(scores: SplitScores, positions: np.ndarray) -> TopK:
     """Return the nearest images of the index to some queries, with the levels that they share."""
-    labels, vectors, n_index = scores.images.labels, scores.embedded.vectors, scores.images.n_index
-    cosines, nearest = nearest_neighbours(
-        vectors[n_index + positions], vectors[:n_index], _N_NEAREST
-    )
-    levels = (labels[nearest] == labels[n_index + positions][:, None, :]).sum(2)
+    labels, vectors = scores.images.labels, scores.embedded.vectors
+    n_index = scores.images.n_index
+    queries = n_index + positions
+    cosines, nearest = nearest_neighbours(vectors[queries], vectors[:n_index], _N_NEAREST)
+    levels = (labels[nearest] == labels[queries][:, None, :]).sum(2)
     return TopK(cosines.astype(np.float32), nearest, np.where(nearest >= 0, levels, 0))
 
 
-def _photo_source(settings: RejectionSettings, scores: SplitScores) -> PhotoSource:
-    """Return the photographs by position; ids of other sources than the index begin with the name of the source."""
-    assert settings.mistakes is not None
-    table, manifests, hierarchy = (
-        scores.images.table,
-        scores.all_images.manifests,
-        settings.mistakes.hierarchy,
-    )
-    names = manifests[INDEX].class_names[0]
-    titles = {} if hierarchy is None else landmark_titles(load_hierarchy(hierarchy), names)
-    finders = {
-        source: images_of_manifest(manifests[source], root_of(images))
-        for source, images in settings.sources.items()
-    }
+class _MistakePhotos:
+    """Photographs of the index and of queries.
 
-    def photo(position: int) -> Photo:
-        row = table.iloc[position]
-        source = row["source"]
-        found = manifest_photo(
-            manifests[source], int(row["row"]), titles if source == INDEX else None
-        )
-        key = found.id if source == INDEX else f"{source}:{found.id}"
-        return Photo(key, found.names, found.link, row["kind"] != "far")
+    Ids of photographs from other sources than the index begin with the name of the source and a colon.
+    """
 
-    def find(key: str) -> Image.Image | None:
-        source, colon, image_id = key.partition(":")
-        return finders[source](image_id) if colon and source in finders else finders[INDEX](key)
+    def __init__(self, settings: RejectionSettings, scores: SplitScores) -> None:
+        assert settings.mistakes is not None
+        self._table = scores.images.table
+        self._n_index = scores.images.n_index
+        self._manifests = scores.all_images.manifests
+        self._titles = {}
+        if settings.mistakes.hierarchy is not None:
+            names = self._manifests[INDEX].class_names[0]
+            self._titles = landmark_titles(load_hierarchy(settings.mistakes.hierarchy), names)
+        self._finders = {
+            source: images_of_manifest(self._manifests[source], root_of(images))
+            for source, images in settings.sources.items()
+        }
 
-    return PhotoSource(lambda position: photo(scores.images.n_index + position), photo, find)
+    def query_photo(self, position: int) -> Photo:
+        """Return the photograph of a query by its position among the queries."""
+        return self.photo(self._n_index + position)
+
+    def photo(self, position: int) -> Photo:
+        """Return a photograph by its position among all images, the index first."""
+        row = self._table.iloc[position]
+        source, manifest_row = row["source"], int(row["row"])
+        if source == INDEX:
+            photo = manifest_photo(self._manifests[INDEX], manifest_row, self._titles)
+            key = photo.id
+        else:
+            photo = manifest_photo(self._manifests[source], manifest_row)
+            key = f"{source}:{photo.id}"
+        return Photo(key, photo.names, photo.link, row["kind"] != "far")
+
+    def find(self, key: str) -> Image.Image | None:
+        """Return the picture with an id; None if there is no such file."""
+        source, _, image_id = key.partition(":")
+        if image_id and source in self._finders:
+            return self._finders[source](image_id)
+        return self._finders[INDEX](key)

@@ -1,7 +1,7 @@
 """Settings of a comparison of rejection scores, read from its YAML file.
 
-Paths are relative to the working directory, as those of trainings are. In files of embeddings and heads, ``{split}``
-stands for the seed of the split, so that each split can have models of its own.
+Paths are relative to the working directory, as in settings of trainings. In files of embeddings and heads,
+``{split}`` stands for the seed of the split, so each split can have models of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hgld.rejection.registry import DETECTORS, build_detector
 
 #: Key of the index in the files of embeddings.
 INDEX = "index"
-#: Names of the sets of images that an open-set split makes; those of other unknown images differ from them.
+#: Names of the sets of images that an open-set split makes; sets of other unknown images have other names.
 CALIBRATION, KNOWN, NEAR = "calibration", "known", "near"
 #: Stands for all unknown images together.
 ALL_UNKNOWN = "all"
@@ -30,18 +30,19 @@ class OpenSetIndex(Settings):
     """Images of landmarks that are divided at random, by the seed of each split.
 
     Some landmarks are near unknown: all of their photographs are queries that the index cannot answer. The
-    photographs of the others are divided into index, known queries, and calibration queries, on which thresholds are
-    chosen. The landmarks of each group are divided alike, so that near ones look like those of the index.
+    photographs of the other landmarks are divided into index, known queries, and calibration queries, on which
+    thresholds are chosen. The landmarks of each group are divided alike, so near landmarks look like the landmarks of
+    the index.
 
     Args:
         manifest: Table from ``hgld manifest``, whose finest level is the landmark.
-        root: Folder of the photographs; None for that of the manifest.
-        split: Split of the manifest whose images are used; None for all.
-        test_share: Share of the landmarks in the random split of trainings (``data.random_split.test_share``), of
-            which the test images are used; its seed is that of the split. None for the splits of the manifest.
+        root: Folder of the photographs; None for the folder of the manifest.
+        split: Split of the manifest whose images are used; None for all images.
+        test_share: Share of test landmarks in the random split of trainings (``data.random_split.test_share``), whose
+            test images are used; it has the seed of the split. None for the splits of the manifest.
         near_share: Share of the landmarks that the index lacks.
         known_share: Share of the photographs of the other landmarks that are known queries.
-        calibration_share: Share of these photographs that are calibration queries.
+        calibration_share: Share of the same photographs that are calibration queries.
     """
 
     name: Literal["open_set"] = "open_set"
@@ -68,14 +69,14 @@ class OpenSetIndex(Settings):
 
 
 class FixedIndex(Settings):
-    """Images whose splits are those of a manifest, such as the training and test images of CIFAR-10.
+    """Images that a manifest divides into splits, such as the training and test images of CIFAR-10.
 
     Args:
         manifest: Table from ``hgld manifest``.
-        root: Folder of the photographs; None for that of the manifest.
+        root: Folder of the photographs; None for the folder of the manifest.
         index: Split of the images that scores are fitted on.
         known: Split of the known queries.
-        calibration: Split of the calibration queries, on which thresholds are chosen; None for none.
+        calibration: Split of the calibration queries, on which thresholds are chosen; None if there is no such split.
     """
 
     name: Literal["splits"]
@@ -87,12 +88,12 @@ class FixedIndex(Settings):
 
 
 class UnknownImages(Settings):
-    """Images of which the index has no landmark.
+    """Images of landmarks or other classes that the index does not have.
 
     Args:
         kind: ``near`` for images of the same kind as the index's, ``far`` for images of another kind.
         manifest: Table from ``hgld manifest``.
-        root: Folder of the images; None for that of the manifest.
+        root: Folder of the images; None for the folder of the manifest.
         split: Split of the manifest; None for all images.
     """
 
@@ -129,7 +130,7 @@ class ScoreSettings(Settings):
         title: Title in tables and figures; None for its name in the settings.
         options: Options that differ from the defaults.
         index_share: Share of the images of each class of the index that the score is fitted on, drawn by the seed of
-            the split (thesis, Figs. 5.4 and C.2). A classifier that is fitted on the index has all of them.
+            the split (thesis, Figs. 5.4 and C.2). A classifier that is fitted on the index has all its images.
     """
 
     score: str | None = None
@@ -167,7 +168,7 @@ class RejectionSettings(Settings):
         accepted: Share of the calibration queries that are accepted; the shares of known and unknown queries that the
             same threshold accepts are reported.
         n_resamples: Number of bootstrap samples of landmarks for intervals.
-        mistakes: Page of the most confident mistakes; None for none.
+        mistakes: Page of the most confident mistakes; None to write no page.
     """
 
     title: str
@@ -182,10 +183,11 @@ class RejectionSettings(Settings):
 
     @model_validator(mode="after")
     def _check_names(self) -> RejectionSettings:
-        if reserved := [name for name in self.unknown if name in _RESERVED]:
-            raise ValueError(
-                f'unknown images are called "{reserved[0]}", which means other images; rename them'
-            )
+        for name in self.unknown:
+            if name in _RESERVED:
+                raise ValueError(
+                    f'unknown images are called "{name}", which means other images; rename them'
+                )
         if not self.unknown and isinstance(self.index, FixedIndex):
             raise ValueError(
                 "there are no unknown images; add `unknown`, or divide the landmarks (`open_set`)"
@@ -199,15 +201,16 @@ class RejectionSettings(Settings):
         if sum(embedding.baseline for embedding in self.embeddings.values()) > 1:
             raise ValueError("several embeddings are the baseline; expected at most one")
         if self.mistakes is not None:
-            scores = self.scores or DETECTORS
-            for kind, value, names in (
-                ("embedding", self.mistakes.embedding, self.embeddings),
-                ("score", self.mistakes.score, scores),
-            ):
-                if value not in names:
-                    raise ValueError(
-                        f'mistakes.{kind} is "{value}"; expected one of {", ".join(names)}'
-                    )
+            shown_embedding, shown_score = self.mistakes.embedding, self.mistakes.score
+            if shown_embedding not in self.embeddings:
+                raise ValueError(
+                    f'mistakes.embedding is "{shown_embedding}"; expected one of {", ".join(self.embeddings)}'
+                )
+            scores = self.score_settings()
+            if shown_score not in scores:
+                raise ValueError(
+                    f'mistakes.score is "{shown_score}"; expected one of {", ".join(scores)}'
+                )
         return self
 
     @property
@@ -220,7 +223,7 @@ class RejectionSettings(Settings):
         return self.score_settings()[score].title or score
 
     def score_settings(self) -> Mapping[str, ScoreSettings]:
-        """Return the scores by name: those of the settings, or all."""
+        """Return the scores by name: the scores in the settings, or all scores."""
         return self.scores or dict.fromkeys(DETECTORS, ScoreSettings())
 
 

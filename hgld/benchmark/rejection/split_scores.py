@@ -65,15 +65,15 @@ _FITTED = "softmax"
 
 @dataclass(frozen=True, eq=False)
 class SplitImages:
-    """Images of a split: those of the index first, then queries set by set: known, near and far ones.
+    """Images of a split: the images of the index, then queries set by set: known, near and far queries.
 
     Args:
         table: Columns ``set``: ``index``, ``calibration``, ``known``, ``near``, or the name of other unknown images;
-            ``kind``: what the images are to the index, as the names of sets, or ``far``; ``source``: key of their
-            embeddings, ``index`` or the name of other unknown images; ``row`` in the manifest of the source; ``id``;
-            and ``class``, what the images show at the finest level of that manifest, such as landmarks.
-        labels: int64, shape (n, L), finest first, in one numbering with those of the index; -1 where an image has no
-            label of the index's kind: far ones at all levels, near ones of another manifest above the landmark.
+            ``kind``: the relation of the images to the index, with the names of sets, or ``far``; ``source``: key of
+            their embeddings, ``index`` or the name of other unknown images; ``row`` in the manifest of the source;
+            ``id``; and ``class``, the class of the images at the finest level of that manifest, such as a landmark.
+        labels: int64, shape (n, L), finest first, numbered like the labels of the index. Far images have the label
+            -1 at all levels, and near images of another manifest have it above the landmark.
     """
 
     table: pd.DataFrame
@@ -93,9 +93,10 @@ class SplitEmbeddings(NamedTuple):
 
     def take(self, rows: slice | Integers) -> SplitEmbeddings:
         """Return the embeddings and deviations of some of the images."""
-        return SplitEmbeddings(
-            self.vectors[rows], None if self.deviations is None else self.deviations[rows]
-        )
+        deviations = self.deviations
+        if deviations is not None:
+            deviations = deviations[rows]
+        return SplitEmbeddings(self.vectors[rows], deviations)
 
 
 class ComparedImages:
@@ -109,10 +110,10 @@ class ComparedImages:
     @cached_property
     def manifests(self) -> dict[str, Manifest]:
         """Manifests by source."""
-        sources = self._settings.sources.items()
-        return {
-            source: read_manifest(images.manifest, root_of(images)) for source, images in sources
-        }
+        manifests = {}
+        for source, images in self._settings.sources.items():
+            manifests[source] = read_manifest(images.manifest, root_of(images))
+        return manifests
 
     def _split(self, seed: int) -> SplitImages:
         """Return the images of a split."""
@@ -120,27 +121,29 @@ class ComparedImages:
         if isinstance(index, OpenSetIndex):
             rows_by_set = _open_set(manifest, index, seed)
         else:
-            named = {INDEX: index.index, CALIBRATION: index.calibration, KNOWN: index.known}
-            rows_by_set = {
-                name: manifest.rows_of(split, index.manifest)
-                for name, split in named.items()
-                if split is not None
-            }
-        if empty := [name for name, rows in rows_by_set.items() if not len(rows)]:
-            raise ConfigurationError(
-                f"{index.manifest}, split {seed}: no images are left for {empty[0]}; change the shares, or choose "
-                "another seed"
-            )
-        sets = [_image_set(name, name, INDEX, manifest, rows) for name, rows in rows_by_set.items()]
-        labels = [manifest.labels[rows] for rows in rows_by_set.values()]
+            splits = {INDEX: index.index, CALIBRATION: index.calibration, KNOWN: index.known}
+            rows_by_set = {}
+            for name, split in splits.items():
+                if split is not None:
+                    rows_by_set[name] = manifest.rows_of(split, index.manifest)
+        sets, labels = [], []
+        for name, rows in rows_by_set.items():
+            if not len(rows):
+                raise ConfigurationError(
+                    f"{index.manifest}, split {seed}: no images are left for {name}; change the shares, or choose "
+                    "another seed"
+                )
+            sets.append(_image_set(name, name, INDEX, manifest, rows))
+            labels.append(manifest.labels[rows])
         for name, images in self._settings.unknown.items():
             manifest = self.manifests[name]
             rows = manifest.rows_of(images.split, images.manifest)
-            own = np.full((len(rows), labels[0].shape[1]), -1, np.int64)
+            unknown_labels = np.full((len(rows), labels[0].shape[1]), -1, np.int64)
             if images.kind == "near":  # of landmarks that no image of the index shows
-                own[:, 0] = self.manifests[INDEX].n_classes[0] + manifest.labels[rows, 0]
+                n_index_classes = self.manifests[INDEX].n_classes[0]
+                unknown_labels[:, 0] = n_index_classes + manifest.labels[rows, 0]
             sets.append(_image_set(name, images.kind, name, manifest, rows))
-            labels.append(own)
+            labels.append(unknown_labels)
         return SplitImages(
             pd.concat(sets, ignore_index=True), np.concatenate(labels, dtype=np.int64)
         )
@@ -191,7 +194,8 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
         InputError: A file cannot be read or lacks images, or has vectors of another length than the head expects.
         ConfigurationError: The head was trained on landmarks of the images.
     """
-    checkpoint, head = head_checkpoint(settings, seed), None
+    head = None
+    checkpoint = head_checkpoint(settings, seed)
     if checkpoint is not None:
         head = load_checkpoint_model(checkpoint).network.eval()
         _require_other_landmarks(checkpoint, images.table)
@@ -200,10 +204,14 @@ def embed_split(settings: EmbeddingSettings, images: SplitImages, seed: int) -> 
     }
     with_deviations = all(has_deviations(file.path) for file in files.values())
     vectors, deviations = [], []
-    for name, own in images.table.groupby("set", sort=False):
-        file, ids = files[own["source"].iloc[0]], own["id"].to_numpy(np.str_)
-        features = file.vectors[torch.from_numpy(rows_of(file, ids, f"images of {name}"))]
-        vectors.append(features if head is None else _head_embeddings(head, features, file.path))
+    for name, image_set in images.table.groupby("set", sort=False):
+        file = files[image_set["source"].iloc[0]]
+        ids = image_set["id"].to_numpy(np.str_)
+        rows = rows_of(file, ids, f"images of {name}")
+        set_vectors = file.vectors[torch.from_numpy(rows)]
+        if head is not None:
+            set_vectors = _head_embeddings(head, set_vectors, file.path)
+        vectors.append(set_vectors)
         if with_deviations:
             deviations.append(read_deviations(file.path, ids))
     return SplitEmbeddings(torch.cat(vectors), torch.cat(deviations) if deviations else None)
@@ -232,11 +240,12 @@ def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
 
 
 def _head_embeddings(head: EmbeddingModel, features: torch.Tensor, path: Path) -> torch.Tensor:
-    expected = head.settings.n_features
-    if features.shape[1] != expected:
+    n_expected = head.settings.n_features
+    if features.shape[1] != n_expected:
+        expected = "images" if n_expected is None else f"features of {n_expected:,}"
         raise InputError(
-            f"{path}: vectors of {features.shape[1]:,} numbers, but the head expects "
-            f"{'images' if expected is None else f'features of {expected:,}'}; name the features it was trained on"
+            f"{path}: vectors of {features.shape[1]:,} numbers, but the head expects {expected}; name the features "
+            "it was trained on"
         )
     with torch.inference_mode():
         blocks = [head(block.float()) for block in torch.split(features, _BLOCK)]
@@ -253,7 +262,8 @@ def _require_other_landmarks(checkpoint: Path, images: pd.DataFrame) -> None:
         ) from error
     trained = read_training_manifest(data).select_split(data.train)
     used = set(images.loc[images["source"] == INDEX, "class"])
-    if shared := sorted(used.intersection(trained.class_names[0])):
+    shared = sorted(used.intersection(trained.class_names[0]))
+    if shared:
         raise ConfigurationError(
             f"{checkpoint}: the head was trained on {len(shared):,} of the {len(used):,} landmarks that the "
             f"comparison tells apart, which would flatter it; train it on others:\n{indented_list(shared, limit=5)}"
@@ -286,12 +296,8 @@ class SplitScores:
         embedding: str,
         split: int,
     ) -> None:
-        self._settings, self.all_images, self.embedding, self.split = (
-            settings,
-            images,
-            embedding,
-            split,
-        )
+        self._settings, self.all_images = settings, images
+        self.embedding, self.split = embedding, split
         self._embedding_settings = settings.embeddings[embedding]
         self._folder = out / "scores" / embedding / f"split{split}"
 
@@ -309,7 +315,7 @@ class SplitScores:
         """Compute a score.
 
         Raises:
-            HgldError: It cannot be computed, such as for a covariance that the index does not suffice for.
+            HgldError: It cannot be computed, as where the index has too few images for a covariance.
         """
         scores = self.score(self._detector(name), self._settings.score_settings()[name].index_share)
         self._write(name, pd.concat([self._read(_QUERIES)[["set", "id"]], scores], axis=1))
@@ -320,16 +326,17 @@ class SplitScores:
         Returns:
             Columns ``set``, ``kind``, ``id``, ``source``, ``class``; ``nearest``, ``cosine`` and ``nearest_class`` of
             the nearest image of the index, and the finest ``level`` that the query shares with it, L for the same
-            landmark, 0 for none; ``score``, and ``right``, whether the score's own answer is the query's landmark.
+            landmark, 0 if they share no level; ``score``, and ``right``, whether the answer by the score is the
+            query's landmark.
         """
-        table: pd.DataFrame = pd.concat(
-            [self._read(_QUERIES), self._read(name)[["score", "right"]]], axis=1
-        )
+        scores = self._read(name)[["score", "right"]]
+        table: pd.DataFrame = pd.concat([self._read(_QUERIES), scores], axis=1)
         return table
 
     def describe_queries(self) -> pd.DataFrame:
         """Return the set, the class and the nearest image of the index of each query; see :meth:`read`."""
-        table, labels, n_index = self.images.table, self.images.labels, self.images.n_index
+        table, labels = self.images.table, self.images.labels
+        n_index = self.images.n_index
         vectors = self.embedded.vectors
         cosines, positions = nearest_neighbours(vectors[n_index:], vectors[:n_index], 1)
         nearest = table.iloc[positions[:, 0]]
@@ -372,7 +379,7 @@ class SplitScores:
 
     @cached_property
     def embedded(self) -> SplitEmbeddings:
-        """Their embeddings."""
+        """Embeddings of the images."""
         return embed_split(self._embedding_settings, self.images, self.split)
 
     @cached_property
@@ -416,7 +423,8 @@ class SplitScores:
         files = {f"manifest/{key}": images.manifest for key, images in settings.sources.items()}
         embeddings = files_of_split(self._embedding_settings, self.split)
         files |= {f"embeddings/{key}": path for key, path in embeddings.items()}
-        if (checkpoint := head_checkpoint(self._embedding_settings, self.split)) is not None:
+        checkpoint = head_checkpoint(self._embedding_settings, self.split)
+        if checkpoint is not None:
             files["head"] = checkpoint
         digests = {role: self.all_images.digest(path) for role, path in files.items()}
         return ResultFile(self.path(name), Provenance("compare-rejection", parameters, digests))

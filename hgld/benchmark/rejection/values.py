@@ -1,9 +1,9 @@
 """Values of a comparison: metrics by embedding, score and unknown images, and their differences.
 
-Intervals are those of a bootstrap over landmarks, where every image counts as often as its landmark is drawn:
-photographs of one landmark resemble one another, so that drawing single photographs would give intervals that are too
-narrow. A draw gives each landmark, or other class, of a source of images a number; it is the same for all splits,
-scores and embeddings, so that differences are paired and images that several splits share are drawn together.
+Intervals come from a bootstrap over landmarks, where every image counts as often as its landmark is drawn.
+Photographs of one landmark resemble one another, so drawing single photographs would give intervals that are too
+narrow. A draw gives each landmark, or other class, of a source of images a number. It is the same for all splits,
+scores and embeddings, so differences are paired, and images that several splits share are drawn together.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ class RejectionValues:
     Args:
         values: Columns ``embedding``, ``score``, ``unknown`` (name of a set of unknown images, or ``all``),
             ``metric``, ``split`` (seed, or null for the mean over the splits), ``value``, ``low``, ``high``. The
-            interval of 95 % is that of the mean over splits, and null for a single split.
+            95 % interval belongs to the mean over the splits; it is null for a single split.
         differences: Columns ``embedding``, ``score``, ``unknown``, ``metric``, ``from_embedding``, ``from_score``,
-            ``value``, ``low``, ``high``: the mean of the first two minus that of the others, on the same queries.
+            ``value``, ``low``, ``high``: the mean of ``score`` on ``embedding`` minus the mean of ``from_score`` on
+            ``from_embedding``, for the same queries.
         counts: Columns ``split``, ``set``, ``kind``, ``queries``, ``classes``; a row per set of queries.
         right: Share of the known queries whose nearest image shows their landmark, by embedding: its mean over the
             splits.
@@ -57,13 +58,16 @@ class RejectionValues:
     right: Mapping[str, float]
 
     def unknown(self) -> list[str]:
-        """Return the names of unknown queries, those of all last."""
+        """Return the names of the sets of unknown queries, with ``all`` as the last one."""
         return list(dict.fromkeys(self.values["unknown"]))
 
     def mean(self, key: Key) -> pd.Series[Any] | None:
         """Return the row of a mean over the splits; None if it was not computed."""
-        rows = self.values.set_index(list(_KEY)).loc[lambda table: table["split"].isna()]
-        return rows.loc[key] if key in rows.index else None
+        means = self.values[self.values["split"].isna()].set_index(list(_KEY))
+        if key not in means.index:
+            return None
+        mean: pd.Series[Any] = means.loc[key]
+        return mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,10 +86,10 @@ class ScoredQueries:
 
     def metrics(self) -> dict[str, float]:
         """Return the values of :data:`METRICS`."""
-        each_once = (np.ones((1, len(scores)), np.int64) for scores in (self.known, self.unknown))
-        return {
-            name: float(values[0]) for name, values in self.resampled_metrics(*each_once).items()
-        }
+        known_once = np.ones((1, len(self.known)), np.int64)
+        unknown_once = np.ones((1, len(self.unknown)), np.int64)
+        metrics = self.resampled_metrics(known_once, unknown_once)
+        return {name: float(values[0]) for name, values in metrics.items()}
 
     def resampled_metrics(
         self, known_counts: Integers, unknown_counts: Integers
@@ -100,8 +104,10 @@ class ScoredQueries:
         known = _counts_by_value(known_counts, codes[: len(self.known)], len(values))
         unknown = _counts_by_value(unknown_counts, codes[len(self.known) :], len(values))
         detection = metrics_of_counts(values, known, unknown)
-        gap = _gap(self, known_counts, unknown_counts)
-        return {"gap": gap} | {name: detection[name] for name in DETECTION}
+        metrics = {"gap": _gap(self, known_counts, unknown_counts)}
+        for name in DETECTION:
+            metrics[name] = detection[name]
+        return metrics
 
 
 class LandmarkDraws:
@@ -114,11 +120,12 @@ class LandmarkDraws:
     def __init__(self, classes: pd.DataFrame, n_resamples: int, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)
         distinct = classes[["source", "class"]].drop_duplicates().sort_values(["source", "class"])
-        sizes = distinct.groupby("source").size()
         self._columns = pd.MultiIndex.from_frame(distinct)
-        self._draws = np.concatenate(
-            [rng.multinomial(n, np.full(n, 1 / n), size=n_resamples) for n in sizes], axis=1
-        )
+        draws = []
+        for n_classes in distinct.groupby("source").size():
+            shares = np.full(n_classes, 1 / n_classes)
+            draws.append(rng.multinomial(n_classes, shares, size=n_resamples))
+        self._draws = np.concatenate(draws, axis=1)
 
     def counts(self, queries: pd.DataFrame) -> Integers:
         """Return how often each query counts, int64, shape (n_resamples, n)."""
@@ -136,16 +143,15 @@ def compare_scores(settings: RejectionSettings, results: ScoreResults) -> Reject
     for run, table in results.items():
         by_score.setdefault((run.embedding, run.score), {})[run.split] = table
     for (embedding, score), splits in by_score.items():
-        if len(splits) < len(
-            settings.splits
-        ):  # its mean over some of the splits could not be compared
-            continue
+        if len(splits) < len(settings.splits):
+            continue  # a mean over fewer splits could not be compared
         for unknown in unknown_names(splits[settings.splits[0]]):
             by_split = [_values(table, unknown, settings, draws) for table in splits.values()]
-            for metric in by_split[0][0]:
+            first_values, _ = by_split[0]
+            for metric in first_values:
                 key = (embedding, score, unknown, metric)
                 row: dict[str, Any] = dict(zip(_KEY, key, strict=True))
-                values = [own[metric] for own, _ in by_split]
+                values = [split_values[metric] for split_values, _ in by_split]
                 for split, value in zip(splits, values, strict=True):
                     rows.append(row | {"split": split, "value": value})
                 row |= {"split": None, "value": np.mean(values)}
@@ -153,78 +159,72 @@ def compare_scores(settings: RejectionSettings, results: ScoreResults) -> Reject
                     resampled[key] = np.mean([drawn[metric] for _, drawn in by_split], axis=0)
                     row |= _interval(resampled[key])
                 rows.append(row)
-    means = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"]).astype(
-        {"split": "Int64"}
-    )
-    return RejectionValues(
-        means, _differences(settings, means, resampled), _counts(results), _right(results)
-    )
+    means = pd.DataFrame(rows, columns=[*_KEY, "split", "value", "low", "high"])
+    means = means.astype({"split": "Int64"})
+    differences = _differences(settings, means, resampled)
+    return RejectionValues(means, differences, _counts(results), _shares_right(results))
 
 
 def unknown_names(queries: pd.DataFrame) -> list[str]:
     """Return the names of the sets of unknown queries, and ``all`` where there are several."""
-    names = list(dict.fromkeys(queries.loc[queries["kind"].isin(["near", "far"]), "set"]))
-    return [*names, ALL_UNKNOWN] if len(names) > 1 else names
+    unknown = queries[queries["kind"].isin(["near", "far"])]
+    names = list(dict.fromkeys(unknown["set"]))
+    if len(names) > 1:
+        names.append(ALL_UNKNOWN)
+    return names
 
 
 def _values(
     table: pd.DataFrame, unknown: str, settings: RejectionSettings, draws: LandmarkDraws
 ) -> tuple[dict[str, float], dict[str, Floats]]:
     """Return the metrics of a result by name, and their values in all resamples."""
-    is_unknown = (
-        table["kind"].isin(["near", "far"]) if unknown == ALL_UNKNOWN else table["set"] == unknown
-    )
-    known, others = table[table["kind"] == "known"], table[is_unknown]
+    is_unknown = table["set"] == unknown
+    if unknown == ALL_UNKNOWN:
+        is_unknown = table["kind"].isin(["near", "far"])
+    known_rows, unknown_rows = table[table["kind"] == "known"], table[is_unknown]
     scored = ScoredQueries(
-        known["score"].to_numpy(np.float64),
-        known["right"].to_numpy(bool),
-        others["score"].to_numpy(np.float64),
+        known_rows["score"].to_numpy(np.float64),
+        known_rows["right"].to_numpy(bool),
+        unknown_rows["score"].to_numpy(np.float64),
     )
-    counts = draws.counts(known), draws.counts(others)
-    starts = range(0, len(counts[0]), _BLOCK)
-    blocks = [
-        scored.resampled_metrics(*(each[start : start + _BLOCK] for each in counts))
-        for start in starts
-    ]
+    known_counts, unknown_counts = draws.counts(known_rows), draws.counts(unknown_rows)
+    blocks = []
+    for start in range(0, len(known_counts), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        blocks.append(scored.resampled_metrics(known_counts[block], unknown_counts[block]))
     resampled = {metric: np.concatenate([block[metric] for block in blocks]) for metric in METRICS}
     values = scored.metrics()
     calibration = table.loc[table["kind"] == "calibration", "score"].to_numpy(np.float64)
     if len(calibration):
         threshold = np.quantile(calibration, settings.accepted, method="higher")
-        shares = (float((scores <= threshold).mean()) for scores in (scored.known, scored.unknown))
-        values |= zip(ACCEPTED, shares, strict=True)
+        for name, scores in zip(ACCEPTED, (scored.known, scored.unknown), strict=True):
+            values[name] = float((scores <= threshold).mean())
     return values, resampled
 
 
 def _differences(
     settings: RejectionSettings, table: pd.DataFrame, resampled: Mapping[Key, Floats]
 ) -> pd.DataFrame:
-    """Return the differences from the baseline embeddings with each score, and from the first score of each."""
-    baseline = next(
-        (name for name, embedding in settings.embeddings.items() if embedding.baseline), None
-    )
-    first = next(iter(settings.score_settings()))
+    """Return differences from the same score on the baseline embeddings, and from the first score."""
+    baselines = [name for name, embedding in settings.embeddings.items() if embedding.baseline]
+    first_score = next(iter(settings.score_settings()))
     means = table[table["split"].isna()].set_index(list(_KEY))["value"]
     rows = []
     for key, drawn in resampled.items():
         embedding, score, unknown, metric = key
-        references = [(embedding, first, unknown, metric)]
-        if baseline is not None:
-            references.append((baseline, score, unknown, metric))
-        rows += [
-            {
-                **dict(zip(_KEY, key, strict=True)),
-                "from_embedding": reference[0],
-                "from_score": reference[1],
-                "value": means[key] - means[reference],
-                **_interval(drawn - resampled[reference]),
-            }
-            for reference in references
-            if reference != key and reference in resampled
-        ]
+        references = [(embedding, first_score)]
+        references += [(baseline, score) for baseline in baselines[:1]]
+        for reference_embedding, reference_score in references:
+            reference = (reference_embedding, reference_score, unknown, metric)
+            if reference == key or reference not in resampled:
+                continue
+            row: dict[str, Any] = dict(zip(_KEY, key, strict=True))
+            row |= {"from_embedding": reference_embedding, "from_score": reference_score}
+            row["value"] = means[key] - means[reference]
+            rows.append(row | _interval(drawn - resampled[reference]))
     columns = [*_KEY, "from_embedding", "from_score", "value", "low", "high"]
-    table_of_differences: pd.DataFrame = pd.DataFrame(rows, columns=columns)
-    return table_of_differences
+    differences: pd.DataFrame = pd.DataFrame(rows, columns=columns)
+    return differences
 
 
 def _interval(resampled: Floats) -> dict[str, float]:
@@ -238,7 +238,8 @@ def _counts(results: ScoreResults) -> pd.DataFrame:
     return classes.agg(queries="size", classes="nunique").reset_index()
 
 
-def _right(results: ScoreResults) -> dict[str, float]:
+def _shares_right(results: ScoreResults) -> dict[str, float]:
+    """Return the share of known queries with the right nearest image, by embedding: the mean over splits."""
     shares: dict[tuple[str, int], float] = {}
     for run, queries in results.items():
         known = queries[queries["kind"] == "known"]
@@ -257,7 +258,10 @@ def _counts_by_value(counts: Integers, codes: npt.NDArray[np.intp], n_values: in
 
 
 def _gap(queries: ScoredQueries, known_counts: Integers, unknown_counts: Integers) -> Floats:
-    """Return GAP where every query is answered; equal scores in random order, copies at their mean rank."""
+    """Return GAP with an answer to every query.
+
+    Equal scores are in random order. A query that counts several times has the mean of its ranks.
+    """
     scores = np.concatenate([queries.known, queries.unknown])
     order = np.lexsort((np.random.default_rng(0).permutation(len(scores)), scores))
     counts = np.concatenate([known_counts, unknown_counts], axis=1)[:, order]
