@@ -1,10 +1,9 @@
 """Confidence intervals of means, and of differences of means, of values that come in clusters.
 
-Queries of one class resemble one another, so that classes are the independent units, and there are often few of them,
-of very different sizes. Percentiles of a bootstrap over classes are then too narrow. The intervals here invert a
-test that flips the sign of whole clusters, a wild cluster bootstrap with Rademacher weights (Cameron, Gelbach and
-Miller, Bootstrap-Based Improvements for Inference with Clustered Errors, Review of Economics and Statistics 90,
-2008).
+Queries of one class resemble one another, so classes are the independent units, and often they are few and of very
+different sizes. Percentiles of a bootstrap over classes are then too narrow. The intervals here invert a test that
+flips the sign of whole clusters, a wild cluster bootstrap with Rademacher weights (Cameron, Gelbach and Miller,
+Bootstrap-Based Improvements for Inference with Clustered Errors, Review of Economics and Statistics 90, 2008).
 
 A mean over all values has an error per cluster, e_g: the sum of the deviations of the values of cluster g from the
 mean, divided by the number of all values. With w_g, the share of the values that are in cluster g, the errors from a
@@ -13,12 +12,11 @@ of the errors::
 
     U(x) = |x| / sqrt(sum_g (e_g + x w_g)^2)
 
-If the mean is the true one, each error is as likely as its opposite, so that flipping the signs of the observed
-errors at random gives the distribution of U. Before that, each error is divided by sqrt(1 - w_g), since a cluster
-draws the mean to itself, which makes its own error too small. An interval holds all means that the test does not
-reject. For several results, the clusters are flipped for all of them together, and the quantile of the largest
-statistic of all pairs (max-T; Westfall and Young 1993; Romano and Wolf 2005) makes the intervals of all pairs hold
-together.
+If the mean is the true one, each error is as likely as its opposite, so flipping the signs of the observed errors at
+random gives the distribution of U. Before that, each error is divided by sqrt(1 - w_g), since a cluster draws the
+mean to itself, which makes its own error too small. An interval holds all means that the test does not reject. For
+several results, a cluster is flipped for all results together, and the quantile of the largest statistic of all pairs
+(max-T; Westfall and Young 1993; Romano and Wolf 2005) gives simultaneous intervals of all pairs.
 
 Two limits are part of the method. With fewer clusters than :func:`smallest_number_of_clusters`, no test can reject at
 the level asked for, and there is no interval. Where a few clusters hold most of the values, the test may reject no
@@ -45,7 +43,7 @@ class PairDifferences:
     """Differences between the means of all pairs of M results; each array is float64 of shape (M, M).
 
     Args:
-        differences: Mean of the row's result less that of the column's result.
+        differences: Mean of the row's result minus the mean of the column's result.
         low: Lower end of the interval of each difference; NaN with too few clusters, -inf if it is unbounded.
         high: Upper end of the interval of each difference; NaN with too few clusters, inf if it is unbounded.
         p_values: Probability of a statistic as large as the observed one for any pair, if all results are equal;
@@ -147,26 +145,22 @@ def pair_differences(
         if _varies(errors) or abs(difference) > _ROUNDING_ERROR:
             observed = abs(difference) / math.sqrt(((errors + difference * shares) ** 2).sum())
             n_larger = int((largest >= observed * (1 - 1e-12)).sum())
-            p_values[first, second] = p_values[second, first] = min(
-                (1 + n_larger) / (1 + len(largest)), 1.0
-            )
+            p_value = min((1 + n_larger) / (1 + len(largest)), 1.0)
+            p_values[first, second] = p_values[second, first] = p_value
     return PairDifferences(differences, low, high, p_values)
 
 
 def _cluster_errors(values: Floats, clusters: Integers) -> _ClusterErrors:
     n_clusters = int(clusters.max(initial=-1)) + 1
-    known = ~np.isnan(values)
-    n_known = known.sum(axis=0)
-    means = np.divide(
-        np.where(known, values, 0).sum(axis=0),
-        n_known,
-        out=np.full(len(n_known), np.nan),
-        where=n_known > 0,
-    )
+    is_value = ~np.isnan(values)
+    n_values = is_value.sum(axis=0)
+    divisors = np.maximum(n_values, 1)
+    means = np.where(is_value, values, 0).sum(axis=0) / divisors
+    means[n_values == 0] = np.nan
     errors = np.zeros((n_clusters, values.shape[1]))
-    np.add.at(errors, clusters, np.where(known, values - means, 0) / np.maximum(n_known, 1))
+    np.add.at(errors, clusters, np.where(is_value, values - means, 0) / divisors)
     shares = np.zeros((n_clusters, values.shape[1]))
-    np.add.at(shares, clusters, known / np.maximum(n_known, 1))
+    np.add.at(shares, clusters, is_value / divisors)
     return _ClusterErrors(means, errors, shares)
 
 
@@ -220,9 +214,8 @@ def _flipped_pair_statistics(
     """Yield the statistics of all pairs that differ for patterns of signs, in blocks of shape (n_rows, n_pairs)."""
     errors = _scaled_errors(by_cluster.errors, by_cluster.shares)
     first, second = np.triu_indices(errors.shape[1], 1)
-    sizes = np.array(
-        [_pair_size(errors, int(i), int(j)) for i, j in zip(first, second, strict=True)]
-    )
+    pairs = zip(first.tolist(), second.tolist(), strict=True)
+    sizes = np.array([_pair_size(errors, i, j) for i, j in pairs])
     differ = sizes > _ROUNDING_ERROR
     first, second, sizes = first[differ], second[differ], sizes[differ]
     for signs in _sign_patterns(len(errors), n_resamples, seed):
@@ -237,8 +230,7 @@ def _pair_size(errors: Floats, first: int, second: int) -> float:
 def _sign_patterns(n_clusters: int, n_resamples: int, seed: int) -> Iterator[Floats]:
     """Yield signs of clusters in blocks of float64, shape (n_rows, n_clusters): all patterns if there are few enough.
 
-    A pattern and its opposite give the same statistic, so that of all patterns only those with the sign +1 for the
-    last cluster are needed.
+    A pattern and its opposite give the same statistic, so all patterns have the sign +1 for the last cluster.
     """
     if n_clusters - 1 <= math.log2(n_resamples):
         patterns = np.arange(2 ** (n_clusters - 1))

@@ -11,8 +11,8 @@ read-only, in the user's cache; without either, every process compiles again, wh
 Rules for compiled functions:
 
 - they take NumPy arrays and numbers, check nothing, and are called by a function that does check;
-- they call compiled functions of the same file only: numba compiles again when the file of a function changes, but
-  not when that of a function it calls does;
+- they call compiled functions of the same file only: numba compiles a function again when its file changes, but not
+  when the file of a function that it calls changes;
 - they release the interpreter lock, so several threads may run them at once (:mod:`hgld.compute.machine`).
 """
 
@@ -54,9 +54,7 @@ def _numba_works() -> bool:
         import numba
 
         numba.njit(lambda: None)
-    except (
-        Exception
-    ) as error:  # a numba for another version of NumPy or Python raises various errors
+    except Exception as error:  # various errors, if NumPy or Python have other versions
         log.warning(
             "numba does not work (%s): rankings and losses take several times as long", error
         )
@@ -97,11 +95,9 @@ def not_traced(function: F) -> F:
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         dynamo = sys.modules.get("torch._dynamo")  # whoever compiles has imported it
-        return (
-            function(*args, **options)
-            if dynamo is None
-            else dynamo.disable(function)(*args, **options)
-        )
+        if dynamo is None:
+            return function(*args, **options)
+        return dynamo.disable(function)(*args, **options)
 
     return cast(F, call)
 
@@ -117,7 +113,9 @@ class _CompiledFunction:
         self._function, self._fastmath = function, fastmath
 
     def __call__(self, *args: Any) -> Any:
-        return self._dispatcher(*args) if is_compiled() else self._function(*args)
+        if is_compiled():
+            return self._dispatcher(*args)
+        return self._function(*args)
 
     @functools.cached_property
     def _dispatcher(self) -> Any:

@@ -28,13 +28,14 @@ T = TypeVar("T")
 
 def describe_machine() -> str:
     """Return the processor, the number of cores, the memory and the Python version as one line."""
+    processor = platform.processor() or platform.machine()
     cpuinfo = Path("/proc/cpuinfo")
-    names = re.findall(r"model name\s*: (.+)", cpuinfo.read_text()) if cpuinfo.exists() else []
-    processor = names[0] if names else platform.processor() or platform.machine()
+    if cpuinfo.exists():
+        name = re.search(r"model name\s*: (.+)", cpuinfo.read_text())
+        processor = name[1] if name else processor
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return (
-        f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}"
-    )
+    python = platform.python_version()
+    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {python}"
 
 
 def usable_cores() -> int:
@@ -63,7 +64,9 @@ def thread_count(device: torch.device) -> int:
     """Return the number of threads that work on a device: torch's number on a CPU, one on a GPU."""
     import torch
 
-    return torch.get_num_threads() if device.type == "cpu" else 1
+    if device.type == "cpu":
+        return torch.get_num_threads()
+    return 1
 
 
 def parallel_map(function: Callable[[S], T], items: Iterable[S], device: torch.device) -> list[T]:
@@ -77,9 +80,8 @@ def parallel_map(function: Callable[[S], T], items: Iterable[S], device: torch.d
     n_threads = thread_count(device)
     if n_threads == 1:
         return [function(item) for item in items]
-    inference = (
-        torch.is_inference_mode_enabled()
-    )  # per thread, and needed for tensors created in it
+    # Each thread has a mode of its own. Tensors that are created in inference mode need it.
+    inference = torch.is_inference_mode_enabled()
 
     def work(item: S) -> T:
         with torch.inference_mode(inference):
@@ -93,7 +95,7 @@ def _use_one_core(n_threads: int) -> None:
     """Limit torch to one core in the calling thread alone.
 
     Torch keeps a number for each thread, and one of the process, which threads take over at their first operation.
-    ``set_num_threads`` sets both, so another thread sets that of the process back.
+    ``set_num_threads`` sets both, so another thread sets the number of the process back.
     """
     import torch
 
@@ -109,7 +111,7 @@ def _use_one_core(n_threads: int) -> None:
 def one_thread() -> Iterator[None]:
     """Limit scikit-learn to one thread, since several add up partial sums in a random order.
 
-    The limit is that of the process, so another thread waits until this block has ended.
+    The limit holds for the process, so another thread waits until this block has ended.
     """
     # Only libraries that are loaded already are limited.
     import sklearn.cluster  # noqa: F401
@@ -164,9 +166,9 @@ def catch_stop_signals() -> Iterator[StopRequest]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    previous = {
-        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    previous = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        previous[number] = signal.signal(number, request_stop)
     try:
         yield stop
     finally:
@@ -188,5 +190,6 @@ def return_memory() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-    if (trim := getattr(ctypes.pythonapi, "malloc_trim", None)) is not None:
-        trim(0)
+    malloc_trim = getattr(ctypes.pythonapi, "malloc_trim", None)
+    if malloc_trim is not None:
+        malloc_trim(0)

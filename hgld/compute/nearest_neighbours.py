@@ -21,8 +21,8 @@ from hgld.ragged import RaggedIndices
 class RunningTopK:
     """The k highest scores of each row of a matrix so far and their columns; the first columns win ties.
 
-    On a CPU, the scores above the k-th highest of their row are collected, and merged when there are as many of them
-    as kept ones. Few blocks of a long matrix have any, so the cost is that of one comparison per score.
+    On a CPU, scores above the k-th highest score of their row are collected, and merged when there are as many
+    collected as kept scores. Few blocks of a long matrix have any, so the cost is about one comparison per score.
 
     Args:
         k: Number of scores per row; may exceed the number of columns.
@@ -45,17 +45,16 @@ class RunningTopK:
         """Take further columns into account.
 
         Args:
-            scores: float, shape (n_rows, w), contiguous; ``-inf`` for those to leave out.
-            start: Number of the first of these columns, which is above all earlier ones.
+            scores: float, shape (n_rows, w), contiguous; ``-inf`` for scores to leave out.
+            start: Number of the first of the w columns, above the numbers of all earlier columns.
         """
         if scores.is_cuda:
             self._best, self._positions = merge_top_k(self._best, self._positions, scores, start)
             return
         block, k = scores.numpy(), self._best.shape[1]
         lowest: AnyFloats = self._best.numpy()[:, -1:]
-        if (
-            block.shape[1] > k and np.isneginf(lowest).any()
-        ):  # a row has fewer than k yet: all would be collected
+        if block.shape[1] > k and np.isneginf(lowest).any():
+            # A row has fewer than k scores so far, so all of its scores would be collected.
             kth = np.partition(block, -k, axis=1)[:, -k, None]
             lowest = np.maximum(lowest, np.nextafter(kth, -np.inf, dtype=kth.dtype))
         hits = np.flatnonzero(block > lowest)
@@ -72,25 +71,24 @@ class RunningTopK:
         return scores.cpu().numpy(), self._positions.cpu().numpy()
 
     def _merge(self) -> None:
-        """Sort the collected scores into the kept ones."""
+        """Merge the collected scores with the kept scores."""
         if not self._n_collected:
             return
         n_rows, k = self._best.shape
-        kept = (
-            np.repeat(np.arange(n_rows), k),
-            self._positions.numpy().reshape(-1),
-            self._best.numpy().reshape(-1),
-        )
-        rows, positions, scores = (
-            np.concatenate([own, *more]) for own, *more in zip(kept, *self._collected, strict=True)
-        )
+        all_rows = [np.repeat(np.arange(n_rows), k)]
+        all_positions = [self._positions.numpy().reshape(-1)]
+        all_scores = [self._best.numpy().reshape(-1)]
+        for block_rows, block_positions, block_scores in self._collected:
+            all_rows.append(block_rows)
+            all_positions.append(block_positions)
+            all_scores.append(block_scores)
+        rows = np.concatenate(all_rows)
+        positions, scores = np.concatenate(all_positions), np.concatenate(all_scores)
         order = np.lexsort((positions, -scores, rows))
         first = np.searchsorted(rows[order], np.arange(n_rows))  # each row has k or more
         best = order[first[:, None] + np.arange(k)]
-        self._best, self._positions = (
-            torch.from_numpy(scores[best]),
-            torch.from_numpy(positions[best]),
-        )
+        self._best = torch.from_numpy(scores[best])
+        self._positions = torch.from_numpy(positions[best])
         self._collected, self._n_collected = [], 0
 
 
@@ -107,12 +105,12 @@ def merge_top_k(
     Args:
         best: float, shape (n, k); the highest scores of earlier columns, best first; ``-inf`` where there are fewer
             than k.
-        positions: int64, shape (n, k); columns of these scores, -1 where there are none.
-        scores: float, shape (n, w); scores of further columns, ``-inf`` for those to leave out.
-        start: Number of the first of these columns, which is above all earlier ones.
+        positions: int64, shape (n, k); columns of these scores, -1 for missing scores.
+        scores: float, shape (n, w); scores of further columns, ``-inf`` for scores to leave out.
+        start: Number of the first of the w columns, above the numbers of all earlier columns.
 
     Returns:
-        Both updated, best first.
+        The updated scores and columns, best first.
     """
     values, columns = _top_k(scores, min(best.shape[1], scores.shape[1]))
     columns = (columns + start).masked_fill(values.isneginf(), -1)
@@ -149,8 +147,8 @@ def nearest_neighbours(
 ) -> tuple[npt.NDArray[Any], Integers]:
     """Return the k gallery items with the highest scores, best first.
 
-    The gallery is scored in blocks, of which only the best items so far are kept, so memory is that of a block of
-    queries times a block of the gallery. Items with equal scores are ordered by their positions.
+    The gallery is scored in blocks, and only the best items so far are kept. So memory is needed for the scores of a
+    block of queries with a block of the gallery. Items with equal scores are ordered by their positions.
 
     Args:
         query_embeddings: float, shape (n_query, d).
@@ -158,10 +156,10 @@ def nearest_neighbours(
         k: Number of items per query; may exceed the size of the gallery.
         excluded: Gallery items to exclude for each query.
         gallery_mask: bool, shape (n_gallery,); False for items to exclude for all queries.
-        scorer: Computes them in another way than by this configuration.
+        scorer: Scorer to use in place of a scorer with this configuration.
 
     Returns:
-        Scores (float32, or float64 where that is the precision) and positions in the gallery (int64), both of shape
+        Scores (float32, or float64 with this precision) and positions in the gallery (int64), both of shape
         (n_query, k), best first. Where fewer than k items remain, the last scores are NaN and the last positions -1.
 
     Raises:
@@ -177,15 +175,15 @@ def nearest_neighbours(
     config = config or ScoringConfig()
     queries = as_tensor(query_embeddings)
     gallery = queries if gallery_embeddings is query_embeddings else as_tensor(gallery_embeddings)
-    scorer = Scorer(queries, gallery, config) if scorer is None else scorer
+    if scorer is None:
+        scorer = Scorer(queries, gallery, config)
     n_queries, n_gallery = len(queries), len(gallery)
-    excluded = RaggedIndices.from_lists([[]] * n_queries) if excluded is None else excluded
+    if excluded is None:
+        excluded = RaggedIndices.from_lists([[]] * n_queries)
     excluded.check(n_queries, n_gallery, "`excluded`")
-    masked = (
-        torch.zeros(n_gallery, dtype=torch.bool)
-        if gallery_mask is None
-        else ~torch.from_numpy(gallery_mask)
-    )
+    masked = torch.zeros(n_gallery, dtype=torch.bool)
+    if gallery_mask is not None:
+        masked = ~torch.from_numpy(gallery_mask)
     masked = masked.to(config.device)
     dtype = np.float64 if config.precision == "float64" else np.float32
     scores, positions = np.empty((n_queries, k), dtype), np.empty((n_queries, k), np.int64)
@@ -206,9 +204,9 @@ def search_block(
     config: ScoringConfig,
 ) -> tuple[npt.NDArray[Any], Integers]:
     """Return the k gallery items with the highest scores for a block of queries, see :func:`nearest_neighbours`."""
-    rows, columns = (
-        torch.from_numpy(indices).to(config.device) for indices in excluded.block(queries)
-    )
+    excluded_rows, excluded_columns = excluded.block(queries)
+    rows = torch.from_numpy(excluded_rows).to(config.device)
+    columns = torch.from_numpy(excluded_columns).to(config.device)
     dtype = torch.float64 if config.precision == "float64" else torch.float32
     top_k = RunningTopK(queries.stop - queries.start, k, dtype, torch.device(config.device))
     with float32_matmul(config.precision):

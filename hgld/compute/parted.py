@@ -1,9 +1,8 @@
-"""Rows of several tensors as one tensor, without a copy of them: embeddings that stay in files of parts."""
+"""Rows of several tensors as one tensor without a copy, for embeddings that stay in files of parts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,13 @@ from hgld.arrays import Integers
 
 
 class PartedTensor(Tensor):
-    """The rows of several tensors, one after another, which stay where they are, such as in memory-mapped files.
+    """The rows of several tensors, one after another; the tensors may be memory-mapped files.
 
-    Only what is taken is read: rows by ``tensor[start:stop]`` or ``tensor[rows]``, columns by ``tensor[:, columns]``.
-    Any other operation copies all rows into memory.
+    Indexing reads the chosen values only: rows by ``tensor[start:stop]`` or ``tensor[rows]``, columns by
+    ``tensor[:, columns]``. Any other operation copies all rows into memory.
 
     Args:
-        parts: Tensors of the shape (n, d), on a CPU; those of several types are converted to the widest when taken.
+        parts: Tensors of the shape (n, d), on a CPU. Values that are read have the widest of their types.
 
     >>> tensor = PartedTensor([torch.zeros(2, 3), torch.ones(2, 3)])
     >>> tensor.shape, tensor[1:3, 0], tensor[torch.tensor([3, 0])][:, 0], tensor.sum()
@@ -34,66 +33,72 @@ class PartedTensor(Tensor):
 
     @staticmethod
     def __new__(cls, parts: Sequence[Tensor]) -> PartedTensor:
-        """Return the tensor of the parts; parted ones are taken apart."""
-        single = [
-            piece
-            for part in parts
-            for piece in (part._parts if isinstance(part, PartedTensor) else [part])
-        ]
-        starts = np.cumsum([0, *map(len, single)])
-        dtype = reduce(torch.promote_types, (part.dtype for part in single))
-        shape = (int(starts[-1]), *single[0].shape[1:])
+        """Return the tensor of the parts, or of their own parts if they are parted, too."""
+        plain: list[Tensor] = []
+        for part in parts:
+            if isinstance(part, PartedTensor):
+                plain += part._parts
+            else:
+                plain.append(part)
+        dtype, starts = plain[0].dtype, [0]
+        for part in plain:
+            dtype = torch.promote_types(dtype, part.dtype)
+            starts.append(starts[-1] + len(part))
+        shape = (starts[-1], *plain[0].shape[1:])
         tensor: PartedTensor = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
-        tensor._parts, tensor._starts = single, starts
+        tensor._parts, tensor._starts = plain, np.array(starts)
         return tensor
 
-    # Methods of tensors are those below; what any other one does comes to __torch_dispatch__.
+    # The class has the methods below; operations of other methods come to __torch_dispatch__.
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        arguments = args, kwargs or {}
-        args, kwargs = tree_map(
-            lambda value: value.whole() if isinstance(value, cls) else value, arguments
-        )
-        return func(*args, **kwargs)
+        def plain(value: Any) -> Any:
+            return value.whole() if isinstance(value, cls) else value
+
+        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
 
     def whole(self) -> Tensor:
         """Return a plain tensor, a copy of all rows."""
         return self[:]
 
     def __getitem__(self, index: Any) -> Tensor:
-        chosen, *columns = index if isinstance(index, tuple) else (index,)
-        if isinstance(chosen, slice) and chosen.step in (None, 1):
-            taken_columns = (slice(None), *columns)
-            pieces = [
-                piece[taken_columns] for piece in self._pieces(*chosen.indices(len(self))[:2])
-            ]
-            return (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).to(self.dtype)
-        if columns:
+        row_index, *column_index = index if isinstance(index, tuple) else (index,)
+        if isinstance(row_index, slice) and row_index.step in (None, 1):
+            start, stop, _ = row_index.indices(len(self))
+            columns = (slice(None), *column_index)
+            pieces = [piece[columns] for piece in self._pieces(start, stop)]
+            rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+            return rows.to(self.dtype)
+        if column_index:
             return self.whole()[index]
-        positions = torch.arange(len(self))[chosen].numpy()
+        positions = torch.arange(len(self))[row_index].numpy()
+        flat_positions = positions.reshape(-1)
         taken = self.new_empty(positions.size, *self.shape[1:])
-        part_of = np.searchsorted(self._starts, positions.reshape(-1), side="right") - 1
-        for number in np.unique(part_of):
-            places = np.flatnonzero(part_of == number)
-            rows = positions.reshape(-1)[places] - self._starts[number]
-            taken[torch.from_numpy(places)] = self._parts[number][torch.from_numpy(rows)].to(
-                self.dtype
-            )
+        part_numbers = np.searchsorted(self._starts, flat_positions, side="right") - 1
+        for number in np.unique(part_numbers):
+            places = np.flatnonzero(part_numbers == number)
+            part_rows = torch.from_numpy(flat_positions[places] - self._starts[number])
+            taken[torch.from_numpy(places)] = self._parts[number][part_rows].to(self.dtype)
         return taken.reshape(*positions.shape, *self.shape[1:])
 
     def _pieces(self, start: int, stop: int) -> list[Tensor]:
-        """Return the slices of the parts that make up some rows; an empty one for no rows."""
-        first, last = np.searchsorted(
-            self._starts[1:-1], [start, max(start, stop - 1)], side="right"
-        ).tolist()
-        bounds = zip(self._parts[first : last + 1], self._starts[first:].tolist(), strict=False)
-        return [part[max(start - begin, 0) : max(stop - begin, 0)] for part, begin in bounds]
+        """Return the slices of the parts that make up some rows; an empty slice for no rows."""
+        bounds = [start, max(start, stop - 1)]
+        first, last = np.searchsorted(self._starts[1:-1], bounds, side="right").tolist()
+        pieces = []
+        for number in range(first, last + 1):
+            part_start = int(self._starts[number])
+            pieces.append(
+                self._parts[number][max(start - part_start, 0) : max(stop - part_start, 0)]
+            )
+        return pieces
 
     def new_empty(self, *size: Any, **options: Any) -> Tensor:
         """Return a plain tensor, see :meth:`torch.Tensor.new_empty`."""
-        return torch.empty(*size, **({"dtype": self.dtype} | options))
+        options.setdefault("dtype", self.dtype)
+        return torch.empty(*size, **options)
 
     def detach(self) -> PartedTensor:
         """Return the tensor itself, which has no gradient."""

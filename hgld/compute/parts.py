@@ -1,8 +1,8 @@
-"""Parts of work that are done apart: as jobs of any scheduler, or as tasks of a Ray cluster.
+"""Parts of work that are done separately: as jobs of any scheduler, or as tasks of a Ray cluster.
 
-A part is the same command line with ``--part N/COUNT``: a function of its inputs that leaves a part of the output. So
-whoever repeats a part, or does it twice, changes nothing. Ray is one way to do all parts: it decides where they run,
-and repeats those whose process or node is lost.
+A part is the same command line with ``--part N/COUNT``, which writes a part of the output from the same inputs. A
+part that is repeated gives the same result. Ray is one way to do all parts: it decides where they run, and repeats
+parts whose process or node is lost.
 """
 
 from __future__ import annotations
@@ -73,14 +73,13 @@ class Part:
         >>> [Part(number, 3).of("abcdefgh") for number in (1, 2, 3)]
         ['ab', 'cde', 'fgh']
         """
-        n_items = len(items)
-        return items[
-            n_items * (self.number - 1) // self.count : n_items * self.number // self.count
-        ]
+        start = len(items) * (self.number - 1) // self.count
+        stop = len(items) * self.number // self.count
+        return items[start:stop]
 
     @property
     def file_name(self) -> str:
-        """Name of the file of the part without its suffix; the order of the names is that of the parts.
+        """Name of the file of the part without its suffix; names sort in the order of the parts.
 
         >>> Part(3, 16).file_name
         '03-of-16'
@@ -146,7 +145,7 @@ class PartsConfig:
 def _run_on_ray(
     address: str, work: Callable[..., object], count: int, n_gpus: int, progress: Progress
 ) -> list[str]:
-    """Do parts as tasks of a Ray cluster; return the errors of those that failed."""
+    """Do parts as tasks of a Ray cluster; return the errors of failed parts."""
     ray = _connected_ray(address)
     task = ray.remote(num_gpus=n_gpus, max_retries=_MAX_RETRIES)(_do_part)
     parts = {}

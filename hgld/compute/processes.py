@@ -27,7 +27,7 @@ _TORCHRUN_VARIABLES = {"RANK", "WORLD_SIZE"}
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among those that work together.
+    """This process as one of several that work together.
 
     Args:
         rank: Rank of this process, from 0.
@@ -59,10 +59,10 @@ def current_processes() -> Processes:
 
 
 def launched_processes(environment: Mapping[str, str] = os.environ) -> Processes:
-    """Return this process among those that ``torchrun`` or ``srun`` has started together, joined or not.
+    """Return the rank and number of processes that ``torchrun`` or ``srun`` has started, joined or not.
 
     Args:
-        environment: Environment variables of this process. Those of ``torchrun`` count before those of SLURM.
+        environment: Environment variables of this process. Variables of ``torchrun`` take precedence over SLURM's.
     """
     if environment.keys() >= _TORCHRUN_VARIABLES:
         return Processes(int(environment["RANK"]), int(environment["WORLD_SIZE"]))
@@ -131,16 +131,10 @@ def _meeting_point(environment: Mapping[str, str]) -> str:
 
 def _is_lost_connection(error: RuntimeError) -> bool:
     """Return whether an error of torch, gloo or NCCL says that another process is gone."""
-    lost = (
-        "closed by peer",
-        "reset by peer",
-        "Broken pipe",
-        "Timed out waiting",
-        "remote process exited",
-    )
-    return isinstance(error, torch.distributed.DistNetworkError) or any(
-        text in str(error) for text in lost
-    )
+    if isinstance(error, torch.distributed.DistNetworkError):
+        return True
+    reasons = "closed by peer|reset by peer|Broken pipe|Timed out waiting|remote process exited"
+    return re.search(reasons, str(error)) is not None
 
 
 def _reason(error: Exception) -> str:
@@ -174,10 +168,7 @@ def local_device(device: str) -> str:
     if device != "cuda":
         return device
     local_rank = os.environ.get("LOCAL_RANK")
-    if (
-        local_rank is None
-        and (task := current_task()) is not None
-        and torch.cuda.device_count() != 1
-    ):
+    task = current_task()
+    if local_rank is None and task is not None and torch.cuda.device_count() != 1:
         local_rank = str(task.local_rank)
     return f"cuda:{local_rank or 0}"

@@ -30,20 +30,20 @@ def check_resampling(confidence: float, n_resamples: int) -> None:
 
 
 def percentile_interval(values: Floats, confidence: float) -> Interval:
-    """Return the interval that holds the middle share of values; NaN where there are none.
+    """Return the interval that holds the middle share of values; NaN if no resample has a value.
 
     Args:
-        values: Value of each resample, float64, shape (n_resamples,); NaN for a resample that has none.
+        values: Value of each resample, float64, shape (n_resamples,); NaN for a resample without a value.
         confidence: Share of the values within the interval, between 0 and 1.
 
     >>> percentile_interval(np.array([4.0, 1.0, np.nan, 2.0, 3.0]), 0.5)
     (1.75, 3.25)
     """
-    known = values[~np.isnan(values)]
-    if not len(known):
+    values = values[~np.isnan(values)]
+    if not len(values):
         return float("nan"), float("nan")
     tail = (1 - confidence) / 2
-    low, high = np.quantile(known, [tail, 1 - tail])
+    low, high = np.quantile(values, [tail, 1 - tail])
     return float(low), float(high)
 
 

@@ -1,10 +1,12 @@
 """Scores of queries with a gallery, a block at a time: cosines or inner products of embeddings, or minus distances.
 
-Distances come from products of matrices as well: ``|q - g|^2 = |q|^2 - 2 q g + |g|^2``. So small ones are differences
-of large numbers: in float32, ``|q - g|^2`` is right to about ``2^-22 (|q| + |g|)^2``, in float64 to ``2^-51`` of it.
-Two items may change places only where their distances differ by less than that. The Poincaré distance
-``arcosh(1 + 2 |q - g|^2 / ((1 - |q|^2) (1 - |g|^2)))`` also depends on the gap to the boundary of the ball, which is
-taken in float64; what rounding of the points themselves does to it is theirs: float32 holds a gap of 0.002 to 3e-5.
+Distances are computed from matrix products: ``|q - g|^2 = |q|^2 - 2 q g + |g|^2``. So small distances are differences
+of large numbers: ``|q - g|^2`` has an error of about ``2^-22 (|q| + |g|)^2`` in float32, and of about
+``2^-51 (|q| + |g|)^2`` in float64. Two items may change places only if their distances differ by less than the error.
+
+The Poincaré distance ``arcosh(1 + 2 |q - g|^2 / ((1 - |q|^2) (1 - |g|^2)))`` also depends on the gap between a point
+and the boundary of the ball, which is computed in float64. Coordinates in float32 limit its precision: a gap of 0.002
+has a relative error of 3e-5.
 """
 
 from __future__ import annotations
@@ -42,9 +44,8 @@ def vector_lengths(vectors: Tensor, dtype: torch.dtype) -> Tensor:
     lengths: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=dtype)
     is_short = lengths < _SHORT
     if is_short.any():
-        lengths[is_short] = torch.linalg.vector_norm(
-            vectors[is_short], dim=-1, dtype=torch.float64
-        ).to(dtype)
+        exact = torch.linalg.vector_norm(vectors[is_short], dim=-1, dtype=torch.float64)
+        lengths[is_short] = exact.to(dtype)
     return lengths
 
 
@@ -103,7 +104,7 @@ class ScoringConfig:
             distance; or ``poincare``, the hyperbolic distance of points of the unit ball (curvature -1).
 
     Raises:
-        ConfigurationError: A value is not one of these, or the device does not exist.
+        ConfigurationError: A value is invalid, or the device does not exist.
     """
 
     #: Whether embeddings may have only zeros: their scores are 0.
@@ -126,13 +127,12 @@ class ScoringConfig:
         Args:
             keys: Type of the keys that are sorted where scores are not float64.
         """
-        kind, rows = (
-            torch.device(self.device).type,
-            "scores" if self.precision == "float64" else keys,
-        )
-        return self.block_size or max(
-            1, min(_MEMORY[kind] // (_BYTES[kind, rows] * max(n_gallery, 1)), _MAX_QUERIES)
-        )
+        if self.block_size:
+            return self.block_size
+        kind = torch.device(self.device).type
+        sorted_values = "scores" if self.precision == "float64" else keys
+        bytes_per_query = _BYTES[kind, sorted_values] * max(n_gallery, 1)
+        return max(1, min(_MEMORY[kind] // bytes_per_query, _MAX_QUERIES))
 
     def items_per_block(self, n_gallery: int) -> int:
         """Return the number of items of a gallery of this size that are scored at once."""
@@ -161,10 +161,8 @@ class Scorer:
         self._device = torch.device(config.device)
         self.dtype = torch.float64 if config.precision == "float64" else torch.float32
         self._width = config.items_per_block(len(gallery))
-        self._distance, self._is_metric = (
-            config.distance,
-            config.distance in ("euclidean", "poincare"),
-        )
+        self._distance = config.distance
+        self._is_metric = config.distance in ("euclidean", "poincare")
         self._allows_zeros = config.allows_zeros or self._is_metric
         query_lengths = self._lengths(queries, "query")
         gallery_lengths = query_lengths if queries is gallery else self._lengths(gallery, "gallery")
@@ -174,20 +172,21 @@ class Scorer:
             for lengths in (query_lengths, gallery_lengths):
                 lengths[lengths == 0] = 1  # so that the scores are 0
         self._query_lengths, self._gallery_lengths = query_lengths, gallery_lengths
-        if (
-            self._device.type == "cuda"
-            and gallery.nbytes < torch.cuda.mem_get_info(self._device)[0] // 2
-        ):
-            self.gallery = gallery.to(self._device)
+        if self._device.type == "cuda":
+            free_bytes, _ = torch.cuda.mem_get_info(self._device)
+            if gallery.nbytes < free_bytes // 2:
+                self.gallery = gallery.to(self._device)
 
     def shares(self, n_items: int) -> list[range]:
         """Return the starts of blocks of the items, divided among threads; blocks do not depend on threads."""
-        n_threads, n_parts = thread_count(self._device), -(-n_items // self._width)
-        bounds = (n_parts * thread // n_threads * self._width for thread in range(n_threads + 1))
-        return [range(*pair, self._width) for pair in pairwise(bounds)]
+        n_threads = thread_count(self._device)
+        n_blocks = math.ceil(n_items / self._width)
+        bounds = [n_blocks * thread // n_threads for thread in range(n_threads + 1)]
+        width = self._width
+        return [range(first * width, last * width, width) for first, last in pairwise(bounds)]
 
     def prepare(self, queries: slice) -> None:
-        """Do what has to be done once, before threads call :meth:`scores` for these queries: nothing here."""
+        """Prepare for calls of :meth:`scores` by several threads for these queries; subclasses may need that."""
 
     def scores(self, queries: slice, starts: range | None = None) -> Iterator[tuple[slice, Tensor]]:
         """Yield blocks of the gallery and their scores, shape (n_query, n_block), which the next step overwrites.
@@ -197,40 +196,42 @@ class Scorer:
         Args:
             starts: One of the :meth:`shares`; all blocks by default.
         """
-        own = self.query_vectors(queries)
+        query_vectors = self.query_vectors(queries)
+        n_queries, n_dims = query_vectors.shape
         # Reused buffers: fresh pages cost more than the products.
-        widened = torch.empty(self._width, own.shape[1], dtype=self.dtype, device=self._device)
-        scores = torch.empty(len(own) * self._width, dtype=self.dtype, device=self._device)
-        for start in range(0, len(self.gallery), self._width) if starts is None else starts:
+        widened = torch.empty(self._width, n_dims, dtype=self.dtype, device=self._device)
+        scores = torch.empty(n_queries * self._width, dtype=self.dtype, device=self._device)
+        if starts is None:
+            starts = range(0, len(self.gallery), self._width)
+        for start in starts:
             gallery = slice(start, min(start + self._width, len(self.gallery)))
             items = self.gallery[gallery]
             if items.dtype != self.dtype or items.device != widened.device:
                 items = widened[: len(items)].copy_(items)
-            block = scores[: len(own) * len(items)].view(len(own), len(items))
-            torch.mm(own, items.T, out=block)
+            block = scores[: n_queries * len(items)].view(n_queries, len(items))
+            torch.mm(query_vectors, items.T, out=block)
+            gallery_lengths = self._gallery_lengths[gallery]
             if self._distance == "cosine":
-                block /= self._gallery_lengths[gallery]
+                block /= gallery_lengths
             elif self._is_metric:
-                self._negative_distances(
-                    block, self._query_lengths[queries, None], self._gallery_lengths[gallery]
-                )
+                query_lengths = self._query_lengths[queries, None]
+                self._negate_distances(block, query_lengths, gallery_lengths)
             yield gallery, block
 
-    def _negative_distances(self, products: Tensor, lengths: Tensor, others: Tensor) -> None:
+    def _negate_distances(
+        self, products: Tensor, query_lengths: Tensor, gallery_lengths: Tensor
+    ) -> None:
         """Turn products into minus distances, in place."""
-        apart = (
-            products.mul_(-2)
-            .add_(others.square().to(self.dtype))
-            .add_(lengths.square().to(self.dtype))
-        )
-        apart.clamp_(min=0)
+        query_squares, gallery_squares = query_lengths.square(), gallery_lengths.square()
+        squares = products.mul_(-2)
+        squares.add_(gallery_squares.to(self.dtype)).add_(query_squares.to(self.dtype))
+        squares.clamp_(min=0)
         if self._distance == "poincare":  # arcosh(1 + 2 t) = 2 arsinh(sqrt(t))
-            apart.div_((1 - others.square()).to(self.dtype)).div_(
-                (1 - lengths.square()).to(self.dtype)
-            )
-            apart.sqrt_().asinh_().mul_(-2)
+            squares.div_((1 - gallery_squares).to(self.dtype))
+            squares.div_((1 - query_squares).to(self.dtype))
+            squares.sqrt_().asinh_().mul_(-2)
         else:
-            apart.sqrt_().neg_()
+            squares.sqrt_().neg_()
 
     def _bound(self, length: float, other: float) -> float:
         """Return an upper bound on the absolute scores of vectors up to these lengths."""
@@ -240,19 +241,19 @@ class Scorer:
 
     def query_vectors(self, queries: slice) -> Tensor:
         """Return the vectors of queries whose products with the gallery are scores: float, shape (n_query, d)."""
-        own = self._queries[queries].to(self._device, self.dtype)
-        return own / self._query_lengths[queries, None] if self._distance == "cosine" else own
+        vectors = self._queries[queries].to(self._device, self.dtype)
+        if self._distance == "cosine":
+            vectors = vectors / self._query_lengths[queries, None]
+        return vectors
 
     def _lengths(self, embeddings: Tensor, role: str) -> Tensor:
         """Return L2 norms, after a check that they are finite, and above 0 if need be: shape (n,), on the device."""
-        lengths = torch.empty(
-            len(embeddings), dtype=torch.float64 if self._is_metric else self.dtype
-        )
+        dtype = torch.float64 if self._is_metric else self.dtype
+        lengths = torch.empty(len(embeddings), dtype=dtype)
 
         def measure(starts: range) -> None:
-            widened = embeddings.new_empty(
-                self._width, embeddings.shape[1], dtype=self.dtype
-            )  # as in scores()
+            # A reused buffer, as in :meth:`scores`.
+            widened = embeddings.new_empty(self._width, embeddings.shape[1], dtype=self.dtype)
             for start in starts:
                 block = embeddings[start : start + self._width]
                 if block.dtype != self.dtype:
@@ -260,29 +261,34 @@ class Scorer:
                 lengths[start : start + len(block)] = vector_lengths(block, lengths.dtype)
 
         parallel_map(measure, self.shares(len(embeddings)), self._device)
-        for invalid, reason in (
-            (~lengths.isfinite(), "NaN, infinite or huge values"),
-            ((lengths == 0) & (not self._allows_zeros), "only zeros or tiny values"),
-            (
-                (lengths >= 1) & (self._distance == "poincare"),
-                "a length of 1 or more, outside of the Poincaré ball",
-            ),
-        ):
-            if invalid.any():
-                rows = invalid.nonzero()[:, 0].tolist()
-                raise InputError(
-                    f"{len(rows):,} of {len(embeddings):,} {role} embeddings have {reason}: rows "
-                    f"{', '.join(map(str, rows[:10]))}{', …' if len(rows) > 10 else ''}; embed these images again or "
-                    "leave them out"
-                )
+        _require_no_row(~lengths.isfinite(), role, "NaN, infinite or huge values")
+        if not self._allows_zeros:
+            _require_no_row(lengths == 0, role, "only zeros or tiny values")
+        if self._distance == "poincare":
+            reason = "a length of 1 or more, outside of the Poincaré ball"
+            _require_no_row(lengths >= 1, role, reason)
         return lengths.to(self._device)
+
+
+def _require_no_row(is_invalid: Tensor, role: str, reason: str) -> None:
+    """Raise an :class:`InputError` that lists the rows of invalid embeddings, if there are any."""
+    if not is_invalid.any():
+        return
+    rows = is_invalid.nonzero()[:, 0].tolist()
+    listed = ", ".join(map(str, rows[:10]))
+    if len(rows) > 10:
+        listed += ", …"
+    raise InputError(
+        f"{len(rows):,} of {len(is_invalid):,} {role} embeddings have {reason}: rows {listed}; embed these images "
+        "again or leave them out"
+    )
 
 
 @contextmanager
 def float32_matmul(precision: Precision) -> Iterator[None]:
-    """Set the precision of float32 matrix products in all threads, whatever is set elsewhere.
+    """Set the precision of float32 matrix products in all threads of the process.
 
-    The setting is that of the process, so another thread waits until this block has ended.
+    Another thread that sets it waits until this block has ended.
     """
     with _PRECISION_LOCK, _float32_matmul(precision):
         yield

@@ -1,12 +1,12 @@
-"""Updates of the parameters: frozen ones, optimisers of groups with their schedules, gradients of whole batches.
+"""Updates of parameters: frozen layers, optimisers of groups with their schedules, gradients of whole batches.
 
 Ranking losses are not sums over images: each image is ranked against all others. So the embeddings of all processes
 are gathered (:mod:`hgld.losses.kernels.batches`), and each process computes the loss of the whole batch.
 
-Where the activations of a process's images do not fit into memory, the images are embedded twice (Patel et al.,
+If the activations of a process's images do not fit into memory, the images are embedded twice (Patel et al.,
 Recall@k Surrogate Loss, Sec. 3.3): first without a graph, for the loss and its gradient with respect to the
-embeddings; then chunk by chunk, each of which continues the backward pass from there. Batch normalisation that is not
-frozen uses the statistics of the chunk.
+embeddings; then chunk by chunk, and each chunk continues the backward pass from its part of that gradient. Batch
+normalisation that is not frozen uses the statistics of the chunk.
 """
 
 from __future__ import annotations
@@ -57,9 +57,8 @@ def learning_rate(
     n_done = max(0, epoch - length.warm_up_epochs)
     if settings.schedule == "cosine":
         done = n_done / length.n_epochs if settings.interval == "epoch" else step / length.n_steps
-        return (
-            settings.end_lr + (settings.lr - settings.end_lr) * (1 + math.cos(math.pi * done)) / 2
-        )
+        amplitude = settings.lr - settings.end_lr
+        return settings.end_lr + amplitude * (1 + math.cos(math.pi * done)) / 2
     n_factors = 0
     if settings.schedule == "multi_step":
         n_factors = sum(milestone <= n_done for milestone in settings.milestones)
@@ -69,7 +68,7 @@ def learning_rate(
 
 
 class Optimisers:
-    """One optimiser per parameter group, since each group chooses its own algorithm; empty groups have none.
+    """One optimiser per parameter group, since each group has an algorithm of its own; empty groups are ignored.
 
     The learning rate is a function of epoch and step alone. Torch's schedulers would add state to checkpoints, cannot
     express a schedule that starts at 0, and warn whenever the first step is skipped, as in 16-bit precision.
@@ -81,23 +80,23 @@ class Optimisers:
         settings: Mapping[str, GroupSettings],
         length: TrainingLength,
     ) -> None:
-        parameters = {name: list(group) for name, group in groups.items()}
-        self._settings = {name: settings[name] for name, group in parameters.items() if group}
-        self._optimisers = {
-            name: _build_optimiser(parameters[name], group)
-            for name, group in self._settings.items()
-        }
+        self._settings: dict[str, GroupSettings] = {}
+        self._optimisers: dict[str, Optimizer] = {}
+        for name, group in groups.items():
+            parameters = list(group)
+            if parameters:
+                self._settings[name] = settings[name]
+                self._optimisers[name] = _build_optimiser(parameters, settings[name])
         self._length = length
 
     def set_learning_rates(self, epoch: int, step: int) -> dict[str, float]:
         """Set the learning rates of a step of an epoch, both from 0, and return them by group."""
-        rates = {
-            name: learning_rate(settings, self._length, epoch=epoch, step=step)
-            for name, settings in self._settings.items()
-        }
-        for name, rate in rates.items():
+        rates = {}
+        for name, settings in self._settings.items():
+            rate = learning_rate(settings, self._length, epoch=epoch, step=step)
             for parameters in self._optimisers[name].param_groups:
                 parameters["lr"] = rate
+            rates[name] = rate
         return rates
 
     def zero_grad(self) -> None:
@@ -106,7 +105,7 @@ class Optimisers:
             optimiser.zero_grad(set_to_none=True)
 
     def step(self, scaler: torch.amp.GradScaler, clip_norm: float | None) -> bool:
-        """Update all parameters that have gradients, or none of them if a gradient is not finite.
+        """Update all parameters that have gradients, or no parameter if a gradient is not finite.
 
         Args:
             clip_norm: Maximum norm of the joint gradient of backbone and head; None for no limit. The gradients of
@@ -115,21 +114,23 @@ class Optimisers:
         Returns:
             Whether the parameters were updated. If not, the scaler has reduced its scale.
         """
-        ready = {
-            name: optimiser
-            for name, optimiser in self._optimisers.items()
-            if _with_gradients([optimiser])
-        }
-        for optimiser in ready.values():
+        ready, parameters, clipped = [], [], []
+        for name, optimiser in self._optimisers.items():
+            group = _with_gradients(optimiser)
+            if not group:
+                continue
             scaler.unscale_(optimiser)
-        # A scaler alone would skip only those of our optimisers whose own gradients are not finite.
-        if not _are_finite(_with_gradients(ready.values())):
+            ready.append(optimiser)
+            parameters += group
+            if name != "proxies":
+                clipped += group
+        # A scaler alone would skip only the optimisers whose own gradients are not finite.
+        if not _are_finite(parameters):
             scaler.update()
             return False
         if clip_norm is not None:
-            clipped = [optimiser for name, optimiser in ready.items() if name != "proxies"]
-            torch.nn.utils.clip_grad_norm_(_with_gradients(clipped), clip_norm)
-        for optimiser in ready.values():
+            torch.nn.utils.clip_grad_norm_(clipped, clip_norm)
+        for optimiser in ready:
             scaler.step(optimiser)
         scaler.update()
         return True
@@ -163,35 +164,36 @@ def _are_finite(parameters: Iterable[torch.nn.Parameter]) -> bool:
     return not largest or bool(torch.stack(largest).isfinite().all())
 
 
-def _with_gradients(optimisers: Iterable[Optimizer]) -> list[torch.nn.Parameter]:
-    return [
-        parameter
-        for optimiser in optimisers
-        for group in optimiser.param_groups
-        for parameter in group["params"]
-        if parameter.grad is not None
-    ]
+def _with_gradients(optimiser: Optimizer) -> list[torch.nn.Parameter]:
+    """Return the parameters of an optimiser that have gradients."""
+    parameters = []
+    for group in optimiser.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                parameters.append(parameter)
+    return parameters
 
 
 def freeze_parameters(model: EmbeddingModel, settings: TrainingSettings, epoch: int) -> None:
-    """Freeze the backbone during the warm-up, and in every epoch what ``frozen`` and ``trained`` say.
+    """Freeze the backbone during the warm-up, and parameters by ``frozen`` and ``trained`` in every epoch.
 
-    The batch-norm statistics of frozen layers stay as they are, too.
+    The batch-norm statistics of frozen layers are frozen, too.
     """
     model.freeze_backbone(epoch < settings.warm_up_epochs)
     for name, parameter in model.named_parameters():
-        excluded = (
-            settings.trained is not None
-            and _is_in(name, ["backbone"])
-            and not _is_in(name, settings.trained)
-        )
-        if excluded or _is_in(name, settings.frozen):
+        is_frozen = _is_in(name, settings.frozen)
+        if settings.trained is not None and _is_in(name, ["backbone"]):
+            is_frozen = is_frozen or not _is_in(name, settings.trained)
+        if is_frozen:
             parameter.requires_grad_(False)
     model.train(model.training)
 
 
 def _is_in(name: str, modules: Iterable[str]) -> bool:
-    """Return whether a parameter is named, or below a module that is; ``blocks.1`` is not that of ``blocks.10``."""
+    """Return whether a parameter has one of the names, or is below a module with one of the names.
+
+    ``blocks.10`` is not below ``blocks.1``.
+    """
     return any(f"{name}.".startswith(f"{module.removesuffix('.')}.") for module in modules)
 
 
@@ -200,7 +202,7 @@ def require_trainable(
 ) -> None:
     """Raise an error if ``frozen`` or ``trained`` name unknown parameters, or if nothing is left to train.
 
-    Where neither the head nor the loss has parameters, the model is left as the first epoch freezes it
+    If neither the head nor the loss has parameters, the parameters of the model are frozen as in the first epoch
     (:func:`freeze_parameters`).
 
     Args:
@@ -210,9 +212,9 @@ def require_trainable(
     for key in ("frozen", "trained"):
         for module in getattr(settings, key) or ():
             if not any(_is_in(name, [module]) for name in names):
-                known = dict.fromkeys(".".join(name.split(".")[:2]) for name in names)
+                modules = dict.fromkeys(".".join(name.split(".")[:2]) for name in names)
                 raise ConfigurationError(
-                    f'{key}: no module or parameter of the model is called "{module}"; there are {", ".join(known)}'
+                    f'{key}: no module or parameter of the model is called "{module}"; there are {", ".join(modules)}'
                 )
     if groups["head"] or groups["proxies"]:
         return
@@ -251,7 +253,7 @@ def backpropagate(
     """Add the gradient of a loss to the parameters of the model and of the loss.
 
     Args:
-        model: Model that embeds images; a ``DistributedDataParallel`` where there are several processes.
+        model: Model that embeds images; a ``DistributedDataParallel`` if there are several processes.
         images: Images of this process, float, shape (b, 3, h, w); or a list of b images of shape (3, h, w).
         loss_function: Returns the loss given the embeddings of this process, shape (b, d).
         scale: Applied to the loss before the backward pass, such as ``GradScaler.scale``.
@@ -278,33 +280,34 @@ def backpropagate(
         )
     chunks = [images[start : start + chunk_size] for start in range(0, len(images), chunk_size)]
     devices = [images[0].device] if images[0].device.type == "cuda" else []
-    states, parts = [], []
+    states, chunk_embeddings = [], []
     with torch.no_grad():
         for chunk in chunks:
             states.append(_random_state(devices))
-            parts.append(embed(chunk))
-    embeddings = torch.cat(parts).requires_grad_()
+            chunk_embeddings.append(embed(chunk))
+    embeddings = torch.cat(chunk_embeddings).requires_grad_()
     loss = loss_function(embeddings)
     scale(loss).backward()  # type: ignore[no-untyped-call]
     assert embeddings.grad is not None
     gradients = embeddings.grad.split(chunk_size)  # type: ignore[no-untyped-call]
-    for n, (chunk, gradient) in enumerate(zip(chunks, gradients, strict=True)):
-        with torch.random.fork_rng(devices), _gradient_sync(model, last=n == len(chunks) - 1):
-            _set_random_state(states[n], devices)
-            chunk_embeddings = embed(chunk)
-            if chunk_embeddings.requires_grad:
-                chunk_embeddings.backward(gradient)  # type: ignore[no-untyped-call]
+    for chunk, state, gradient in zip(chunks, states, gradients, strict=True):
+        with torch.random.fork_rng(devices), _gradient_sync(model, last=chunk is chunks[-1]):
+            _set_random_state(state, devices)
+            embedded = embed(chunk)
+            if embedded.requires_grad:
+                embedded.backward(gradient)  # type: ignore[no-untyped-call]
     return loss.detach()
 
 
 def _gradient_sync(model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
     """Let processes exchange gradients only once, in the backward pass of the last chunk."""
-    exchanges = last or not isinstance(model, DistributedDataParallel)
-    return nullcontext() if exchanges else model.no_sync()  # type: ignore[operator]  # it is a DistributedDataParallel
+    if last or not isinstance(model, DistributedDataParallel):
+        return nullcontext()
+    return model.no_sync()
 
 
 def _random_state(devices: Sequence[torch.device]) -> list[torch.Tensor]:
-    """Return the state of the generators that dropout uses: that of the CPU, then those of GPUs."""
+    """Return the states of the generators that dropout uses: first of the CPU, then of the GPUs."""
     return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
 
 

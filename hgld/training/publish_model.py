@@ -56,10 +56,10 @@ class ModelEvaluation:
 
 @dataclass(frozen=True)
 class CardFacts:
-    """What a model card says besides the settings of the model.
+    """Contents of a model card besides the settings of the model.
 
     Args:
-        source: How :func:`hgld.load_model` finds it, such as ``hf:owner/name``.
+        source: Name by which :func:`hgld.load_model` finds the model, such as ``hf:owner/name``.
         training: Contents of ``training.json``; None if hgld did not train the model.
         evaluations: Evaluations of the training and of files of ``hgld evaluate --json``.
         config: Description of the model; the card takes its licence and its data sets on the hub.
@@ -88,7 +88,7 @@ def model_card(model: ImageEmbedder, facts: CardFacts) -> str:
 
 
 def _vectors(model: ImageEmbedder) -> str:
-    """Return what images become, and how they compare."""
+    """Describe the embeddings, and how they are compared."""
     if model.settings.distance == "cosine":
         return f"unit vector of {model.dim} numbers; similar images have a high cosine similarity"
     name = {"euclidean": "Euclidean", "poincare": "Poincaré"}[model.settings.distance]
@@ -98,22 +98,28 @@ def _vectors(model: ImageEmbedder) -> str:
 def _metadata(facts: CardFacts) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
-    results = [
-        EvalResult(
-            task_type=_TASK,
-            task_name="Image retrieval",
-            dataset_name=evaluation.dataset,
-            dataset_type=evaluation.dataset,
-            dataset_revision=evaluation.digest,
-            metric_type=name,
-            metric_value=round(mean, 6),
-            metric_name=f"{name} ({evaluation.protocol})",
-        )
-        for evaluation in facts.evaluations
-        for name, mean in evaluation.means.items()
-        if math.isfinite(mean)
-    ]
-    licence = {} if facts.config.license is None else model_fields(facts.config.license)
+    results = []
+    metrics: dict[str, None] = {}
+    for evaluation in facts.evaluations:
+        for name, mean in evaluation.means.items():
+            if not math.isfinite(mean):
+                continue
+            metrics[name] = None
+            results.append(
+                EvalResult(
+                    task_type=_TASK,
+                    task_name="Image retrieval",
+                    dataset_name=evaluation.dataset,
+                    dataset_type=evaluation.dataset,
+                    dataset_revision=evaluation.digest,
+                    metric_type=name,
+                    metric_value=round(mean, 6),
+                    metric_name=f"{name} ({evaluation.protocol})",
+                )
+            )
+    licence: Mapping[str, str] = {}
+    if facts.config.license is not None:
+        licence = model_fields(facts.config.license)
     data = ModelCardData(
         license=licence.get("license"),
         license_name=licence.get("license_name"),
@@ -122,7 +128,7 @@ def _metadata(facts: CardFacts) -> str:
         pipeline_tag=_TASK,
         tags=list(_TAGS),
         datasets=list(facts.config.datasets) or None,
-        metrics=list(dict.fromkeys(result.metric_type for result in results)) or None,
+        metrics=list(metrics) or None,
         model_name=facts.title,
         eval_results=results or None,
     )
@@ -142,9 +148,15 @@ def _description(model: ImageEmbedder, training: Mapping[str, Any] | None) -> st
 
 def _model_table(model: ImageEmbedder) -> str:
     settings, image = model.settings, model.image_settings
-    norm = "LayerNorm" if settings.layer_norm else "L2 norm" if settings.l2_norm else "none"
     if settings.layer_norm_learnt:
         norm = "LayerNorm with learnt weight and bias"
+    elif settings.layer_norm:
+        norm = "LayerNorm"
+    elif settings.l2_norm:
+        norm = "L2 norm"
+    else:
+        norm = "none"
+    n_parameters = sum(parameter.numel() for parameter in model.network.parameters())
     rows = [
         ["backbone", f"`{settings.backbone}`"],
         ["pooling", settings.pooling],
@@ -152,7 +164,7 @@ def _model_table(model: ImageEmbedder) -> str:
         ["projection", f"{settings.dim} dimensions" if settings.dim else "none"],
         ["images", image.describe()],
         ["mean, standard deviation", f"{_numbers(image.mean)}; {_numbers(image.std)}"],
-        ["parameters", f"{sum(parameter.numel() for parameter in model.network.parameters()):,}"],
+        ["parameters", f"{n_parameters:,}"],
     ]
     return markdown_table(["", ""], rows)
 
@@ -161,26 +173,23 @@ def _training_text(training: Mapping[str, Any] | None) -> str:
     if training is None:
         return "The weights are those that the model came with; see its authors for their training and licence."
     settings = training["settings"]
-    split_rows = []
-    if split := settings["data"]["random_split"]:
-        level = f"level `{split['level']}`" if split["level"] else "finest level"
-        share = f"{split['test_share']:.4g} of the classes of the {level} for testing, seed {split['seed']}"
-        split_rows.append(["random split", share])
+    length = f"{training['epoch']}, {training['step']:,} ({_selection_text(training)})"
     rows = [
         ["loss", f"`{settings['loss']['name']}`"],
         ["batch size", str(settings["batch_size"])],
-        [
-            "epochs, steps",
-            f"{training['epoch']}, {training['step']:,} ({_selection_text(training)})",
-        ],
+        ["epochs, steps", length],
         ["seed", str(settings["seed"])],
-        *split_rows,
-        *([f"version of {name}", version] for name, version in training["versions"].items()),
     ]
-    digests = [
-        [f"`{settings['data'][name]}`", f"`{digest}`"]
-        for name, digest in training["digests"].items()
-    ]
+    split = settings["data"]["random_split"]
+    if split:
+        level = f"level `{split['level']}`" if split["level"] else "finest level"
+        share = f"{split['test_share']:.4g} of the classes of the {level} for testing, seed {split['seed']}"
+        rows.append(["random split", share])
+    for name, version in training["versions"].items():
+        rows.append([f"version of {name}", version])
+    digests = []
+    for name, digest in training["digests"].items():
+        digests.append([f"`{settings['data'][name]}`", f"`{digest}`"])
     return (
         f"{markdown_table(['', ''], rows)}\n\n`training.json` holds all settings. The data, by their SHA-256:\n\n"
         f"{markdown_table(['file', 'SHA-256'], digests)}"
@@ -197,18 +206,19 @@ def _selection_text(training: Mapping[str, Any]) -> str:
 def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
     if not evaluations:
         return "None was recorded."
-    metrics = list(dict.fromkeys(name for evaluation in evaluations for name in evaluation.means))
+    metrics: dict[str, None] = {}
+    for evaluation in evaluations:
+        metrics |= dict.fromkeys(evaluation.means)
     rows = []
     for evaluation in evaluations:
-        means = [(name, evaluation.means.get(name, math.nan)) for name in metrics]
-        cells = [
-            f"{shown_value(name, mean):.2f}" if math.isfinite(mean) else "" for name, mean in means
-        ]
-        n_queries = "" if evaluation.n_queries is None else f"{evaluation.n_queries:,}"
-        rows.append([evaluation.dataset, evaluation.protocol, *cells, n_queries])
-    return markdown_table(
-        ["mean in %", "protocol", *metrics, "queries"], rows, n_numeric=len(metrics) + 1
-    )
+        row = [evaluation.dataset, evaluation.protocol]
+        for name in metrics:
+            mean = evaluation.means.get(name, math.nan)
+            row.append(f"{shown_value(name, mean):.2f}" if math.isfinite(mean) else "")
+        row.append("" if evaluation.n_queries is None else f"{evaluation.n_queries:,}")
+        rows.append(row)
+    header = ["mean in %", "protocol", *metrics, "queries"]
+    return markdown_table(header, rows, n_numeric=len(metrics) + 1)
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -250,9 +260,9 @@ def push_model(
         pretrained: Weights of a model given by name; see :func:`hgld.load_model`.
 
     Raises:
-        ConfigurationError: Neither ``repository`` nor ``out`` is given, the repository holds files that are not those
-            of a model of hgld, or the folder something else than this model; a public repository was to be private;
-            or see :func:`hgld.load_model`.
+        ConfigurationError: Neither ``repository`` nor ``out`` is given; the repository holds files that do not belong
+            to a model of hgld, or the folder does not hold this model; a public repository was to be private; or see
+            :func:`hgld.load_model`.
     """
     config = config or PushConfig()
     if repository is None and out is None:
@@ -266,20 +276,24 @@ def push_model(
             f"{model}: runs outside hgld, which cannot publish it; publish its file as it is"
         )
     if repository is not None:
+
+        def holds_model(names: Sequence[str]) -> bool:
+            return CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG]))
+
         require_replaceable_repository(
             repository,
             "a model of hgld",
-            lambda names: (
-                CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG]))
-            ),
+            holds_model,
             private=config.private,
             force=config.force,
         )
-    place = f"{HUB_PREFIX}{repository}" if repository else "path/to/this/folder"
-    facts = _card_facts(
-        find_checkpoint(model), repository or (out or Path()).absolute().name, place, config
-    )
-    embedder, url, n_bytes = load_model(model, pretrained), None, 0
+    if repository is not None:
+        name, source = repository, f"{HUB_PREFIX}{repository}"
+    else:
+        name, source = (out or Path()).absolute().name, "path/to/this/folder"
+    facts = _card_facts(find_checkpoint(model), name, source, config)
+    embedder = load_model(model, pretrained)
+    url, n_bytes = None, 0
     if out is not None:
         out = out.absolute()
         with exclusive_lock(out), folder_draft(out) as draft:
@@ -287,72 +301,73 @@ def push_model(
             _require_replaceable_folder(out, draft, config)
             replace_folder(draft, out)
     if repository is not None:
-        with tempfile.TemporaryDirectory(prefix="hgld-push-") as name:
-            n_bytes = _write_folder(Path(name), embedder, facts)
+        with tempfile.TemporaryDirectory(prefix="hgld-push-") as temporary:
+            folder = Path(temporary)
+            n_bytes = _write_folder(folder, embedder, facts)
             message = f"Upload {embedder.settings.backbone} with hgld {__version__}"
             url = upload_folder(
-                Path(name), repository, private=config.private, message=message, replaces=[TRAINING]
+                folder, repository, private=config.private, message=message, replaces=[TRAINING]
             )
     return PushSummary(repr(embedder), n_bytes, len(facts.evaluations), url)
 
 
 def _card_facts(checkpoint: Path | None, name: str, source: str, config: PushConfig) -> CardFacts:
-    """Collect what the card says: of the training, if there was one, and of all evaluations."""
-    evaluations = [
-        evaluation for path in config.evaluations for evaluation in read_evaluations(path)
-    ]
+    """Collect the contents of the card: the training, if there was one, and all evaluations."""
     training = None
+    evaluations: list[ModelEvaluation] = []
     if checkpoint is not None:
         training, evaluation = training_record(checkpoint)
-        evaluations = [*([evaluation] if evaluation else []), *evaluations]
+        if evaluation is not None:
+            evaluations.append(evaluation)
+    for path in config.evaluations:
+        evaluations += read_evaluations(path)
     return CardFacts(name.rpartition("/")[2], source, training, evaluations, config)
 
 
 def training_record(checkpoint: Path) -> tuple[dict[str, Any], ModelEvaluation | None]:
-    """Return what ``training.json`` says of a checkpoint, and its evaluation on the test images.
+    """Return the contents of ``training.json`` for a checkpoint, and its evaluation on the test images.
 
-    Files are named without their folders, which are those of a machine. The evaluation is None if the checkpoint is
-    not in the folder of its run, or was not evaluated.
+    Files are named without their folders, which have a meaning on one machine only. The evaluation is None if the
+    checkpoint is not in the folder of its run, or was not evaluated.
     """
     state, run = read_checkpoint(checkpoint), RunFolder(checkpoint.parent)
     recorded = run.recorded_run()
     settings = _without_folders(state["settings"])
     record = {"settings": settings, "digests": state["digests"], "checkpoint": checkpoint.name}
     record |= {"epoch": state["epoch"], "step": state["step"], "versions": {}}
-    if recorded is None or recorded[1]["digests"] != state["digests"]:
+    if recorded is None:
         return record, None
-    record["versions"] = recorded[1]["versions"]
-    rows = [row for row in run.history("test") if row["step"] == state["step"]]
-    if not rows:
+    _, run_record = recorded
+    if run_record["digests"] != state["digests"]:
+        return record, None
+    record["versions"] = run_record["versions"]
+    means = None
+    for line in run.history("test"):
+        if line["step"] == state["step"]:
+            means = run.means_of(line)
+    if means is None:
         return record, None
     data = settings["data"]
     evaluation = ModelEvaluation(
         dataset=f"{Path(data['manifest']).stem} ({data['test'] or data['queries']})",
         protocol="leave-one-out" if data["test"] else f"gallery {data['gallery']}",
-        means={
-            name: value for name, value in rows[-1].items() if name not in ("kind", "step", "epoch")
-        },
+        means=means,
         digest=state["digests"]["manifest"],
     )
     return record, evaluation
 
 
 def read_evaluations(path: Path) -> list[ModelEvaluation]:
-    """Read the output of ``hgld evaluate --json``; the name of the file is that of the data set."""
+    """Read the output of ``hgld evaluate --json``; the data set has the name of the file."""
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))["results"]
-        return [
-            ModelEvaluation(
-                dataset=path.stem,
-                protocol=str(result["name"]),
-                means={
-                    str(name): math.nan if mean is None else float(mean)
-                    for name, mean in result["means"].items()
-                },
-                n_queries=result["counts"].get("queries"),
-            )
-            for result in results
-        ]
+        evaluations = []
+        for result in json.loads(path.read_text(encoding="utf-8"))["results"]:
+            means = {}
+            for name, mean in result["means"].items():
+                means[str(name)] = math.nan if mean is None else float(mean)
+            n_queries = result["counts"].get("queries")
+            evaluations.append(ModelEvaluation(path.stem, str(result["name"]), means, n_queries))
+        return evaluations
     except OSError as error:
         raise InputError(
             f"{path}: {error.strerror}; expected the output of hgld evaluate --json"
@@ -386,19 +401,22 @@ def _require_replaceable_folder(out: Path, draft: Path, config: PushConfig) -> N
     """Raise if a folder holds anything but an earlier version of the model in a draft."""
     if config.force or not out.exists() or not any(out.iterdir()):
         return
-    holds = None if is_written_by_hgld(out) else "files that are not those of a model of hgld"
-    if holds is None and _identity(out) != _identity(draft):
-        holds = "another model, or one that was trained with other settings"
-    if holds is not None:
-        raise ConfigurationError(
-            f"{out}: contains {holds}; name another folder, or replace all of it with `force`"
-        )
+    if not is_written_by_hgld(out):
+        contents = "files that are not those of a model of hgld"
+    elif _identity(out) != _identity(draft):
+        contents = "another model, or one that was trained with other settings"
+    else:
+        return
+    raise ConfigurationError(
+        f"{out}: contains {contents}; name another folder, or replace all of it with `force`"
+    )
 
 
 def _identity(folder: Path) -> list[Any]:
-    """Return the settings of the model in a folder, and what its training, if there was one, depends on."""
+    """Return the settings of the model in a folder, and of its training if there was one."""
     model = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("model")
     if not (folder / TRAINING).is_file():
         return [model]
     training = json.loads((folder / TRAINING).read_text(encoding="utf-8"))
-    return [model, result_affecting({key: training.get(key) for key in ("settings", "digests")})]
+    values = {"settings": training.get("settings"), "digests": training.get("digests")}
+    return [model, result_affecting(values)]

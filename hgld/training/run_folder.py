@@ -50,11 +50,11 @@ def require_same_run(path: Path, then: Mapping[str, Any], now: Mapping[str, Any]
         now: The same of the current process.
     """
     before, after = result_affecting(then), result_affecting(now)
-    differences = [
-        f"{key.removeprefix('settings.')}: {before.get(key)} then, {after.get(key)} now"
-        for key in dict.fromkeys([*before, *after])
-        if before.get(key) != after.get(key)
-    ]
+    differences = []
+    for key in before | after:
+        if before.get(key) != after.get(key):
+            name = key.removeprefix("settings.")
+            differences.append(f"{name}: {before.get(key)} then, {after.get(key)} now")
     if differences:
         raise ConfigurationError(
             f"{path}: this run was started with other settings or data; resume with the same ones, or start over "
@@ -71,11 +71,11 @@ def result_affecting(values: Mapping[str, Any]) -> dict[str, Any]:
     >>> result_affecting({"settings": {"seed": 0, "workers": 4}, "processes": 2})
     {'settings.seed': 0, 'processes': 2}
     """
-    return {
-        key: value
-        for key, value in flatten(values).items()
-        if not key.removeprefix("settings.").startswith(_NOT_RESULT_AFFECTING)
-    }
+    affecting = {}
+    for key, value in flatten(values).items():
+        if not key.removeprefix("settings.").startswith(_NOT_RESULT_AFFECTING):
+            affecting[key] = value
+    return affecting
 
 
 def training_request(config: str | Path, overrides: Sequence[str] = ()) -> str | None:
@@ -180,18 +180,15 @@ class RunFolder:
             n_history_lines: Number of lines to keep of the history of a resumed run; lines that it wrote after its
                 last checkpoint are dropped.
         """
-        lines = (
-            self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines]
-            if n_history_lines
-            else []
-        )
+        lines: list[str] = []
+        if n_history_lines:
+            lines = self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines]
+        earlier_ids = {}
         recorded = self.recorded_run()
-        logged = LoggedRun(
-            self.path,
-            flatten(yaml.safe_load(settings)),
-            [json.loads(line) for line in lines],
-            recorded[1].get("loggers", {}) if recorded else {},
-        )
+        if recorded is not None:
+            earlier_ids = recorded[1].get("loggers", {})
+        history = [json.loads(line) for line in lines]
+        logged = LoggedRun(self.path, flatten(yaml.safe_load(settings)), history, earlier_ids)
         try:
             self._loggers = RunLoggers(loggers, logged)
         except ConfigurationError:
@@ -207,7 +204,7 @@ class RunFolder:
         }
         with atomic_write(self._settings) as draft:
             draft.write_text(settings, encoding="utf-8")
-        ids = {**logged.earlier_ids, **self._loggers.ids}
+        ids = {**earlier_ids, **self._loggers.ids}
         self._write_record({"versions": versions, **record, "loggers": ids, "finished": False})
         with atomic_write(self._history) as draft:
             draft.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -228,20 +225,18 @@ class RunFolder:
         self._loggers.log(kind, step, values)
 
     def log_skipped(self, images: Mapping[str, str]) -> None:
-        """Append images that could not be read to ``skipped.csv``, each once."""
-        new = {
-            image_id: reason
-            for image_id, reason in images.items()
-            if image_id not in self._skipped_ids
-        }
-        if not new:
+        """Append images that could not be read to ``skipped.csv``, without images that it has already."""
+        new_rows = []
+        for image_id, reason in images.items():
+            if image_id not in self._skipped_ids:
+                new_rows.append([image_id, reason])
+        if not new_rows:
             return
-        is_first = not self._skipped.exists()
+        if not self._skipped.exists():
+            new_rows.insert(0, ["id", "reason"])
         with self._skipped.open("a", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream)
-            writer.writerows([["id", "reason"]] if is_first else [])
-            writer.writerows(new.items())
-        self._skipped_ids.update(new)
+            csv.writer(stream).writerows(new_rows)
+        self._skipped_ids.update(images)
 
     def close(self, *, finished: bool) -> None:
         """Close the history and the loggers."""
@@ -275,12 +270,7 @@ class RunFolder:
         Args:
             metric: Metric whose gain is reported.
         """
-        test = {}
-        for line in self.history("test"):
-            epoch = line["epoch"]
-            for name in ("kind", "step", "epoch"):
-                del line[name]
-            test[f"epoch {epoch}"] = line
+        test = {f"epoch {line['epoch']}": self.means_of(line) for line in self.history("test")}
         val = {f"epoch {line['epoch']}": line[metric] for line in self.history("val")}
         last_step = {"step": 0}
         for line in self.history("step"):
@@ -293,6 +283,14 @@ class RunFolder:
             n_skipped_batches=last_step.get("skipped_batches", 0),
             n_skipped_images=len(self._read_skipped_ids()),
         )
+
+    @staticmethod
+    def means_of(line: Mapping[str, Any]) -> dict[str, float]:
+        """Return the means of metrics in a line of the history of the kind ``test``."""
+        means = dict(line)
+        for name in ("kind", "step", "epoch"):
+            del means[name]
+        return means
 
     def finished_summary(self, request: str | None) -> TrainingSummary | None:
         """Return the result of the run, or None unless it is complete and was made by a request.

@@ -28,19 +28,21 @@ def embed_dataset(
     workers: int,
     processes: Processes,
 ) -> EmbeddingShard:
-    """Embed images, in float32 whatever the precision of the training.
+    """Embed images, in float32 for any precision of the training.
 
-    The processes share the images, and all of them return all embeddings.
+    The processes share the images, and each process returns all embeddings.
     """
     share = np.array_split(np.arange(len(dataset)), processes.count)[processes.rank]
-    own = embed_batches(
-        model.eval(), evaluation_batches(dataset, share, batch_size=batch_size, workers=workers)
+    batches = evaluation_batches(dataset, share, batch_size=batch_size, workers=workers)
+    shard = embed_batches(model.eval(), batches)
+    vectors = processes.gather(shard.vectors.numpy())
+    rows = processes.gather(shard.rows.numpy())
+    skipped = []
+    for images in processes.gather(shard.skipped):
+        skipped += images
+    return EmbeddingShard(
+        torch.from_numpy(np.concatenate(vectors)), torch.from_numpy(np.concatenate(rows)), skipped
     )
-    vectors, rows, skipped = zip(
-        *processes.gather((own.vectors.numpy(), own.rows.numpy(), own.skipped)), strict=True
-    )
-    vectors, rows = (torch.from_numpy(np.concatenate(parts)) for parts in (vectors, rows))
-    return EmbeddingShard(vectors, rows, [each for part in skipped for each in part])
 
 
 def rank_embedded(
@@ -52,17 +54,18 @@ def rank_embedded(
     ranking: RankingConfig,
     processes: Processes,
 ) -> RetrievalResult:
-    """Rank the images that could be read against each other, or those of the gallery for the queries.
+    """Rank the images that could be read against each other, or the gallery for the queries.
 
     The queries of the result are numbered in the order of the images; the processes share them.
 
     Args:
         is_query: bool, shape (n,): which images are queries; the others are their gallery. None if every image is a
             query and is ranked against the others.
-        metrics: Names of metrics; () for those of the papers.
+        metrics: Names of metrics; () for the metrics of the papers.
     """
     rows = embedded.rows.numpy()
-    is_query = None if is_query is None else is_query[rows]
+    if is_query is not None:
+        is_query = is_query[rows]
     if not len(rows) or (is_query is not None and is_query.all() == is_query.any()):
         raise InputError("no images are left to rank: no query or no gallery image could be read")
     labels = take_images(dataset.manifest.labelling, rows)
