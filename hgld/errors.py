@@ -1,4 +1,4 @@
-"""Errors that hgld raises on purpose, divided by what the caller does next.
+"""Errors that hgld raises on purpose, divided by the next step of the caller.
 
 ::
 
@@ -11,8 +11,8 @@
     ├── ProcessError        a process that shares the work ended: read its message, then run again
     └── SourceError         a server failed or sent something invalid: run again later
 
-A message says what was found, where, and what to do. It names parameters in backticks; the command line prints it
-with the names of the options, and exits with code 1.
+A message names the problem, its place, and the remedy. It names parameters in backticks; the command line prints the
+message with the names of the options, and exits with code 1.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class HgldError(Exception):
 
 
 class InputError(HgldError):
-    """An input file, or a row of it, is missing or invalid."""
+    """An input file, or a row in one, is missing or invalid."""
 
 
 class ConfigurationError(HgldError):
@@ -39,11 +39,11 @@ class BusyError(HgldError):
 
 
 class ConflictError(HgldError):
-    """Someone else changed what was to be changed, or something depends on it."""
+    """Someone else has changed the same data, or other data depend on the data to change."""
 
 
 class StorageError(HgldError):
-    """A file can no longer be written, such as on a full disk; it still holds what was written before."""
+    """A file can no longer be written, such as on a full disk; earlier contents are kept."""
 
 
 class ProcessError(HgldError):
@@ -66,19 +66,20 @@ def failure_reason(error: Exception) -> str:
     """
     if isinstance(error, AssertionError | OSError):
         raise error
-    return str(error) if isinstance(error, HgldError) else f"{type(error).__name__}: {error}"
+    if isinstance(error, HgldError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
-    """Return the known names that are most like an unknown one, whatever their case, the most similar first.
+    """Return the known names that are most similar to an unknown name, in any case, the most similar name first.
 
     >>> similar_names("HAPPIER", ["happier", "roadmap"])
     ['happier']
     """
-    by_lower_case = {each.lower(): each for each in known}
-    return [
-        by_lower_case[match] for match in get_close_matches(name.lower(), by_lower_case, n=limit)
-    ]
+    by_lower_case = {known_name.lower(): known_name for known_name in known}
+    matches = get_close_matches(name.lower(), by_lower_case, n=limit)
+    return [by_lower_case[match] for match in matches]
 
 
 def require_at_least(least: int, **values: float | None) -> None:
@@ -92,21 +93,23 @@ def require_at_least(least: int, **values: float | None) -> None:
 
 
 def require(valid: bool, expected: str, **values: object) -> None:
-    """Raise an error that names settings and what is expected of them, unless they are valid.
+    """Raise an error that names settings with their expected values, unless they are valid.
 
     >>> require(True, "cosines, -1 to 1", alpha=0.9, beta=0.6)
     """
-    if not valid:
-        found = [
-            f"`{name}` {'' if number else 'is '}{value}"
-            for number, (name, value) in enumerate(values.items())
-        ]
-        several = ", ".join(found[:-1]) + " and " if len(found) > 1 else ""
-        raise ConfigurationError(f"{several}{found[-1]}; expected {expected}")
+    if valid:
+        return
+    (first_name, first_value), *others = values.items()
+    settings = [f"`{first_name}` is {first_value}"]
+    settings += [f"`{name}` {value}" for name, value in others]
+    text = settings.pop()
+    if settings:
+        text = f"{', '.join(settings)} and {text}"
+    raise ConfigurationError(f"{text}; expected {expected}")
 
 
 def require_choice(choices: Any, **values: object) -> None:
-    """Raise an error that names a setting whose value is not among those of a ``Literal``.
+    """Raise an error that names a setting whose value is not one of the values of a ``Literal``.
 
     >>> from typing import Literal
     >>> require_choice(Literal["mean", "sum"], reduction="sum")
@@ -149,16 +152,14 @@ def indented_list(items: Sequence[str], *, limit: int = 20) -> str:
 
 
 def bad_rows(problems: Sequence[str], note: str = "") -> str:
-    """Format what is wrong with the rows of a file: their number, and the first of them.
+    """Format problems of rows of a file: the number of rows, and the first problems.
 
     Args:
         problems: A line of text for each row.
-        note: What follows the number, such as ``, nothing was done``.
+        note: Text after the number, such as ``, nothing was done``.
 
     >>> print(bad_rows(["line 2: no group"], ", nothing was done"))
     1 bad row, nothing was done:
       line 2: no group
     """
-    return (
-        f"{len(problems):,} bad row{'s' * (len(problems) != 1)}{note}:\n{indented_list(problems)}"
-    )
+    return f"{counted(len(problems), 'bad row')}{note}:\n{indented_list(problems)}"

@@ -1,8 +1,8 @@
 """Outputs that are made in pieces, by one run, or by several runs at the same time that make some pieces each.
 
-Pieces are numbered files of a folder, each of which is complete or absent. They do not depend on parts: a run that
-was killed, another division into parts and a run of all pieces go on with those that are there. The folder has a
-record of what its pieces are made from, and pieces of something else are refused.
+Pieces are numbered files of a folder; a piece is complete or absent. Pieces do not depend on parts: after a run was
+killed, another division into parts or a run of all pieces continues with the existing pieces. The folder has a record
+of the inputs of its pieces, and pieces of other inputs are refused.
 
 A run of all pieces holds the lock of the output (:func:`~hgld.io.files.exclusive_lock`) to its end. A part holds it
 only until it has a lock of its own. So whoever holds the lock of the output knows which parts are running.
@@ -24,7 +24,7 @@ from hgld.tables import Provenance
 
 #: Seconds that a part waits for the lock of the output, which parts that start at the same time hold in turn.
 OPENING_WAIT_S = 60
-#: Record of what the pieces of a folder are made from.
+#: Record of the inputs of the pieces of a folder.
 RECORD = "made_of.json"
 
 
@@ -45,9 +45,8 @@ class Shards:
         """Return the rows of the images of consecutive pieces."""
         if not numbers:
             return range(0)
-        return range(
-            numbers[0] * self._shard_size, min((numbers[-1] + 1) * self._shard_size, self._n_images)
-        )
+        start, stop = numbers[0] * self._shard_size, (numbers[-1] + 1) * self._shard_size
+        return range(start, min(stop, self._n_images))
 
     def n_images(self, numbers: Iterable[int]) -> int:
         """Return the number of images of some pieces."""
@@ -58,12 +57,12 @@ class Shards:
 def locked_output(
     out: Path, folder: Path, part: Part | None, open_folder: Callable[[], bool] = lambda: True
 ) -> Iterator[bool]:
-    """Lock an output for a run of all of it, or of a part, until the block ends.
+    """Lock an output for a run of all pieces or of a part, until the block ends.
 
     Args:
         out: The output.
         folder: Folder of the lock files of parts.
-        part: The part; None for all of the output.
+        part: The part; None for the whole output.
         open_folder: Called while the output is locked; returns whether there is anything to do.
 
     Yields:
@@ -81,9 +80,8 @@ def locked_output(
         with exclusive_lock(out, wait_s=OPENING_WAIT_S):
             is_open = open_folder()
             if is_open:
-                locks.enter_context(
-                    exclusive_lock(folder / part.file_name, name=f"part {part} of {out}")
-                )
+                lock = exclusive_lock(folder / part.file_name, name=f"part {part} of {out}")
+                locks.enter_context(lock)
         yield is_open
 
 
@@ -107,7 +105,7 @@ class PartedOutput:
     Args:
         out: The output, which may be the folder itself.
         folder: Folder of the pieces.
-        provenance: What the pieces are made from.
+        provenance: Provenance of the pieces.
         files: Patterns of the names of files that are discarded with the pieces, in this order.
         noun: What messages call the pieces, such as ``tar files``.
         is_up_to_date: Returns whether the output is complete, and made from the same settings and inputs.
@@ -123,11 +121,11 @@ class PartedOutput:
     def opened(
         self, part: Part | None = None, *, force: bool = False
     ) -> AbstractContextManager[bool]:
-        """Create the folder, or reuse it with its pieces, and lock the output or a part of it until the block ends.
+        """Create the folder, or reuse it with its pieces, and lock the output or a part until the block ends.
 
         Args:
             part: Part that is to be made. Default: all pieces.
-            force: Whether to discard the pieces, whatever they are made from, and make an output that is up to date.
+            force: Whether to discard the pieces, also of the same inputs, and to write an output that is up to date.
 
         Yields:
             Whether there is anything to do; False if the output is up to date.
@@ -151,11 +149,11 @@ class PartedOutput:
         return True
 
     def discards_pieces(self, *, force: bool = False) -> bool:
-        """Return whether pieces in the folder are discarded: by ``force``, or as there is no record of them."""
+        """Return whether pieces in the folder are discarded: by ``force``, or because they have no record."""
         return force or not (self.folder / RECORD).is_file()
 
     def check(self) -> None:
-        """Raise a ConfigurationError if there are pieces that are made from something else."""
+        """Raise a ConfigurationError if there are pieces of other inputs."""
         record = self.folder / RECORD
         if not record.is_file():
             return

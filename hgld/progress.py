@@ -20,11 +20,13 @@ def byte_size(n_bytes: float) -> str:
     >>> byte_size(22_640_640), byte_size(512)
     ('22.6 MB', '512 B')
     """
-    for unit in ("B", "kB", "MB", "GB"):
-        if n_bytes < 1000:
-            return f"{n_bytes:.{0 if unit == 'B' else 1}f} {unit}"
+    if n_bytes < 1000:
+        return f"{n_bytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
         n_bytes /= 1000
-    return f"{n_bytes:.1f} TB"
+        if n_bytes < 1000:
+            return f"{n_bytes:.1f} {unit}"
+    return f"{n_bytes / 1000:.1f} TB"
 
 
 class Progress(Protocol):
@@ -58,7 +60,7 @@ class NoProgress:
 
 
 class TerminalProgress:
-    """Shows a tqdm bar if stderr is a terminal, else logs a line every few seconds; a context manager.
+    """Shows a tqdm bar if stderr is a terminal, and logs a line every few seconds otherwise; a context manager.
 
     Args:
         title: Name of the work.
@@ -79,11 +81,11 @@ class TerminalProgress:
         if sys.stderr.isatty():
             from tqdm import tqdm
 
-            unit, scaled = ("B", True) if self._unit == "B" else (f" {self._unit}", False)
+            is_bytes = self._unit == "B"
             self._bar = tqdm(
                 desc=self._title,
-                unit=unit,
-                unit_scale=scaled,
+                unit="B" if is_bytes else f" {self._unit}",
+                unit_scale=is_bytes,
                 total=total,
                 initial=done,
                 smoothing=0.1,
@@ -114,11 +116,9 @@ class TerminalProgress:
     def _log(self, details: dict[str, float]) -> None:
         seconds = time.monotonic() - self._started_at
         rate = (self._done - self._initial) / seconds if seconds else 0.0
-        time_left = (
-            f"{(self._total - self._done) / rate / 60:.0f} min left"
-            if rate
-            else "time left unknown"
-        )
+        time_left = "time left unknown"
+        if rate:
+            time_left = f"{(self._total - self._done) / rate / 60:.0f} min left"
         detail_text = "".join(f", {_format_detail(name, value)}" for name, value in details.items())
         if self._unit == "B":
             count = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"
@@ -130,4 +130,6 @@ class TerminalProgress:
 
 def _format_detail(name: str, value: float) -> str:
     """Format a counter as ``1,200 requests`` and a measure as ``loss 0.532``."""
-    return f"{value:,} {name}" if isinstance(value, int) else f"{name} {value:.3g}"
+    if isinstance(value, int):
+        return f"{value:,} {name}"
+    return f"{name} {value:.3g}"

@@ -33,17 +33,18 @@ class RaggedIndices:
         >>> RaggedIndices.from_lists([[3, 1], [], [2]]).offsets.tolist()
         [0, 2, 2, 3]
         """
-        arrays = [np.asarray(items).reshape(-1) for items in lists]
-        for query, array in enumerate(arrays):
+        columns = [np.empty(0, np.int64)]
+        offsets = [0]
+        for query, items in enumerate(lists):
+            array = np.asarray(items).reshape(-1)
             if array.size and not np.issubdtype(array.dtype, np.integer):
                 raise InputError(
                     f"the list of query {query} has values of the type {array.dtype}; expected positions in the "
                     "gallery, counted from 0"
                 )
-        arrays = [array.astype(np.int64) for array in arrays]
-        offsets = np.zeros(len(arrays) + 1, np.int64)
-        np.cumsum([len(items) for items in arrays], out=offsets[1:])
-        return cls(offsets, np.concatenate(arrays) if arrays else np.empty(0, np.int64))
+            columns.append(array.astype(np.int64))
+            offsets.append(offsets[-1] + len(array))
+        return cls(np.array(offsets, np.int64), np.concatenate(columns))
 
     @classmethod
     def from_pairs(cls, rows: Integers, columns: Integers, n_queries: int) -> RaggedIndices:
@@ -52,11 +53,9 @@ class RaggedIndices:
         >>> RaggedIndices.from_pairs(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
         [5, 7]
         """
-        pairs = (
-            np.unique(np.stack([rows, columns], axis=1), axis=0)
-            if len(rows)
-            else np.empty((0, 2), np.int64)
-        )
+        pairs = np.stack([rows, columns], axis=1)
+        if len(pairs):
+            pairs = np.unique(pairs, axis=0)
         return cls(np.searchsorted(pairs[:, 0], np.arange(n_queries + 1)), pairs[:, 1])
 
     @classmethod
@@ -96,9 +95,8 @@ class RaggedIndices:
         counts = self.counts()[queries]
         offsets = np.concatenate([[0], np.cumsum(counts)])
         within = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
-        return RaggedIndices(
-            offsets, self.columns[np.repeat(self.offsets[queries], counts) + within]
-        )
+        positions = np.repeat(self.offsets[queries], counts) + within
+        return RaggedIndices(offsets, self.columns[positions])
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -153,8 +151,9 @@ class RaggedIndices:
             )
         outside = (self.columns < 0) | (self.columns >= n_gallery)
         if outside.any():
-            query = int(np.searchsorted(self.offsets, np.flatnonzero(outside)[0], side="right")) - 1
+            first = int(np.argmax(outside))
+            query = int(self.rows()[first])
             raise InputError(
-                f"{name} names the gallery position {self.columns[outside][0]} for query {query}; expected 0 to "
+                f"{name} names the gallery position {self.columns[first]} for query {query}; expected 0 to "
                 f"{n_gallery - 1}"
             )

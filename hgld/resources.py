@@ -68,7 +68,7 @@ def import_extra(module: str, extra: str | None = None, *, name: str | None = No
     Args:
         module: Name of the module.
         extra: Extra of hgld that the package belongs to. Default: the name of the module.
-        name: Name of the package in the error message. Default: that of the module.
+        name: Name of the package in the error message. Default: the name of the module.
 
     Raises:
         ConfigurationError: The package is not installed, or cannot be imported.
@@ -76,10 +76,11 @@ def import_extra(module: str, extra: str | None = None, *, name: str | None = No
     try:
         return import_module(module)
     except ImportError as error:
-        missing = isinstance(error, ModuleNotFoundError)
-        found = "is not installed" if missing else f"cannot be imported ({error})"
+        problem = f"cannot be imported ({error})"
+        if isinstance(error, ModuleNotFoundError):
+            problem = "is not installed"
         raise ConfigurationError(
-            f"{name or module} {found}; type pip install '.[{extra or module}]' in a clone of hgld"
+            f"{name or module} {problem}; type pip install '.[{extra or module}]' in a clone of hgld"
         ) from error
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,38 +81,45 @@ class Stage:
         self._check_files(outputs, inputs)
         all_digests = {**input_digests(**inputs), **(digests or {})}
         provenance = Provenance(self.name, parameters or {}, all_digests, before=before)
-        is_done = all(is_up_to_date(path, provenance) for path in outputs.values())
-        if is_done and not force and all(map(Path.is_file, further_files)):
+        paths = list(outputs.values())
+        is_done = all(is_up_to_date(path, provenance) for path in paths)
+        if is_done and not force and all(path.is_file() for path in further_files):
             return None
-        with exclusive_lock([*outputs.values()][-1]):
+        with exclusive_lock(paths[-1]):
             tables, summary = compute()
-            files = (
-                [paths] if isinstance(paths, Path) else paths or () for paths in inputs.values()
-            )
-            neutral = any(map(is_neutral, chain.from_iterable(files)))
-            for path, spec, table in zip(outputs.values(), self.outputs, tables, strict=True):
+            neutral = False
+            for files in inputs.values():
+                neutral = neutral or any(is_neutral(file) for file in _as_list(files))
+            for path, spec, table in zip(paths, self.outputs, tables, strict=True):
                 write_table(path, spec, table, provenance, neutral=neutral)
         return summary
 
     def _check_files(self, outputs: Mapping[str, Path], inputs: Mapping[str, Files]) -> None:
-        """Raise unless all inputs exist, and outputs are other files than these and one another, and hgld's own."""
-        paths = []
+        """Raise unless all inputs exist, outputs and inputs are different files, and outputs are hgld's own files."""
+        input_paths = []
         for name, files in inputs.items():
-            for path in [files] if isinstance(files, Path) else files or ():
+            for path in _as_list(files):
                 if not path.is_file():
-                    source = (
-                        f"; {self.inputs[name].command} writes it" if name in self.inputs else ""
-                    )
-                    raise InputError(f"{path}: no such file{source}")
-                paths.append(path.resolve())
+                    problem = f"{path}: no such file"
+                    if name in self.inputs:
+                        problem += f"; {self.inputs[name].command} writes it"
+                    raise InputError(problem)
+                input_paths.append(path.resolve())
         parameters: dict[Path, str] = {}
         for parameter, path in outputs.items():
-            if path.resolve() in paths:
+            if path.resolve() in input_paths:
                 raise ConfigurationError(
                     f"{path}: `{parameter}` is a file to read; name another one"
                 )
-            if (other := parameters.setdefault(path.resolve(), parameter)) != parameter:
+            earlier_parameter = parameters.setdefault(path.resolve(), parameter)
+            if earlier_parameter != parameter:
                 raise ConfigurationError(
-                    f"{path}: `{other}` and `{parameter}` cannot be the same file"
+                    f"{path}: `{earlier_parameter}` and `{parameter}` cannot be the same file"
                 )
             require_own_table(path)
+
+
+def _as_list(files: Files) -> Sequence[Path]:
+    if isinstance(files, Path):
+        return [files]
+    return files or []

@@ -34,7 +34,7 @@ with light_imports():
     from timm.data import resolve_data_config
     from timm.models import get_pretrained_cfg, load_state_dict
 
-#: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by timm's names of the same, and by open_clip's.
+#: ``fit`` of :class:`~hgld.datasets.transforms.ImageSettings` by the names that timm and open_clip use.
 _FIT_OF_CROP_MODE: Mapping[str, Fit] = {"center": "crop", "squash": "squash", "border": "pad"}
 _FIT_OF_RESIZE_MODE: Mapping[str, Fit] = {"shortest": "crop", "squash": "squash"}
 #: Names of modules that hold a backbone, from the outermost on, in keys of checkpoints; timm removes ``module.``.
@@ -60,13 +60,11 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
         backbone = _create_timm_model(settings, configuration)
     elif settings.pretrained in PACKAGED_WEIGHTS:
         backbone = _create_timm_model(settings, configuration)
-        backbone.load_state_dict(
-            _packaged_weights(str(settings.pretrained), settings.backbone, backbone)
-        )
+        weights = _packaged_weights(str(settings.pretrained), settings.backbone, backbone)
+        backbone.load_state_dict(weights)
     else:
-        backbone = _create_timm_model(
-            settings, configuration, _timm_weights(settings, configuration)
-        )
+        file = _timm_weights(settings, configuration)
+        backbone = _create_timm_model(settings, configuration, file)
     if settings.small_images:
         _shrink_first_layer(backbone, settings.backbone)
     n_channels: Any = getattr(backbone, "head_hidden_size", None) or backbone.num_features
@@ -75,11 +73,9 @@ def create_backbone(settings: ModelSettings) -> tuple[nn.Module, int]:
 
 def _shrink_first_layer(backbone: nn.Module, name: str) -> None:
     """Let a ResNet begin with a convolution of 3 x 3 of stride 1 and no pooling."""
-    if not isinstance(getattr(backbone, "conv1", None), nn.Conv2d) or not hasattr(
-        backbone, "maxpool"
-    ):
+    first: Any = getattr(backbone, "conv1", None)
+    if not isinstance(first, nn.Conv2d) or not hasattr(backbone, "maxpool"):
         raise ConfigurationError(f"`small_images` is for ResNets, and {name} is none; omit it")
-    first: Any = backbone.conv1
     backbone.conv1 = nn.Conv2d(
         first.in_channels, first.out_channels, 3, stride=1, padding=1, bias=False
     )
@@ -89,11 +85,13 @@ def _shrink_first_layer(backbone: nn.Module, name: str) -> None:
 def image_settings_for(
     model: ModelSettings, image_settings: ImageSettings, *, timm_transform: bool = False
 ) -> ImageSettings:
-    """Return image settings with the normalisation that the backbone was trained with; of open_clip all of them.
+    """Return image settings with the normalisation that the backbone was trained with.
+
+    Settings of open_clip's models are all taken from open_clip, unless they are given.
 
     Args:
-        timm_transform: Whether those of a timm model are all timm's (:func:`timm_image_settings`). Default: only the
-            normalisation, and the other defaults are those of the papers.
+        timm_transform: Whether settings of a timm model are all taken from timm (:func:`timm_image_settings`).
+            Default: only the normalisation; other settings have the defaults of the papers.
     """
     given = image_settings.model_dump(exclude_unset=True)
     defaults: dict[str, Any] = {}
@@ -133,16 +131,16 @@ def timm_image_settings(
 
 
 def valid_image_settings(values: Mapping[str, Any]) -> ImageSettings:
-    """Return image settings with these values, or raise a ConfigurationError that names what is invalid."""
+    """Return image settings with these values, or raise a ConfigurationError that names the invalid settings."""
     try:
         return ImageSettings.model_validate(values)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc']))} {problem['msg']}".strip()
-            for problem in error.errors()
-        )
+        problems = []
+        for problem in error.errors():
+            key = ".".join(map(str, problem["loc"]))
+            problems.append(f"{key} {problem['msg']}".strip())
         raise ConfigurationError(
-            f"unusable image settings: {problems}; set `size`, `resize` or `fit`"
+            f"unusable image settings: {'; '.join(problems)}; set `size`, `resize` or `fit`"
         ) from error
 
 
@@ -153,16 +151,17 @@ def _timm_configuration(name: str) -> Any:
             raise ConfigurationError(
                 f"{name} is a preset, not a model of timm; set model.preset, not model.backbone"
             )
-        similar = " or ".join(similar_names(name, sorted({*timm.list_models(), *PRESETS}), 3))
-        raise ConfigurationError(
-            f"timm knows no model {name!r}; "
-            + (f"is {similar} meant?" if similar else "timm.list_models() lists what it knows")
-        )
+        similar = similar_names(name, sorted({*timm.list_models(), *PRESETS}), 3)
+        hint = "timm.list_models() lists what it knows"
+        if similar:
+            hint = f"is {' or '.join(similar)} meant?"
+        raise ConfigurationError(f"timm knows no model {name!r}; {hint}")
     try:
         return get_pretrained_cfg(name, allow_unregistered=False)
     except RuntimeError as error:
         architecture = name.partition(".")[0]
-        tags = [known.partition(".")[2] for known in timm.list_pretrained(f"{architecture}.*")]
+        models = timm.list_pretrained(f"{architecture}.*")
+        tags = [model.partition(".")[2] for model in models]
         raise ConfigurationError(
             f"timm has no weights {name!r}; tags of {architecture}: {', '.join(tags)}"
         ) from error
@@ -183,9 +182,8 @@ def _create_timm_model(
         with warnings.catch_warnings():  # from the code of models
             warnings.simplefilter("ignore")
             if configuration.fixed_input_size:
-                with suppress(
-                    TypeError
-                ):  # not every model has the argument that allows images of any size
+                # Not every model has the argument that allows images of any size.
+                with suppress(TypeError):
                     backbone = timm.create_model(
                         settings.backbone, dynamic_img_size=True, **arguments
                     )
@@ -199,27 +197,26 @@ def _create_timm_model(
 
 
 def _backbone_weights(weights: Path, configuration: Any) -> dict[str, torch.Tensor]:
-    """Read weights without the classifier and, where the model has none, without the token of distillation.
+    """Read weights without the classifier, and without the token of distillation if the model has no such token.
 
     Weights of a module that held the backbone, as in checkpoints of Lightning, lose the name of that module.
     """
-    names = configuration.classifier or ()
-    prefixes = tuple(f"{name}." for name in ([names] if isinstance(names, str) else names))
+    classifiers = configuration.classifier or ()
+    if isinstance(classifiers, str):
+        classifiers = [classifiers]
+    excluded = tuple(f"{name}." for name in classifiers)
     state = load_state_dict(str(weights), weights_only=True)
     for holder in _HOLDERS:
-        held = {
-            key.removeprefix(holder): value
-            for key, value in state.items()
-            if key.startswith(holder)
-        }
-        state = held or state
+        held_state = {}
+        for key, value in state.items():
+            if key.startswith(holder):
+                held_state[key.removeprefix(holder)] = value
+        state = held_state or state
     if "dist_token" in state and "distilled" not in configuration.architecture:
-        prefixes += ("dist_token", "head_dist.")
-        position = state[
-            "pos_embed"
-        ]  # that of the class token, then that of the distillation token
-        state["pos_embed"] = torch.cat([position[:, :1], position[:, 2:]], dim=1)
-    return {key: value for key, value in state.items() if not key.startswith(prefixes)}
+        excluded += ("dist_token", "head_dist.")
+        positions = state["pos_embed"]  # of the class token, the distillation token and the patches
+        state["pos_embed"] = torch.cat([positions[:, :1], positions[:, 2:]], dim=1)
+    return {key: value for key, value in state.items() if not key.startswith(excluded)}
 
 
 def _timm_weights(settings: ModelSettings, configuration: Any) -> Path:
@@ -240,10 +237,11 @@ def _timm_weights(settings: ModelSettings, configuration: Any) -> Path:
         raise ConfigurationError(
             f"timm's hub has no weights of {name}; set `pretrained` to false, or to the path of a file"
         )
-    named = configuration.hf_hub_filename
-    names = [named] if named else ["model.safetensors", "pytorch_model.bin"]
+    file_names = ["model.safetensors", "pytorch_model.bin"]
+    if configuration.hf_hub_filename:
+        file_names = [configuration.hf_hub_filename]
     try:
-        return hub_file(configuration.hf_hub_id, names)
+        return hub_file(configuration.hf_hub_id, file_names)
     except SourceError as error:
         raise ConfigurationError(
             f"the weights of {name} are not on this machine, and {error}. Set `pretrained` to the path of a "
@@ -260,13 +258,13 @@ def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str,
             "`pretrained` to true for those of timm's hub, to false for random ones, or to the path of a file"
         )
     packaged = torch.load(packaged_weights_file(weights), map_location="cpu", weights_only=True)
-    *names, _, _ = packaged  # the weight and bias of the classifier come last and are dropped
-    expected = list(backbone.state_dict())
-    # Shapes alone would not detect a bias in place of a mean.
-    assert [name.rpartition(".")[2] for name in names] == [
-        name.rpartition(".")[2] for name in expected
-    ]
-    return {ours: packaged[theirs] for ours, theirs in zip(expected, names, strict=True)}
+    packaged_names = list(packaged)[:-2]  # without the weight and bias of the classifier
+    state = {}
+    for key, packaged_name in zip(backbone.state_dict(), packaged_names, strict=True):
+        # Shapes alone would not detect a bias in place of a mean.
+        assert key.rpartition(".")[2] == packaged_name.rpartition(".")[2]
+        state[key] = packaged[packaged_name]
+    return state
 
 
 class ImageTower(nn.Module):
@@ -285,9 +283,11 @@ class ImageTower(nn.Module):
 
 def _require_size(images: torch.Tensor, size: int, name: str) -> None:
     """Raise an error unless images, shape (B, 3, h, w), have the height and width that a network takes."""
-    if images.shape[2:] != (size, size):
-        found = f"{images.shape[3]} x {images.shape[2]}"
-        raise ConfigurationError(f"{name} takes no images of {found}; set `size` to {size}")
+    height, width = images.shape[2:]
+    if (height, width) != (size, size):
+        raise ConfigurationError(
+            f"{name} takes no images of {width} x {height}; set `size` to {size}"
+        )
 
 
 def create_tower(settings: ModelSettings) -> tuple[ImageTower, int]:
@@ -317,18 +317,15 @@ def tower_image_settings(
     """Return the settings of images, by name, that the tower was trained with.
 
     Args:
-        preprocess: open_clip's configuration of the transform. Default: that of the tag of the weights.
+        preprocess: open_clip's configuration of the transform. Default: the configuration of the tag of the weights.
     """
     from open_clip.transform import PreprocessCfg
 
     model = settings.backbone.removeprefix(OPEN_CLIP)
     size = int(open_clip_architecture(model)["vision_cfg"]["image_size"])
-    if (
-        preprocess is None
-        and isinstance(settings.pretrained, str)
-        and not Path(settings.pretrained).is_file()
-    ):
-        preprocess = tag_configuration(model, settings.pretrained)
+    tag = settings.pretrained
+    if preprocess is None and isinstance(tag, str) and not Path(tag).is_file():
+        preprocess = tag_configuration(model, tag)
     expected = {**vars(PreprocessCfg()), **(preprocess or {})}
     fit = _FIT_OF_RESIZE_MODE.get(expected["resize_mode"])
     if fit is None:
@@ -346,7 +343,7 @@ def tower_image_settings(
 
 
 def tower_of_configuration(configuration: dict[str, Any]) -> str:
-    """Return the name of the backbone with a configuration of open_clip, such as that of a repository of the hub."""
+    """Return the name of the backbone with a configuration of open_clip, as in a repository of the hub."""
     import open_clip
 
     for model in open_clip.list_models():

@@ -1,9 +1,9 @@
-"""The files of ``hgld embed-images``: embeddings, the skipped images, and a record of what they are made from.
+"""The files of ``hgld embed-images``: embeddings, a list of skipped images, and a record of the inputs.
 
-Beside the embeddings, ``{stem}.skipped.csv`` lists the images that could not be read, and ``{stem}.made.json`` holds
-the provenance and where images and model were, with the size and modification time of the embeddings that it
-describes. ``hgld search`` finds the model and the photographs by it. Standard deviations of feature maps, if they
-were asked for, are in a file of their own; see :mod:`hgld.tables.embeddings`.
+Beside the embeddings, ``{stem}.skipped.csv`` lists the images that could not be read. ``{stem}.made.json`` holds the
+provenance and the places of images and model, with the size and modification time of the embeddings. ``hgld search``
+finds the model and the photographs by it. Standard deviations of feature maps, if they were asked for, are in a file
+of their own; see :mod:`hgld.tables.embeddings`.
 """
 
 from __future__ import annotations
@@ -27,9 +27,7 @@ from hgld.models.settings import EmbedImagesConfig
 from hgld.tables import Provenance
 from hgld.version import __version__
 
-if (
-    TYPE_CHECKING
-):  # this module imports no torch, so that outputs which are up to date are found so at once
+if TYPE_CHECKING:  # without torch, outputs that are up to date are found at once
     from hgld.compute.scoring import Distance
     from hgld.models.embedding_model import EmbeddingModel
 
@@ -45,12 +43,12 @@ class EmbeddingSources:
 
 @dataclass(frozen=True)
 class EmbeddingRecord:
-    """What embeddings are made from.
+    """Record of the inputs of embeddings.
 
     Args:
-        mean: The mean that was subtracted from the embeddings, d numbers; None if none was.
+        mean: The mean that was subtracted from the embeddings, d numbers; None if no mean was subtracted.
         embeddings: Size in bytes and modification time in nanoseconds of the embeddings.
-        deviations: The same of the standard deviations; None if there are none.
+        deviations: Size and modification time of the standard deviations; None if there are no deviations.
         request: See :func:`embedding_request`; None if the command that made the embeddings is not recorded.
     """
 
@@ -71,18 +69,24 @@ _RECORD = TypeAdapter(EmbeddingRecord)
 
 
 def read_embedding_record(path: Path) -> EmbeddingRecord | None:
-    """Return what embeddings are made from; None if hgld did not write them, or their record is not beside them."""
+    """Return the record of embeddings; None if hgld did not write them, or their record is not beside them."""
     try:
         record = _RECORD.validate_json(_record_path(path).read_bytes())
-        return record if record.embeddings[0] == path.stat().st_size else None
+        size, _ = record.embeddings
+        if size == path.stat().st_size:
+            return record
     except (OSError, ValueError):
-        return None
+        pass
+    return None
 
 
 def recorded_distance(path: Path | None) -> Distance:
     """Return the distance that a file of embeddings is made for; ``cosine`` if it is not recorded."""
-    record = None if path is None else read_embedding_record(path)
-    return "cosine" if record is None else record.distance
+    if path is not None:
+        record = read_embedding_record(path)
+        if record is not None:
+            return record.distance
+    return "cosine"
 
 
 def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
@@ -94,17 +98,16 @@ def output_is_up_to_date(out: Path, provenance: Provenance) -> bool:
 
 
 def _is_complete(out: Path, record: EmbeddingRecord) -> bool:
-    """Return whether all files of an output are there, and those that a record describes are unchanged."""
+    """Return whether all files of an output exist, and the files that a record describes are unchanged."""
     recorded = {out: record.embeddings}
     if record.deviations is not None:
         recorded[path_beside(out, "deviations")] = record.deviations
-    has_ids = out.suffix == ".parquet" or all(
-        path.with_suffix(".ids.txt").is_file() for path in recorded
-    )
-    is_unchanged = all(
-        path.is_file() and _size_and_time(path) == recorded[path] for path in recorded
-    )
-    return is_unchanged and has_ids and skipped_path(out).is_file()
+    for path, size_and_time in recorded.items():
+        if not path.is_file() or _size_and_time(path) != size_and_time:
+            return False
+        if out.suffix != ".parquet" and not path.with_suffix(".ids.txt").is_file():
+            return False
+    return skipped_path(out).is_file()
 
 
 def is_unchanged(out: Path) -> bool:
@@ -146,7 +149,7 @@ def embedding_request(
         "part": str(part),
         "versions": [__version__, version(library)],
     }
-    return _digest([json.dumps(values, sort_keys=True).encode()])
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def is_made_by(out: Path, request: str) -> bool:
@@ -166,9 +169,9 @@ def write_record(
     out: Path, provenance: Provenance, sources: EmbeddingSources, mean: tuple[float, ...] | None
 ) -> None:
     """Write the record of an output, and of the deviations beside it if there are any."""
-    deviations = path_beside(out, "deviations")
-    times = _size_and_time(deviations) if deviations.is_file() else None
-    _write_record(out, EmbeddingRecord(provenance, sources, mean, _size_and_time(out), times))
+    file = path_beside(out, "deviations")
+    deviations = _size_and_time(file) if file.is_file() else None
+    _write_record(out, EmbeddingRecord(provenance, sources, mean, _size_and_time(out), deviations))
 
 
 def remove_record(out: Path) -> None:
@@ -210,7 +213,7 @@ def skipped_path(out: Path) -> Path:
 
 
 def images_digest(images: Path, paths: Iterable[str], root: Path) -> str:
-    """Return the SHA-256 of the table of images; of a folder, that of its paths, sizes and modification times.
+    """Return the SHA-256 of the table of images, or of the paths, sizes and modification times in a folder.
 
     Args:
         paths: Files in the folder.
@@ -218,15 +221,19 @@ def images_digest(images: Path, paths: Iterable[str], root: Path) -> str:
     """
     if images.is_file():
         return sha256_of(images)
-    return _digest(f"{path} {list(_size_and_time(root / path))}\n".encode() for path in paths)
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{path} {list(_size_and_time(root / path))}\n".encode())
+    return digest.hexdigest()
 
 
 def weights_digest(model: EmbeddingModel) -> str:
     """Return the SHA-256 of the names and values of a model's weights and buffers."""
-    weights = (
-        (name, value.cpu().contiguous().numpy()) for name, value in model.state_dict().items()
-    )
-    return _digest(part for name, values in weights for part in (name.encode(), values.tobytes()))
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _record_path(out: Path) -> Path:
@@ -236,10 +243,3 @@ def _record_path(out: Path) -> Path:
 def _size_and_time(path: Path) -> tuple[int, int]:
     stat = path.stat()
     return stat.st_size, stat.st_mtime_ns
-
-
-def _digest(parts: Iterable[bytes]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    return digest.hexdigest()

@@ -89,13 +89,15 @@ class EmbeddingModel(nn.Module):
         self.pooling: AveragePooling | MaxPooling | GeM | None = None
         if settings.pooling == "gem":
             self.pooling = GeM(settings.gem_p, learnt=settings.gem_learnt)
+        elif settings.pooling == "average":
+            self.pooling = AveragePooling()
         elif settings.pooling != "own":
-            self.pooling = AveragePooling() if settings.pooling == "average" else MaxPooling()
-        self.layer_norm = (
-            nn.LayerNorm(n_channels, elementwise_affine=settings.layer_norm_learnt)
-            if settings.layer_norm
-            else None
-        )
+            self.pooling = MaxPooling()
+        self.layer_norm: nn.LayerNorm | None = None
+        if settings.layer_norm:
+            self.layer_norm = nn.LayerNorm(
+                n_channels, elementwise_affine=settings.layer_norm_learnt
+            )
         if self.dim > n_channels:
             raise ConfigurationError(
                 f"`dim` is {self.dim:,}, but the features of {settings.backbone} have {n_channels:,} numbers; a "
@@ -106,7 +108,7 @@ class EmbeddingModel(nn.Module):
         self._frozen = False
         # A model of features without projection has no parameter with a device.
         self.register_buffer("_device_marker", torch.empty(0), persistent=False)
-        # timm itself freezes some, such as sinusoidal position embeddings.
+        # timm itself freezes some parameters, such as sinusoidal position embeddings.
         self._learnt_parameters = [
             parameter for parameter in backbone.parameters() if parameter.requires_grad
         ]
@@ -116,7 +118,7 @@ class EmbeddingModel(nn.Module):
 
         Args:
             images: float, shape (B, 3, h, w), normalised as the backbone expects; or a list of B images, shape
-                (3, h, w), whose heights and widths differ, of which those of equal shape are computed at once; or
+                (3, h, w), whose heights and widths differ, and images of equal shape are computed at once; or
                 features, shape (B, C), if there is no backbone.
 
         Returns:
@@ -136,16 +138,14 @@ class EmbeddingModel(nn.Module):
             return embeddings
         lengths = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
         scaled = self.settings.curvature**0.5 * lengths.clamp(max=self.settings.clip)
-        # as far from the boundary as in the losses
-        points: torch.Tensor = functional.normalize(embeddings, dim=1) * scaled.tanh().clamp(
-            max=1 - 1e-3
-        )
+        radii = scaled.tanh().clamp(max=1 - 1e-3)  # as far from the boundary as in the losses
+        points: torch.Tensor = functional.normalize(embeddings, dim=1) * radii
         return points
 
     def embed_with_deviations(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
         """Compute embeddings, and the standard deviation of each feature map before pooling (HEAT, Sec. 5.2.2).
 
-        Maps of a transformer are the grids of its patch tokens. Standard deviations are those of samples, over n - 1.
+        Maps of a transformer are the grids of its patch tokens. Standard deviations divide by n - 1.
 
         Returns:
             Embeddings, float32, shape (B, d), as :meth:`forward` returns them, and deviations, float32, shape (B, c).
@@ -155,15 +155,18 @@ class EmbeddingModel(nn.Module):
                 images of this size.
         """
         if not isinstance(images, torch.Tensor):
-            # As one tensor, which `_by_shape` reorders.
-            both = _by_shape(
-                lambda batch: torch.cat(self.embed_with_deviations(batch), dim=1), images
-            )
+
+            def embed_as_one(batch: torch.Tensor) -> torch.Tensor:
+                return torch.cat(self.embed_with_deviations(batch), dim=1)
+
+            both = _by_shape(embed_as_one, images)
             return both[:, : self.dim], both[:, self.dim :]
         maps = self._run_backbone(self._feature_maps, images)
-        output = maps if self.pooling is not None else self.backbone.forward_head(maps)  # type: ignore[operator]
+        output, n_channels = maps, self._n_channels
+        if self.pooling is None:
+            output = self.backbone.forward_head(maps)  # type: ignore[operator]
+            n_channels = self.backbone.num_features  # type: ignore[assignment]
         embeddings = self._projected(self._pooled(output))
-        n_channels = self._n_channels if self.pooling is not None else self.backbone.num_features
         positions = at_least_float32(self._positions(maps, n_channels))
         if positions.shape[2] < 2:
             raise ConfigurationError(
@@ -196,11 +199,8 @@ class EmbeddingModel(nn.Module):
         if not isinstance(images, torch.Tensor):
             return _by_shape(partial(self.multi_scale, scales=scales), images)
         embeddings = torch.stack([self(_scaled(images, scale)) for scale in scales], dim=-1)
-        if (
-            isinstance(self.pooling, GeM)
-            and self.projection is None
-            and not self.settings.layer_norm
-        ):
+        is_nonnegative = self.projection is None and not self.settings.layer_norm
+        if isinstance(self.pooling, GeM) and is_nonnegative:
             return self._scaled_to_unit(generalised_mean(embeddings, self.pooling.p))
         return self._scaled_to_unit(embeddings.mean(-1))
 
@@ -227,7 +227,7 @@ class EmbeddingModel(nn.Module):
         return groups
 
     def add_lora(self, rank: int, alpha: float) -> None:
-        """Freeze the backbone but for a change of low rank of its layers; see :func:`add_lora`."""
+        """Freeze the backbone, and train changes of low rank of its layers; see :func:`add_lora`."""
         self._learnt_parameters = add_lora(self.backbone, rank, alpha)
 
     def freeze_backbone(self, frozen: bool) -> None:
@@ -254,7 +254,7 @@ class EmbeddingModel(nn.Module):
     def _run_backbone(
         self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor
     ) -> torch.Tensor:
-        """Run the backbone or a part of it, explaining sizes of images that it does not support."""
+        """Run the backbone or a part; raise a ConfigurationError for sizes of images that it does not support."""
         try:
             return backbone(images)
         except AssertionError as error:  # timm asserts supported sizes
@@ -282,21 +282,22 @@ class EmbeddingModel(nn.Module):
         if self.layer_norm is not None:
             with torch.autocast(features.device.type, enabled=False):
                 return self.layer_norm(features)  # type: ignore[no-any-return]
-        return functional.normalize(features, dim=1) if self.settings.l2_norm else features
+        if self.settings.l2_norm:
+            return functional.normalize(features, dim=1)
+        return features
 
     def _projected(self, features: torch.Tensor) -> torch.Tensor:
-        """Project features, if the model does, and scale them to length 1, if they are for cosines."""
+        """Apply the projection, if the model has one, and scale the result to length 1 if it is for cosines."""
         if self.projection is not None:
             with torch.autocast(features.device.type, enabled=False):
                 features = self.projection(features)
         return self._scaled_to_unit(features)
 
     def _scaled_to_unit(self, embeddings: torch.Tensor) -> torch.Tensor:
-        return (
-            functional.normalize(embeddings, dim=1)
-            if self.settings.distance == "cosine"
-            else embeddings
-        )
+        """Scale embeddings that are compared by cosines to length 1."""
+        if self.settings.distance == "cosine":
+            return functional.normalize(embeddings, dim=1)
+        return embeddings
 
     def _positions(self, features: torch.Tensor, n_channels: Any) -> torch.Tensor:
         """Rearrange features of any timm layout to (B, C, n)."""
@@ -336,9 +337,11 @@ def _by_shape(
     rows_by_shape: dict[torch.Size, list[int]] = {}
     for row, image in enumerate(images):
         rows_by_shape.setdefault(image.shape, []).append(row)
-    outputs = [
-        function(torch.stack([images[row] for row in rows]).contiguous(memory_format=MEMORY_FORMAT))
-        for rows in rows_by_shape.values()
-    ]
-    order = torch.tensor([row for rows in rows_by_shape.values() for row in rows]).argsort()
+    outputs = []
+    all_rows: list[int] = []
+    for rows in rows_by_shape.values():
+        batch = torch.stack([images[row] for row in rows])
+        outputs.append(function(batch.contiguous(memory_format=MEMORY_FORMAT)))
+        all_rows += rows
+    order = torch.tensor(all_rows).argsort()
     return torch.cat(outputs)[order.to(outputs[0].device)]

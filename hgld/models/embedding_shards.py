@@ -1,4 +1,4 @@
-"""Shards of embeddings: those of about a thousand consecutive images each, in files ``part_000000.safetensors``.
+"""Shards of embeddings of about a thousand consecutive images each, in files ``part_000000.safetensors``.
 
 A shard depends on its images, the model and the settings alone. All shards together are the embeddings of all images.
 """
@@ -35,7 +35,7 @@ class EmbeddingShards(Shards):
         self._folder = folder
 
     def missing(self, numbers: Sequence[int]) -> list[int]:
-        """Return those of some shards that do not exist yet."""
+        """Return the shards that do not exist yet, among some shards."""
         if not self._folder.is_dir():
             return list(numbers)
         # A listing is fresh where other computers write: a network file system may remember that a file was absent.
@@ -61,18 +61,18 @@ class EmbeddingShards(Shards):
 
     def joined(self) -> EmbeddingShard:
         """Join all shards in order; vectors and deviations are in memory-mapped files of the folder."""
-        rows = list[torch.Tensor]()
-        skipped = list[SkippedImage]()
-        dims = dict[str, int]()
+        rows: list[torch.Tensor] = []
+        skipped: list[SkippedImage] = []
+        dims: dict[str, int] = {}
         for number in self.numbers:
             with safe_open(self._path(number), framework="pt") as file:
                 rows.append(file.get_tensor("rows"))
-                skipped += [
-                    SkippedImage(*image) for image in json.loads(file.metadata()["skipped"])
-                ]
-                # A shard without readable images has no deviations, whose number of channels it cannot know.
-                for name in {*file.keys()} - {"rows"}:
-                    dims[name] = file.get_slice(name).get_shape()[1]
+                for row, reason in json.loads(file.metadata()["skipped"]):
+                    skipped.append(SkippedImage(row, reason))
+                for name in file.keys():  # noqa: SIM118 - the file is no mapping
+                    # A shard without readable images has no deviations, as it does not know their number of channels.
+                    if name != "rows":
+                        _, dims[name] = file.get_slice(name).get_shape()
         ends = np.cumsum([len(shard_rows) for shard_rows in rows])
         tensors = {name: self._join_tensor(name, ends, dim) for name, dim in dims.items()}
         return EmbeddingShard(
@@ -84,9 +84,8 @@ class EmbeddingShards(Shards):
         shape = (int(ends[-1]), dim)
         if not shape[0]:  # an empty file cannot be memory-mapped
             return torch.empty(shape)
-        joined = torch.from_numpy(
-            np.lib.format.open_memmap(self._folder / f"{name}.npy", "w+", np.float32, shape)
-        )
+        file_name = self._folder / f"{name}.npy"
+        joined = torch.from_numpy(np.lib.format.open_memmap(file_name, "w+", np.float32, shape))
         start = 0
         for number, end in zip(self.numbers, ends, strict=True):
             if start < end:

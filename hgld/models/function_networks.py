@@ -1,7 +1,7 @@
-"""Functions in Python as networks, with which any other runtime embeds images.
+"""Functions in Python as networks, by which any other runtime embeds images.
 
-They embed images, and are neither trained nor published. :func:`hgld.load_model` takes them by name only: they are no
-setting of a model, as a checkpoint or a repository of the hub that names a function would then run its code.
+Functions embed images, and are neither trained nor published. :func:`hgld.load_model` takes them by name only. They
+are no setting of a model, since a checkpoint or a repository of the hub could then name a function and run its code.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def load_function(model: str, image_settings: Mapping[str, Any]) -> ImageEmbedde
         The model on the CPU. Its settings cannot build it again.
 
     Raises:
-        ConfigurationError: There is no such function, its module cannot be imported, or it returns something else
-            than a row for each image.
+        ConfigurationError: There is no such function, its module cannot be imported, or it does not return a row for
+            each image.
         InputError: There is no such file.
     """
     module_name, _, function_name = model.removeprefix(PYTHON).rpartition(":")
@@ -103,8 +103,8 @@ def load_function(model: str, image_settings: Mapping[str, Any]) -> ImageEmbedde
     file = getattr(module, "__file__", None)  # modules of C in the interpreter have none
     network = FunctionNetwork(name, function, Path(file) if file else None)
     size = image_settings.get("size", _DEFAULT_SIZE)
-    given = {"size": size, "resize": size, "mean": (0.0,) * 3, "std": (1.0,) * 3, **image_settings}
-    images = valid_image_settings(given)
+    defaults = {"size": size, "resize": size, "mean": (0.0,) * 3, "std": (1.0,) * 3}
+    images = valid_image_settings({**defaults, **image_settings})
     n_channels = network(torch.zeros(1, 3, images.size, images.size)).shape[1]
     settings = ModelSettings(backbone=name, pretrained=False)
     return ImageEmbedder(EmbeddingModel(network, n_channels, settings), images, ModelSource(source))
@@ -128,9 +128,8 @@ def _run_file(path: Path) -> ModuleType:
     spec = spec_from_file_location(f"hgld_model_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[spec.name] = module_from_spec(
-        spec
-    )  # before it is run, as dataclasses look it up
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # before it is run, as dataclasses look it up
     spec.loader.exec_module(module)
     return module
 

@@ -1,4 +1,4 @@
-"""A model that is ready to use: a network, the transform of its images, and how to run both on many images."""
+"""A model that is ready to use: a network and the transform of its images, which embed many images."""
 
 from __future__ import annotations
 
@@ -70,21 +70,20 @@ def embed_batches(
 
     def embed(images: Images) -> tuple[torch.Tensor, ...]:
         if with_deviations:
-            embeddings, *deviations = model.embed_with_deviations(images)
-        else:
-            embeddings, deviations = (
-                model.multi_scale(images, scales) if is_scaled else model(images),
-                [],
-            )
-        return model.points(embeddings), *deviations
+            embeddings, deviations = model.embed_with_deviations(images)
+            return model.points(embeddings), deviations
+        embeddings = model.multi_scale(images, scales) if is_scaled else model(images)
+        return (model.points(embeddings),)
 
-    rows, skipped = [torch.empty(0, dtype=torch.int64)], list[SkippedImage]()
-    vectors, deviations = [torch.empty(0, model.dim)], list[torch.Tensor]()
+    rows, vectors = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, model.dim)]
+    deviations: list[torch.Tensor] = []
+    skipped: list[SkippedImage] = []
     for batch in batches:
         if len(batch):
             outputs = _outputs(model, embed, batch, half, is_scaled)
-            for column, output in zip((vectors, deviations), outputs, strict=False):
-                column.append(output)
+            vectors.append(outputs[0])
+            if with_deviations:
+                deviations.append(outputs[1])
             rows.append(batch.rows)
         skipped += batch.skipped
         progress.advance(len(batch) + len(batch.skipped), skipped=len(skipped))
@@ -135,8 +134,10 @@ class ImageEmbedder:
         self.network.eval()
 
     def __repr__(self) -> str:
-        size, fit = self.image_settings.size, self.image_settings.fit
-        images = f"images of {'at most ' if fit == 'longest' else ''}{size} x {size}"
+        size = self.image_settings.size
+        images = f"images of {size} x {size}"
+        if self.image_settings.fit == "longest":
+            images = f"images of at most {size} x {size}"
         return f"ImageEmbedder({self.settings.backbone}, {self.dim} dimensions, {images})"
 
     @property
@@ -204,8 +205,8 @@ class ImageEmbedder:
     ) -> Embeddings | NDArray[np.float32]:
         """Embed images as unit vectors.
 
-        With the same batch size, device and number of threads, the vectors are those that ``hgld embed-images``
-        writes, bit by bit, as long as its shards hold whole batches, which by default they do.
+        With the same batch size, device and number of threads, ``hgld embed-images`` writes the same vectors, bit by
+        bit, if its shards hold whole batches, as they do by default.
 
         Args:
             images: A list of PIL images, paths of image files, and arrays of pixels (uint8, shape (h, w), (h, w, 3)
@@ -221,7 +222,7 @@ class ImageEmbedder:
             logged as a warning.
 
         Raises:
-            InputError: An image of the list cannot be read, or none below the path, or embeddings are not finite.
+            InputError: An image of the list cannot be read, or no image below the path, or embeddings are not finite.
             ConfigurationError: A batch does not fit into the memory of the device.
         """
         network = self.network.eval().to(memory_format=MEMORY_FORMAT)
@@ -272,13 +273,12 @@ def _outputs(
         with torch.inference_mode(), torch.autocast(device.type, half_dtype, enabled=half):
             outputs = embed(images)
     except torch.cuda.OutOfMemoryError as error:
-        size = " x ".join(map(str, reversed(max(images, key=torch.numel).shape[1:])))
+        _, height, width = max(images, key=torch.numel).shape
         raise ConfigurationError(
-            f"{len(images)} images of {size} do not fit into the memory of {device}; choose a smaller `batch_size`"
+            f"{len(images)} images of {width} x {height} do not fit into the memory of {device}; choose a smaller "
+            "`batch_size`"
         ) from error
     if not all(output.isfinite().all() for output in outputs):
-        raise InputError(
-            "the model outputs numbers that are not finite; check its weights"
-            + (", or embed without `half`" if half else "")
-        )
+        remedy = "check its weights, or embed without `half`" if half else "check its weights"
+        raise InputError(f"the model outputs numbers that are not finite; {remedy}")
     return [output.cpu() for output in outputs]

@@ -1,9 +1,9 @@
 """``hgld embed-images``: embed many images, in shards that are joined in the end.
 
 Shards of about a thousand images are written to ``.{name}.parts`` beside the output, each completely or not at all.
-A part of the work writes some of them (:func:`embed_part`). A run of all images (:func:`embed_images`) writes the
-missing ones, joins all into the output, and removes them. The output has the same bytes, whichever runs wrote the
-shards; see :mod:`hgld.parted_output`.
+A part of the work writes some shards (:func:`embed_part`). A run of all images (:func:`embed_images`) writes the
+missing shards, joins all shards into the output, and removes them. The output has the same bytes, whichever runs
+wrote the shards; see :mod:`hgld.parted_output`.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def embed_part(
 ) -> EmbedPartSummary | EmbedImagesSummary | None:
     """Embed a part of the images; other parts may run at the same time, also on other computers.
 
-    A part that was interrupted, or is run again, embeds what is missing. Arguments and errors are those of
-    :func:`embed_images`, and the same for all parts but for ``part``.
+    A part that was interrupted, or is run again, embeds the missing images. Arguments and errors are the same as for
+    :func:`embed_images`. All parts of a work have the same arguments, except ``part``.
 
     Args:
         out: File that :func:`embed_images` writes when all parts are done; or a folder, in which each part is a file
@@ -144,7 +144,7 @@ def embed_part(
         part: The part. One without images does nothing.
 
     Returns:
-        Counts of the part, of a folder those of its file; None if the output was up to date.
+        Counts of the part, or of its file in a folder; None if the output was up to date.
     """
     start, config = time.monotonic(), config or EmbedImagesConfig()
     source = _ImageSource.open(images, model, config, root)
@@ -173,12 +173,12 @@ def embed_part(
 
 @dataclass(frozen=True, eq=False)
 class _ImageSource:
-    """Images to embed: those of a table or a folder, or those of a part.
+    """Images to embed: all images of a table or a folder, or a part.
 
     Args:
         dataset: The images.
-        provenance: What their embeddings are made from.
-        sources: Where the images and the model are.
+        provenance: Provenance of their embeddings.
+        sources: Places of the images and the model.
     """
 
     dataset: ImageDataset
@@ -189,7 +189,7 @@ class _ImageSource:
     def open(
         cls, images: Path, model: ImageEmbedder, config: EmbedImagesConfig, root: Path | None
     ) -> _ImageSource:
-        """Open the images; arguments are those of :func:`embed_images`."""
+        """Open the images; for the arguments see :func:`embed_images`."""
         parameters = _parameters(model, config)
         dataset = open_images(
             images, evaluation_transform(model.image_settings), root=root, split=config.split
@@ -202,7 +202,7 @@ class _ImageSource:
         return cls(dataset, Provenance("embed-images", parameters, inputs), sources)
 
     def of_part(self, part: Part, model: ImageEmbedder, config: EmbedImagesConfig) -> _ImageSource:
-        """Return the images of a part, whose output is of its own: whole shards, so that the bits are the same.
+        """Return the images of a part that has its own output: whole shards, for the same bits in any division.
 
         Raises:
             ConfigurationError: The settings need all images, or not every part has some.
@@ -282,8 +282,8 @@ def _write_output(
 ) -> None:
     """Write embeddings with their ids, deviations if there are any, the list of skipped images, and their record.
 
-    The embeddings are those of all readable images of the manifest. Without deviations, those of an earlier run are
-    removed.
+    There is an embedding for each readable image of the manifest. Without deviations, the deviations of an earlier
+    run are removed.
     """
     ids = manifest.ids
     if not len(embeddings.rows):
@@ -331,7 +331,7 @@ def _embed_missing(
     config: EmbedImagesConfig,
     progress: Progress | None,
 ) -> tuple[int, float | None]:
-    """Write those of some shards that are missing.
+    """Write the missing shards among some shards.
 
     Returns:
         Number of images in the missing shards, and the share of the time that was spent waiting for images; None if

@@ -21,8 +21,8 @@ from hgld.compute.compiled import not_traced
 def light_imports() -> Iterator[None]:
     """Stand in for ``torch._dynamo`` and wandb while timm is imported, unless either is imported already.
 
-    Afterwards the names are those of the packages again. What timm and torchvision took from the stand-ins works as
-    the original does.
+    Afterwards the names refer to the packages again. Functions that timm and torchvision took from the stand-ins work
+    like the original functions.
     """
     stand_ins: dict[str, ModuleType | None] = {}
     if "torch._dynamo" not in sys.modules:

@@ -35,9 +35,8 @@ class _Lora(nn.Module):
     @property
     def weight(self) -> torch.Tensor:
         """W + (alpha / r) B A: some attentions, such as BEiT's, read it instead of calling the layer."""
-        return self.own_weight + (self.lora_scale * self.lora_b @ self.lora_a).view_as(
-            self.own_weight
-        )
+        change = self.lora_scale * self.lora_b @ self.lora_a
+        return self.own_weight + change.view_as(self.own_weight)
 
 
 class _LoraLinear(_Lora, nn.Linear):  # type: ignore[override]  # the weight is read-only
@@ -50,10 +49,8 @@ class _LoraConv2d(_Lora, nn.Conv2d):  # type: ignore[override]
     def forward(self, values: torch.Tensor) -> torch.Tensor:
         reduced = functional.conv2d(values, self.lora_a[..., None, None], stride=self.stride)
         change = functional.conv2d(reduced, self.lora_b[..., None, None])
-        return (
-            functional.conv2d(values, self.own_weight, self.bias, self.stride)
-            + self.lora_scale * change
-        )
+        frozen = functional.conv2d(values, self.own_weight, self.bias, self.stride)
+        return frozen + self.lora_scale * change
 
 
 def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
@@ -74,11 +71,7 @@ def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
     for layer in network.modules():
         if type(layer) is nn.Linear:
             layer.__class__ = _LoraLinear  # keeps its weights, hooks and place
-        elif type(layer) is nn.Conv2d and (layer.kernel_size, layer.padding, layer.groups) == (
-            (1, 1),
-            (0, 0),
-            1,
-        ):
+        elif _is_pointwise(layer):
             layer.__class__ = _LoraConv2d
         else:
             continue
@@ -95,6 +88,13 @@ def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
     return added
 
 
+def _is_pointwise(layer: nn.Module) -> bool:
+    """Return whether a layer is a convolution of 1 x 1, which is linear at each position."""
+    if type(layer) is not nn.Conv2d:
+        return False
+    return layer.kernel_size == (1, 1) and layer.padding == (0, 0) and layer.groups == 1
+
+
 def merge_lora(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the state of a network without LoRA that computes the same: its weights are W + (alpha / r) B A.
 
@@ -102,13 +102,15 @@ def merge_lora(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     >>> len(add_lora(layer, rank=1, alpha=1)), list(merge_lora(layer.state_dict()))
     (2, ['0.weight', '0.bias'])
     """
-    merged = {
-        name: value
-        for name, value in state.items()
-        if name.rpartition(".")[2] not in (_A, _B, _SCALE)
-    }
-    for layer in (name.removesuffix(_A) for name in state if name.endswith(f".{_A}")):
-        weight = merged[f"{layer}weight"]
-        change = state[layer + _SCALE] * state[layer + _B] @ state[layer + _A]
-        merged[f"{layer}weight"] = weight + change.reshape(weight.shape)
+    merged = dict(state)
+    for name in state:
+        layer, dot, parameter = name.rpartition(".")
+        if parameter != _A:
+            continue
+        lora_a = merged.pop(name)
+        lora_b = merged.pop(layer + dot + _B)
+        scale = merged.pop(layer + dot + _SCALE)
+        weight = merged[layer + dot + "weight"]
+        change = scale * lora_b @ lora_a
+        merged[layer + dot + "weight"] = weight + change.reshape(weight.shape)
     return merged

@@ -12,7 +12,7 @@ from hgld.models.model_settings import OPEN_CLIP, PRESETS
 #: Files of a published model.
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 OPEN_CLIP_CONFIG, OPEN_CLIP_WEIGHTS = "open_clip_config.json", "open_clip_model.safetensors"
-#: Names of configurations; that which is found first counts.
+#: Names of configurations; the first one that exists is read.
 CONFIG_FILES = (CONFIG, OPEN_CLIP_CONFIG)
 #: Before the name of a repository of the Hugging Face hub.
 HUB_PREFIX = "hf:"
@@ -48,8 +48,8 @@ def is_name(model: str | Path) -> bool:
 def model_files(model: str, pretrained: str | None) -> list[Path] | None:
     """Return the files that a model is loaded from, or None if that is not known before it is loaded.
 
-    It is not known of repositories of the hub and of functions in modules. Weights of timm's and open_clip's hubs are
-    not listed, as their names and the versions of these libraries identify them.
+    The files of repositories of the hub and of functions in modules are not known. Weights of timm's and open_clip's
+    hubs are not listed, as their names and the versions of these libraries identify them.
 
     Args:
         model: See :func:`hgld.load_model`.
@@ -106,9 +106,9 @@ def weights_name(folder: Path, name: str) -> str:
         raise InputError(f"{name}: {CONFIG} is not JSON: {error}") from error
     if (folder / OPEN_CLIP_CONFIG).is_file():
         return OPEN_CLIP_WEIGHTS
-    found = "is that of another library" if (folder / CONFIG).is_file() else "is missing"
+    problem = "is that of another library" if (folder / CONFIG).is_file() else "is missing"
     raise InputError(
-        f"{name}: {CONFIG} {found}; expected a model of hgld push-model, timm or open_clip"
+        f"{name}: {CONFIG} {problem}; expected a model of hgld push-model, timm or open_clip"
     )
 
 

@@ -72,20 +72,18 @@ def save_checkpoint(path: Path, state: Mapping[str, Any]) -> None:
     """Write a checkpoint atomically; the bytes depend on the values only, not on whether the run was resumed.
 
     Args:
-        state: Tensors, numbers and strings, and mappings and sequences of them.
+        state: Tensors, numbers and strings, in mappings and sequences.
     """
-    with (
-        atomic_write(path) as draft,
-        draft.open("wb") as stream,
-    ):  # torch writes the name of a path into the file
+    # An open file, as torch would write the name of a path into the file.
+    with atomic_write(path) as draft, draft.open("wb") as stream:
         torch.save(_without_identity({"format": CHECKPOINT_FORMAT, **state}), stream)
 
 
 def _without_identity(value: Any) -> Any:
-    """Return a value in which equal strings are one object, and no two containers are.
+    """Return a value in which equal strings are the same object, and all containers are different objects.
 
-    Pickle writes an object that occurs again as a reference, and strings that a checkpoint was read from are other
-    objects than the equal ones of the program.
+    Pickle writes an object that occurs again as a reference. Strings that were read from a checkpoint and equal
+    strings of the program are different objects.
     """
     if type(value) is str:
         return intern(value)
@@ -113,9 +111,9 @@ def read_checkpoint(path: Path, device: str | torch.device = "cpu") -> dict[str,
         ) from error
     file_format = checkpoint.get("format") if isinstance(checkpoint, dict) else None
     if file_format != CHECKPOINT_FORMAT:
+        problem = f'its format is "{file_format}"' if file_format else "it names no format"
         raise InputError(
-            f'{path}: expected a checkpoint of hgld train, "{CHECKPOINT_FORMAT}", but '
-            + (f'its format is "{file_format}"' if file_format else "it names no format")
+            f'{path}: expected a checkpoint of hgld train, "{CHECKPOINT_FORMAT}", but {problem}'
         )
     return checkpoint  # type: ignore[no-any-return]
 
@@ -154,9 +152,8 @@ def write_model(model: ImageEmbedder, folder: Path) -> None:
     )
     text = json.dumps(config.model_dump(mode="json"), indent=2, ensure_ascii=False) + "\n"
     (folder / CONFIG).write_text(text, encoding="utf-8")
-    shutil.copymode(
-        folder / CONFIG, folder / WEIGHTS
-    )  # safetensors lets nobody but the owner read its files
+    # safetensors writes files that only their owner may read.
+    shutil.copymode(folder / CONFIG, folder / WEIGHTS)
 
 
 def read_model(folder: Path, name: str) -> ImageEmbedder:
@@ -170,19 +167,12 @@ def read_model(folder: Path, name: str) -> ImageEmbedder:
         if weights.name == OPEN_CLIP_WEIGHTS:
             return _open_clip_model(read_json(folder / OPEN_CLIP_CONFIG), weights)
         values = read_json(folder / CONFIG)
-        return (
-            _timm_model(values, weights)
-            if "architecture" in values
-            else _own_model(values, weights)
-        )
+        if "architecture" in values:
+            return _timm_model(values, weights)
+        return _own_model(values, weights)
     except KeyError as error:
         raise InputError(f"{name}: its configuration lacks {error}") from error
-    except (
-        TypeError,
-        ValueError,
-        SafetensorError,
-        RuntimeError,
-    ) as error:  # torch names the tensors that do not fit
+    except (TypeError, ValueError, SafetensorError, RuntimeError) as error:
         raise InputError(
             f"{name}: does not fit this version of hgld, timm or open_clip, or is damaged: {shorten(str(error), 500)}"
         ) from error
@@ -196,7 +186,7 @@ def _own_model(values: dict[str, Any], weights: Path) -> ImageEmbedder:
         raise ValueError(
             f"{weights.name} is not the file that {CONFIG} describes, or it is incomplete"
         )
-    # Never follow what the file says about initial weights: it could name files of this machine.
+    # Initial weights in the file are ignored: they could name files of this machine.
     network = build_model(config.model.model_copy(update={"pretrained": False}))
     network.load_state_dict(load_file(weights))
     return ImageEmbedder(network, config.image)
@@ -234,7 +224,7 @@ def load_model(
     Images are treated as in its training, for a timm model or a tower of open_clip as in its own transform.
 
     Args:
-        model: Folder of a training run, of which ``best.pt`` is loaded, or else ``last.pt``; a checkpoint of
+        model: Folder of a training run, from which ``best.pt`` is loaded, or ``last.pt`` without it; a checkpoint of
             ``hgld train``; a folder of ``hgld push-model``; ``hf:owner/name`` or ``hf:owner/name@revision``, a
             repository of the Hugging Face hub that ``hgld push-model``, timm or open_clip wrote; the name of a preset
             or a timm model, or ``timm:NAME`` where both have that name; or ``open_clip:NAME``, where
@@ -242,15 +232,15 @@ def load_model(
             ``./name``. Networks of other runtimes are ``python:MODULE:FUNCTION`` or ``python:FILE.py:FUNCTION``, a
             function from images, float32, shape (B, 3, h, w), values from 0 to 1, to embeddings, shape (B, d).
         pretrained: Weights of a model given by name; see :func:`load_untrained_model`.
-        size: Input size in pixels. Default: that of the model; for a preset 224.
-        resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
-            padded ones, in pixels. Default: that of the model; for a preset 256.
+        size: Input size in pixels. The defaults of this and the next arguments are the settings of the model; for a
+            preset 224 pixels, resized to 256, crop and bilinear.
+        resize: Shorter side of images before the centre crop, both sides of squashed images, or the longer side of
+            padded images, in pixels.
         fit: How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to a
-            square; or with a longer side of ``size`` at most, keeping the aspect ratio. Default: that of the model;
-            for a preset crop.
-        interpolation: Interpolation between pixels. Default: that of the model; for a preset bilinear.
-        mean: Mean of red, green and blue, subtracted from pixel values of 0 to 1. Default: that of the model.
-        std: Standard deviation of red, green and blue, by which they are then divided. Default: as for ``mean``.
+            square; or with a longer side of ``size`` at most, keeping the aspect ratio.
+        interpolation: Interpolation between pixels.
+        mean: Mean of red, green and blue, subtracted from pixel values of 0 to 1.
+        std: Standard deviation of red, green and blue, by which they are then divided.
 
     Returns:
         The model in evaluation mode on the CPU.
@@ -266,7 +256,7 @@ def load_model(
             f"`model` is a {type(model).__name__}; expected the name or the place of a model (embeddings of a "
             "network of your own are input of hgld.evaluate_retrieval)"
         )
-    given = {
+    image_options = {
         "size": size,
         "resize": resize,
         "fit": fit,
@@ -274,7 +264,7 @@ def load_model(
         "mean": mean,
         "std": std,
     }
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in image_options.items() if value is not None}
     if is_name(model):
         untrained = load_untrained_model(str(model), pretrained, valid_image_settings(changes))
         return replace(untrained, source=ModelSource(str(model), pretrained))
@@ -285,9 +275,13 @@ def load_model(
     if is_function(model):
         return load_function(str(model), changes)
     checkpoint = find_checkpoint(model)
-    trained = _load_trained(checkpoint) if checkpoint else _load_published(model)
-    on_hub = str(model).startswith(HUB_PREFIX)
-    source = ModelSource(str(model) if on_hub else str((checkpoint or Path(model)).absolute()))
+    if checkpoint is not None:
+        trained, place = _load_trained(checkpoint), str(checkpoint.absolute())
+    else:
+        trained, place = _load_published(model), str(model)
+        if not place.startswith(HUB_PREFIX):
+            place = str(Path(model).absolute())
+    source = ModelSource(place)
     image_settings = valid_image_settings(trained.image_settings.model_dump() | changes)
     return replace(trained, image_settings=image_settings, source=source)
 
@@ -326,16 +320,18 @@ def load_untrained_model(
         name: Name of a preset, of a timm model (also after ``timm:``), or of a model of open_clip after
             ``open_clip:``, with the tag of its weights as in ``open_clip:NAME/TAG`` unless ``pretrained`` names them.
         pretrained: A file of weights, a tag of open_clip, ``efficientnet-lite0`` (or lite1, lite2), or ``none`` for
-            random ones. Default: the weights that the preset names, or those of timm's hub.
-        image_settings: Image settings; unless set, those of timm's or open_clip's own transform, and for presets
-            those of :func:`~hgld.models.image_settings_for`.
+            random weights. Default: the weights that the preset names, or the weights on timm's hub.
+        image_settings: Image settings. Settings that are not set have the values of timm's or open_clip's own
+            transform, and for presets the values of :func:`~hgld.models.image_settings_for`.
     """
     if name.startswith(OPEN_CLIP) and pretrained is None:
         name, _, tag = name.partition("/")
         pretrained = tag or None
-    settings = ModelSettings.model_validate(
-        {"preset": name} if name in PRESETS else {"backbone": name.removeprefix(TIMM)}
-    ).without_head()
+    if name in PRESETS:
+        values = {"preset": name}
+    else:
+        values = {"backbone": name.removeprefix(TIMM)}
+    settings = ModelSettings.model_validate(values).without_head()
     if pretrained is not None:
         weights = False if pretrained == "none" else pretrained
         settings = settings.model_copy(update={"pretrained": weights})

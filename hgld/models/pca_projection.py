@@ -9,16 +9,14 @@ whitening,
 The projected features have mean 0 and, with whitening, covariance 1 except for eigenvalues below the floor; the floor
 keeps directions without variance near 0 instead of amplifying noise.
 
-Whitening gives all directions the same weight. Landmarks are separated better, and what they have in common worse, as
-that is in the directions of large variance.
+Whitening gives all directions the same weight. Landmarks are separated better, and their common features worse, as
+these are in the directions of large variance.
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import reduce
 
 import torch
 
@@ -62,11 +60,8 @@ class Moments:
         """Return the moments of the union (Chan et al., 1983)."""
         count = self.count + other.count
         step = other.mean - self.mean
-        scatter = (
-            self.scatter
-            + other.scatter
-            + torch.outer(step, step) * (self.count * other.count / count)
-        )
+        between = torch.outer(step, step) * (self.count * other.count / count)
+        scatter = self.scatter + other.scatter + between
         return Moments(count, self.mean + step * (other.count / count), scatter)
 
 
@@ -112,12 +107,14 @@ def initialise_projection(
     """
     if model.projection is None:
         raise ConfigurationError("the model has no projection to initialise by PCA; set `dim`")
-    moments = (processes or Processes()).gather(_feature_moments(model, batches))
-    nonempty = [part for part in moments if part]
-    if not nonempty:
+    processes = processes or Processes()
+    moments: Moments | None = None
+    for process_moments in processes.gather(_feature_moments(model, batches)):
+        moments = _union(moments, process_moments)
+    if moments is None:
         raise InputError("there are no images to compute the PCA from")
     whitened = model.settings.projection == "whitening"
-    weight, bias = pca(reduce(operator.add, nonempty), model.dim, whitened=whitened)
+    weight, bias = pca(moments, model.dim, whitened=whitened)
     model.projection.weight.copy_(weight)
     model.projection.bias.copy_(bias)
 
@@ -129,7 +126,16 @@ def _feature_moments(model: EmbeddingModel, batches: Iterable[Images]) -> Moment
     moments: Moments | None = None
     for images in batches:
         if len(images):
-            batch_moments = Moments.from_vectors(model.features(model.to_device(images)))
-            moments = moments + batch_moments if moments else batch_moments
+            features = model.features(model.to_device(images))
+            moments = _union(moments, Moments.from_vectors(features))
     model.train(training)
-    return moments and moments.to("cpu")
+    if moments is None:
+        return None
+    return moments.to("cpu")
+
+
+def _union(first: Moments | None, second: Moments | None) -> Moments | None:
+    """Return the moments of both sets of vectors; None stands for no vectors."""
+    if first is None or second is None:
+        return first or second
+    return first + second

@@ -54,7 +54,7 @@ class RunLogger(Protocol):
         """Log values by name, for a step or an evaluation after a number of steps."""
 
     def close(self, *, finished: bool) -> None:
-        """Write what is left, and say whether the training is complete."""
+        """Write pending values, and record whether the training is complete."""
 
 
 class TensorBoardLogger:
@@ -131,11 +131,11 @@ class RunLoggers:
     @property
     def ids(self) -> dict[str, str]:
         """Ids under which a resumed run continues the runs of its loggers."""
-        return {
-            name: logger.run_id
-            for name, logger in self._loggers.items()
-            if logger.run_id is not None
-        }
+        ids = {}
+        for name, logger in self._loggers.items():
+            if logger.run_id is not None:
+                ids[name] = logger.run_id
+        return ids
 
     def log(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
         """Log numbers by name; mappings of numbers are allowed."""

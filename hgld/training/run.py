@@ -33,7 +33,7 @@ from hgld.training.training_settings import TrainingSettings
 
 
 def read_training_settings(config: str | Path, overrides: Sequence[str] = ()) -> TrainingSettings:
-    """Read the settings of a training; image normalisation defaults to that of the backbone.
+    """Read the settings of a training; by default, images are normalised as the backbone expects.
 
     Args:
         config: The YAML file, or the name of a preset (:mod:`hgld.io.settings`).
@@ -69,14 +69,13 @@ def train(
     require_loggers(settings.loggers)
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive_lock(out) if processes.rank == 0 else nullcontext():
-        folder, images, torch_device = (
-            RunFolder(out),
-            TrainingImages(settings),
-            usable_device(device),
-        )
+        folder, images = RunFolder(out), TrainingImages(settings)
+        torch_device = usable_device(device)
         images.require_readable()
         # The first process prepares the folder, and tells the others whether there is a run to resume.
-        is_resumed = folder.prepare(resume=resume, force=force) if processes.rank == 0 else False
+        is_resumed = False
+        if processes.rank == 0:
+            is_resumed = folder.prepare(resume=resume, force=force)
         resuming = processes.gather(is_resumed)[0]
         trainer = _build_trainer(
             images, folder, torch_device, processes, progress, initialise=not resuming
@@ -85,20 +84,18 @@ def train(
         n_history_lines = 0
         if resuming:
             state = read_checkpoint(folder.last, trainer.device)
-            require_same_run(
-                folder.last,
-                {key: state[key] for key in trainer.fingerprint()},
-                trainer.fingerprint(),
-            )
+            fingerprint = trainer.fingerprint()
+            require_same_run(folder.last, {key: state[key] for key in fingerprint}, fingerprint)
             trainer.load_state_dict(state)
             n_history_lines = state["history"]  # at the time of the checkpoint
         if processes.rank == 0:
+            device_name = device
+            if torch_device.type == "cuda":
+                device_name = torch.cuda.get_device_name(torch_device)
             record = {
                 "digests": images.digests,
                 "processes": processes.count,
-                "device": torch.cuda.get_device_name(torch_device)
-                if torch_device.type == "cuda"
-                else device,
+                "device": device_name,
                 "machine": describe_machine(),
             }
             folder.open_run(
@@ -175,17 +172,15 @@ def _build_trainer(
 ) -> Trainer:
     settings = images.settings
     seed_generators(settings.seed)  # the same model and proxies in all processes
-    model = (
-        _initial_model(images, device, processes)
-        if initialise
-        else model_for_checkpoint(settings).to(device)
-    )
-    memory_start = (
-        0 if settings.memory is None else images.first_step(settings.memory.start_epoch - 1)
-    )
-    loss = training_loss(settings, images.space(model.dim), len(images.train), memory_start).to(
-        device
-    )
+    if initialise:
+        model = _initial_model(images, device, processes)
+    else:
+        model = model_for_checkpoint(settings).to(device)
+    memory_start = 0
+    if settings.memory is not None:
+        memory_start = images.first_step(settings.memory.start_epoch - 1)
+    space = images.space(model.dim)
+    loss = training_loss(settings, space, len(images.train), memory_start).to(device)
     _require_distance(loss, settings.model)
     trainer = Trainer(settings, images, model, loss, folder, processes=processes, progress=progress)
     seed_generators(settings.seed + processes.rank)  # different dropout in each process

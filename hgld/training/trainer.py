@@ -71,13 +71,8 @@ class Trainer:
         processes: Processes | None = None,
         progress: Progress | None = None,
     ) -> None:
-        self.settings, self.images, self.model, self.loss, self.folder = (
-            settings,
-            images,
-            model,
-            loss,
-            folder,
-        )
+        self.settings, self.images, self.folder = settings, images, folder
+        self.model, self.loss = model, loss
         self.processes, self.progress = processes or Processes(), progress or NoProgress()
         self.device = model.device
         self.n_steps = images.n_steps
@@ -111,16 +106,15 @@ class Trainer:
                 self.save()  # again, now with the evaluation in the history
             batch_size = self.settings.batch_size
             self.progress.start(self.n_steps * batch_size, self.step * batch_size)
-            while (
-                self.step < self.n_steps or self.batch > 0
-            ):  # a checkpoint may be of the last step of an epoch
+            # A checkpoint of the last step may precede the end of its epoch: batch is then above 0.
+            while self.step < self.n_steps or self.batch > 0:
                 self.train_epoch(stop)
-                evaluating = (
-                    self.epoch + 1
-                ) % self.settings.evaluation.every == 0 or self.step == self.n_steps
+                n_epochs = self.epoch + 1
+                is_last = self.step == self.n_steps
+                evaluating = is_last or n_epochs % self.settings.evaluation.every == 0
                 if evaluating:
                     self.save()  # an evaluation that is interrupted does not cost the epoch
-                self.epoch, self.batch = self.epoch + 1, 0
+                self.epoch, self.batch = n_epochs, 0
                 if evaluating:
                     with stop.interrupting():
                         self.evaluate()
@@ -132,13 +126,11 @@ class Trainer:
         self.loss.train()
         freeze_parameters(self.model, self.settings, self.epoch)
         model: nn.Module = self.model
-        if self.processes.count > 1 and any(
-            parameter.requires_grad for parameter in self.model.parameters()
-        ):
+        is_trained = any(parameter.requires_grad for parameter in self.model.parameters())
+        if self.processes.count > 1 and is_trained:
             # averages gradients over processes
-            model = DistributedDataParallel(
-                model, [self.device] if self.device.type == "cuda" else None
-            )
+            devices = [self.device] if self.device.type == "cuda" else None
+            model = DistributedDataParallel(model, devices)
         started, waited_s = time.perf_counter(), self._reader.waited_s
         remaining = self._reader.training(
             self.images.sampler,
@@ -163,17 +155,19 @@ class Trainer:
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:
         """Take one step; return the loss, or None if too few images of the batch could be read."""
-        gathered = self.processes.gather(
-            (_classes(batch.labels), len(batch.skipped), batch.rows.tolist())
-        )
-        classes = [each for classes, _, _ in gathered for each in classes]
-        if any(n_skipped for _, n_skipped, _ in gathered) and len(set(classes)) == len(classes):
+        classes: list[int] = []
+        rows: list[int] = []
+        n_skipped = 0
+        values = (_classes(batch.labels), batch.rows.tolist(), len(batch.skipped))
+        for part_classes, part_rows, n_part_skipped in self.processes.gather(values):
+            classes += part_classes
+            rows += part_rows
+            n_skipped += n_part_skipped
+        if n_skipped and len(set(classes)) == len(classes):
             return None  # no class has two images left
         options: dict[str, torch.Tensor] = {}
         if isinstance(self.loss, CrossBatchMemory) and self.loss.unique:
-            options["indices"] = torch.tensor(
-                [row for _, _, rows in gathered for row in rows], device=self.device
-            )
+            options["indices"] = torch.tensor(rows, device=self.device)
 
         def loss_function(embeddings: torch.Tensor) -> torch.Tensor:
             embeddings, labels = gather_embeddings(embeddings, batch.labels)
@@ -183,25 +177,23 @@ class Trainer:
             except EmbeddingsError as error:
                 raise self._divergence(error.finding) from error
             if not loss.isfinite():
-                parts = ", ".join(
-                    f"{name} {float(part):.4g}" for name, part in self.loss.parts.items()
-                )
-                raise self._divergence(
-                    f"the loss is {float(loss.detach())}{f' ({parts})' if parts else ''}"
-                )
+                parts = [f"{name} {float(part):.4g}" for name, part in self.loss.parts.items()]
+                finding = f"the loss is {float(loss.detach())}"
+                if parts:
+                    finding += f" ({', '.join(parts)})"
+                raise self._divergence(finding)
             return loss
 
         self.optimisers.zero_grad()
         dtype = _DTYPES.get(self.settings.mixed_precision)
+        autocast = partial(torch.autocast, self.device.type, dtype, enabled=dtype is not None)
         try:
             loss = backpropagate(
                 model,
                 batch.images_on(self.device, dtype or torch.float32),
                 loss_function,
                 chunk_size=self.settings.chunk_size,
-                autocast=partial(
-                    torch.autocast, self.device.type, dtype, enabled=dtype is not None
-                ),
+                autocast=autocast,
                 scale=self.scaler.scale,
             )
         except torch.cuda.OutOfMemoryError as error:
@@ -273,9 +265,8 @@ class Trainer:
                 f'evaluation.best is "{settings.best}"; expected one of {", ".join(means)}'
             )
         if self.processes.rank == 0:
-            text = ", ".join(
-                f"{name} {shown_value(name, mean):.2f}" for name, mean in means.items()
-            )
+            values = [f"{name} {shown_value(name, mean):.2f}" for name, mean in means.items()]
+            text = ", ".join(values)
             log.info("after %d epochs, %d steps, %s: %s", self.epoch, self.step, kind, text)
             self.folder.log(kind, self.step, {"epoch": self.epoch, **means})
             self._log_skipped(dataset, embedded.skipped)
@@ -292,7 +283,9 @@ class Trainer:
     ) -> None:
         """Log a step: the loss (None if the batch was skipped), learning rates, throughput and unreadable images."""
         self.skipped_batches += loss is None
-        skipped = [image for images in self.processes.gather(batch.skipped) for image in images]
+        skipped: list[SkippedImage] = []
+        for images in self.processes.gather(batch.skipped):
+            skipped += images
         if self.processes.rank:
             return
         n_images = self.settings.batch_size
@@ -303,10 +296,8 @@ class Trainer:
             "waiting_share": waiting_share,
         }
         if loss is not None:
-            values |= {
-                "loss": loss,
-                "parts": {name: float(part) for name, part in self.loss.parts.items()},
-            }
+            values["loss"] = loss
+            values["parts"] = {name: float(part) for name, part in self.loss.parts.items()}
         if self.skipped_batches:
             values["skipped_batches"] = self.skipped_batches
         self.folder.log("step", self.step, values)
@@ -366,24 +357,25 @@ class Trainer:
     def _shared_random_state(self) -> Iterator[None]:
         """Draw the same random numbers in all processes, as each computes the loss of the whole batch."""
         gpus = [torch.cuda.current_device()] if self.device.type == "cuda" else []
+        generator = epoch_generator(self.settings.seed, self.epoch, self.batch, 1)
         with torch.random.fork_rng(gpus):
-            torch.manual_seed(
-                int(epoch_generator(self.settings.seed, self.epoch, self.batch, 1).integers(2**63))
-            )
+            torch.manual_seed(int(generator.integers(2**63)))
             yield
 
     def _log_skipped(self, dataset: ExampleDataset, skipped: Iterable[SkippedImage]) -> None:
-        self.folder.log_skipped(
-            {dataset.manifest.ids[image.row]: image.reason for image in skipped}
-        )
+        ids = dataset.manifest.ids
+        self.folder.log_skipped({ids[image.row]: image.reason for image in skipped})
 
 
 def _classes(labels: torch.Tensor) -> list[int]:
-    """Return the finest classes of images, each as often as there are images that have it."""
+    """Return the finest class of every pair of an image and a label."""
+    finest: list[Any] = labels[..., 0].tolist()
     if labels.ndim == 2:
-        classes: list[int] = labels[:, 0].tolist()
-        return classes
-    return [each for classes in labels[..., 0].tolist() for each in set(classes) if each >= 0]
+        return finest
+    classes: list[int] = []
+    for image_classes in finest:
+        classes += [label for label in set(image_classes) if label >= 0]
+    return classes
 
 
 def seed_generators(seed: int) -> None:

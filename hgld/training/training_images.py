@@ -31,8 +31,8 @@ class TrainingImages:
 
     Attributes:
         untransformed: Training images with the transform of the evaluation.
-        n_epochs: Number of epochs of the training, of which the last may be incomplete.
-        val: Images that select the best checkpoint; None if the manifest has none.
+        n_epochs: Number of epochs of the training; the last epoch may be incomplete.
+        val: Images that select the best checkpoint; None if the manifest has no such images.
         test: Images to evaluate with; queries and gallery together, where they are separate splits.
         is_query: bool, shape (n_test,); which test images are queries. None if every test image is a query and is
             ranked against the others.
@@ -45,8 +45,10 @@ class TrainingImages:
         root = data.root or data.manifest.parent
         manifest = read_training_manifest(data, root if data.features is None else None)
         train, test = manifest.select_split(data.train), evaluation_manifest(manifest, data)
+        val = None
         val_split = validation_split(manifest, data)
-        val = None if val_split is None else manifest.select_split(val_split)
+        if val_split is not None:
+            val = manifest.select_split(val_split)
         del manifest  # its labels are as large as those of the training images
         return_memory()
 
@@ -97,13 +99,14 @@ class TrainingImages:
 
 def data_digests(data: DataSettings) -> dict[str, str]:
     """Return the SHA-256 of the files that a training reads besides images, by their names in the settings."""
-    paths = {
-        name: path for name in ("manifest", "features") if (path := getattr(data, name)) is not None
-    }
-    for name, path in paths.items():
+    digests = {}
+    for name, path in (("manifest", data.manifest), ("features", data.features)):
+        if path is None:
+            continue
         if not path.is_file():
             raise InputError(f"{path}: no such file, which data.{name} names")
-    return {name: sha256_of(path) for name, path in paths.items()}
+        digests[name] = sha256_of(path)
+    return digests
 
 
 def read_training_manifest(data: DataSettings, root: Path | None = None) -> Manifest:
@@ -136,26 +139,23 @@ def evaluation_manifest(manifest: Manifest, data: DataSettings) -> Manifest:
     """Return the images to evaluate with; the labels of queries and gallery share one numbering."""
     if data.test is not None:
         return manifest.select_split(data.test)
-    rows = [manifest.rows_of(split, data.manifest) for split in (data.queries, data.gallery)]
-    return manifest.take(np.unique(np.concatenate(rows)))
+    queries = manifest.rows_of(data.queries, data.manifest)
+    gallery = manifest.rows_of(data.gallery, data.manifest)
+    return manifest.take(np.union1d(queries, gallery))
 
 
 def _sampler(settings: TrainingSettings, manifest: Manifest) -> BatchSampler:
-    kind = (
-        HierarchicalSampler
-        if isinstance(settings.sampler, HierarchicalSettings)
-        else ClassBalancedSampler
-    )
     options = settings.sampler.model_dump(exclude={"name"})
 
     def make_sampler(labels: LabelMatrix) -> BatchSampler:
-        return kind(labels, settings.batch_size, **options, seed=settings.seed)
+        if isinstance(settings.sampler, HierarchicalSettings):
+            return HierarchicalSampler(labels, settings.batch_size, **options, seed=settings.seed)
+        return ClassBalancedSampler(labels, settings.batch_size, **options, seed=settings.seed)
 
-    sampler = (
-        make_sampler(manifest.labels)
-        if manifest.label_sets is None
-        else LabelSetSampler(manifest.label_sets, make_sampler, seed=settings.seed)
-    )
+    if manifest.label_sets is None:
+        sampler = make_sampler(manifest.labels)
+    else:
+        sampler = LabelSetSampler(manifest.label_sets, make_sampler, seed=settings.seed)
     log_small_classes(
         manifest.labelling, settings.sampler.per_class, settings.sampler.small_classes
     )
