@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
+from hgld.arrays import Floats
 from hgld.benchmark.evaluations import (
     SPLIT_EMBEDDINGS,
     Evaluation,
@@ -122,7 +122,7 @@ class EvaluatedImages:
     class_names: tuple[Sequence[str], ...]
     photos: Callable[[Path | None], PhotoSource]
 
-    def embeddings_and_labels(self) -> list[tuple[torch.Tensor, LabelMatrix]]:
+    def embeddings_and_labels(self) -> list[tuple[Tensor, LabelMatrix]]:
         """Return the embeddings and labels of the gallery, and of the queries where they are other images.
 
         The labels of unlabelled images are -1. An image with several labels has its first label.
@@ -315,7 +315,7 @@ def _draw_precision_recall(
     return _draw_filled([*upper, *lower], path, n_columns=len(upper))
 
 
-def _precisions(images: EvaluatedImages) -> dict[str, NDArray[np.float64]]:
+def _precisions(images: EvaluatedImages) -> dict[str, Floats]:
     """Return the mean precision in each interval of recalls, by title of the panel."""
     task = images.task
     assert task.level_names is not None

@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat
 
+from hgld.arrays import Floats
 from hgld.compute.parts import Part
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import write_manifest
@@ -575,7 +576,7 @@ def _image_ids(levels: Mapping[str, DymlLevel]) -> list[str]:
     return list(names)
 
 
-def _weighted_equally(levels: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _weighted_equally(levels: list[Floats]) -> Floats:
     """Scale the values of each level such that the mean over all queries is the mean over the levels.
 
     >>> float(np.nanmean(_weighted_equally([np.array([0.25, 0.75, np.nan]), np.array([1.0])])))

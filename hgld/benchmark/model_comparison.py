@@ -33,6 +33,7 @@ import numpy.typing as npt
 import torch
 from sklearn.decomposition import PCA
 
+from hgld.arrays import Integers
 from hgld.benchmark.compared_models import (
     EMBEDDING_SUFFIXES,
     embeddings_file,
@@ -488,7 +489,7 @@ def compare_models(
 
 
 def _adaptation_settings(
-    loss: str, data: Mapping[str, object], n_features: int, classes: npt.NDArray[np.int64]
+    loss: str, data: Mapping[str, object], n_features: int, classes: Integers
 ) -> TrainingSettings:
     """Return the settings of a linear layer that begins as a PCA.
 

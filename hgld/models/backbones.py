@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from pydantic import ValidationError
-from torch import nn
+from torch import Tensor, nn
 
 from hgld.datasets.settings import Fit
 from hgld.datasets.transforms import ImageSettings
@@ -196,7 +196,7 @@ def _create_timm_model(
         ) from error
 
 
-def _backbone_weights(weights: Path, configuration: Any) -> dict[str, torch.Tensor]:
+def _backbone_weights(weights: Path, configuration: Any) -> dict[str, Tensor]:
     """Read weights without the classifier, and without the token of distillation if the model has no such token.
 
     Weights of a module that held the backbone, as in checkpoints of Lightning, lose the name of that module.
@@ -250,7 +250,7 @@ def _timm_weights(settings: ModelSettings, configuration: Any) -> Path:
         ) from error
 
 
-def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str, torch.Tensor]:
+def _packaged_weights(weights: str, name: str, backbone: nn.Module) -> dict[str, Tensor]:
     """Return weights of a package, under timm's names."""
     if name.partition(".")[0] != PACKAGED_WEIGHTS[weights]:
         raise ConfigurationError(
@@ -275,13 +275,13 @@ class ImageTower(nn.Module):
         self.visual = visual
         self._name, self._size = name, size
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Compute features: float, shape (B, 3, size, size) -> (B, C)."""
         _require_size(images, self._size, self._name)
         return self.visual(images)  # type: ignore[no-any-return]
 
 
-def _require_size(images: torch.Tensor, size: int, name: str) -> None:
+def _require_size(images: Tensor, size: int, name: str) -> None:
     """Raise an error unless images, shape (B, 3, h, w), have the height and width that a network takes."""
     height, width = images.shape[2:]
     if (height, width) != (size, size):

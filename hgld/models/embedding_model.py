@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from hgld.compute.scoring import at_least_float32
@@ -26,7 +26,7 @@ _EPS = 1e-6
 class AveragePooling(nn.Module):
     """The mean over positions."""
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """Pool features: float, shape (B, C, n) -> (B, C)."""
         return features.mean(-1)
 
@@ -34,7 +34,7 @@ class AveragePooling(nn.Module):
 class MaxPooling(nn.Module):
     """The maximum over positions."""
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """Pool features: float, shape (B, C, n) -> (B, C)."""
         return features.amax(-1)
 
@@ -53,7 +53,7 @@ class GeM(nn.Module):
     tensor([[5.]])
     """
 
-    p: torch.Tensor
+    p: Tensor
 
     def __init__(self, p: float = 3.0, *, learnt: bool = True) -> None:
         super().__init__()
@@ -62,14 +62,14 @@ class GeM(nn.Module):
         else:
             self.register_buffer("p", torch.tensor(p))
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """Pool features: float, shape (B, C, n) -> float32 or float64, shape (B, C)."""
         with torch.autocast(features.device.type, enabled=False):
             features = at_least_float32(features).clamp(min=_EPS)
             return generalised_mean(features, self.p)
 
 
-def generalised_mean(values: torch.Tensor, p: torch.Tensor) -> torch.Tensor:
+def generalised_mean(values: Tensor, p: Tensor) -> Tensor:
     """Return the generalised mean of positive values over the last dimension, shape (..., n) -> (...)."""
     return values.pow(p).mean(-1).pow(1 / p)
 
@@ -113,7 +113,7 @@ class EmbeddingModel(nn.Module):
             parameter for parameter in backbone.parameters() if parameter.requires_grad
         ]
 
-    def forward(self, images: Images) -> torch.Tensor:
+    def forward(self, images: Images) -> Tensor:
         """Compute embeddings.
 
         Args:
@@ -129,7 +129,7 @@ class EmbeddingModel(nn.Module):
         """
         return self._projected(self.features(images))
 
-    def points(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def points(self, embeddings: Tensor) -> Tensor:
         """Return what the distance of the model compares: points of the unit ball, ``tanh(sqrt(c) |x|) x / |x|``.
 
         For other distances than Poincaré's, these are the embeddings x themselves, shape (B, d).
@@ -139,10 +139,10 @@ class EmbeddingModel(nn.Module):
         lengths = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
         scaled = self.settings.curvature**0.5 * lengths.clamp(max=self.settings.clip)
         radii = scaled.tanh().clamp(max=1 - 1e-3)  # as far from the boundary as in the losses
-        points: torch.Tensor = functional.normalize(embeddings, dim=1) * radii
+        points: Tensor = functional.normalize(embeddings, dim=1) * radii
         return points
 
-    def embed_with_deviations(self, images: Images) -> tuple[torch.Tensor, torch.Tensor]:
+    def embed_with_deviations(self, images: Images) -> tuple[Tensor, Tensor]:
         """Compute embeddings, and the standard deviation of each feature map before pooling (HEAT, Sec. 5.2.2).
 
         Maps of a transformer are the grids of its patch tokens. Standard deviations divide by n - 1.
@@ -154,9 +154,9 @@ class EmbeddingModel(nn.Module):
             ConfigurationError: The backbone has no feature maps, these have one position only, or it does not support
                 images of this size.
         """
-        if not isinstance(images, torch.Tensor):
+        if not isinstance(images, Tensor):
 
-            def embed_as_one(batch: torch.Tensor) -> torch.Tensor:
+            def embed_as_one(batch: Tensor) -> Tensor:
                 return torch.cat(self.embed_with_deviations(batch), dim=1)
 
             both = _by_shape(embed_as_one, images)
@@ -175,13 +175,13 @@ class EmbeddingModel(nn.Module):
             )
         return embeddings, positions.std(dim=2)
 
-    def features(self, images: Images) -> torch.Tensor:
+    def features(self, images: Images) -> Tensor:
         """Compute the input of the projection, float32, shape (B, C): pooled and maybe normalised features."""
-        if not isinstance(images, torch.Tensor):
+        if not isinstance(images, Tensor):
             return _by_shape(self.features, images)
         return self._pooled(self._run_backbone(self.backbone, images))
 
-    def multi_scale(self, images: Images, scales: Sequence[float]) -> torch.Tensor:
+    def multi_scale(self, images: Images, scales: Sequence[float]) -> Tensor:
         """Compute one embedding from several sizes of each image (Radenovic et al., 2018).
 
         The embeddings of the scaled images are averaged. Embeddings of GeM without projection, which are not
@@ -196,7 +196,7 @@ class EmbeddingModel(nn.Module):
         Raises:
             ConfigurationError: The backbone supports images of one size only.
         """
-        if not isinstance(images, torch.Tensor):
+        if not isinstance(images, Tensor):
             return _by_shape(partial(self.multi_scale, scales=scales), images)
         embeddings = torch.stack([self(_scaled(images, scale)) for scale in scales], dim=-1)
         is_nonnegative = self.projection is None and not self.settings.layer_norm
@@ -207,13 +207,13 @@ class EmbeddingModel(nn.Module):
     @property
     def device(self) -> torch.device:
         """The device of the model."""
-        assert isinstance(self._device_marker, torch.Tensor)
+        assert isinstance(self._device_marker, Tensor)
         return self._device_marker.device
 
     def to_device(self, images: Images) -> Images:
         """Move images or features to the device of the model, in its memory format."""
 
-        def move(images: torch.Tensor) -> torch.Tensor:
+        def move(images: Tensor) -> Tensor:
             memory_format = MEMORY_FORMAT if images.ndim == 4 else torch.preserve_format
             return images.to(self.device, non_blocking=True, memory_format=memory_format)
 
@@ -251,9 +251,7 @@ class EmbeddingModel(nn.Module):
                 module.eval()
         return self
 
-    def _run_backbone(
-        self, backbone: Callable[[torch.Tensor], torch.Tensor], images: torch.Tensor
-    ) -> torch.Tensor:
+    def _run_backbone(self, backbone: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
         """Run the backbone or a part; raise a ConfigurationError for sizes of images that it does not support."""
         try:
             return backbone(images)
@@ -263,7 +261,7 @@ class EmbeddingModel(nn.Module):
                 "the size of images that it was made for"
             ) from error
 
-    def _feature_maps(self, images: torch.Tensor) -> torch.Tensor:
+    def _feature_maps(self, images: Tensor) -> Tensor:
         """Run the backbone without its own pooling, if it has one."""
         if self.pooling is not None:
             return self.backbone(images)  # type: ignore[no-any-return]
@@ -274,7 +272,7 @@ class EmbeddingModel(nn.Module):
             )
         return self.backbone.forward_features(images)  # type: ignore[no-any-return, operator]
 
-    def _pooled(self, features: torch.Tensor) -> torch.Tensor:
+    def _pooled(self, features: Tensor) -> Tensor:
         """Pool the output of the backbone, and apply the norm before the projection."""
         if self.pooling is not None:
             features = self.pooling(self._positions(features, self._n_channels))
@@ -286,20 +284,20 @@ class EmbeddingModel(nn.Module):
             return functional.normalize(features, dim=1)
         return features
 
-    def _projected(self, features: torch.Tensor) -> torch.Tensor:
+    def _projected(self, features: Tensor) -> Tensor:
         """Apply the projection, if the model has one, and scale the result to length 1 if it is for cosines."""
         if self.projection is not None:
             with torch.autocast(features.device.type, enabled=False):
                 features = self.projection(features)
         return self._scaled_to_unit(features)
 
-    def _scaled_to_unit(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _scaled_to_unit(self, embeddings: Tensor) -> Tensor:
         """Scale embeddings that are compared by cosines to length 1."""
         if self.settings.distance == "cosine":
             return functional.normalize(embeddings, dim=1)
         return embeddings
 
-    def _positions(self, features: torch.Tensor, n_channels: Any) -> torch.Tensor:
+    def _positions(self, features: Tensor, n_channels: Any) -> Tensor:
         """Rearrange features of any timm layout to (B, C, n)."""
         if features.ndim == 3:
             return features[:, getattr(self.backbone, "num_prefix_tokens", 0) :].movedim(-1, 1)
@@ -324,15 +322,13 @@ def batch_norms(module: nn.Module) -> list[nn.Module]:
     ]
 
 
-def _scaled(images: torch.Tensor, scale: float) -> torch.Tensor:
+def _scaled(images: Tensor, scale: float) -> Tensor:
     if scale == 1:
         return images
     return functional.interpolate(images, scale_factor=scale, mode="bilinear", align_corners=False)
 
 
-def _by_shape(
-    function: Callable[[torch.Tensor], torch.Tensor], images: Sequence[torch.Tensor]
-) -> torch.Tensor:
+def _by_shape(function: Callable[[Tensor], Tensor], images: Sequence[Tensor]) -> Tensor:
     """Apply a function from (b, 3, h, w) to (b, C) to the images of each shape; the rows are in their order."""
     rows_by_shape: dict[torch.Size, list[int]] = {}
     for row, image in enumerate(images):

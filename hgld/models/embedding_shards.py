@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
+from hgld.arrays import Integers
 from hgld.datasets.encoded_images import SkippedImage
 from hgld.io.files import atomic_write
 from hgld.models.image_embedder import EmbeddingShard
@@ -61,7 +62,7 @@ class EmbeddingShards(Shards):
 
     def joined(self) -> EmbeddingShard:
         """Join all shards in order; vectors and deviations are in memory-mapped files of the folder."""
-        rows: list[torch.Tensor] = []
+        rows: list[Tensor] = []
         skipped: list[SkippedImage] = []
         dims: dict[str, int] = {}
         for number in self.numbers:
@@ -79,7 +80,7 @@ class EmbeddingShards(Shards):
             tensors["vectors"], torch.cat(rows), skipped, tensors.get("deviations")
         )
 
-    def _join_tensor(self, name: str, ends: NDArray[np.int64], dim: int) -> torch.Tensor:
+    def _join_tensor(self, name: str, ends: Integers, dim: int) -> Tensor:
         """Join a tensor of all shards; ``ends`` are the numbers of rows up to the end of each."""
         shape = (int(ends[-1]), dim)
         if not shape[0]:  # an empty file cannot be memory-mapped

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.files import sha256_of
@@ -51,7 +51,7 @@ class FunctionNetwork(nn.Module):
         digest = hashlib.sha256() if file is None else hashlib.sha256(sha256_of(file).encode())
         self.register_buffer("sha256", torch.tensor([*digest.digest()], dtype=torch.uint8))
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """Compute features on the CPU: float, shape (B, 3, h, w) -> float32, shape (B, C)."""
         try:
             # A copy, which a function may change.

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
+from torch import Tensor
 
 from hgld.datasets.encoded_images import SkippedImage
 from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_picture, open_images
@@ -38,10 +39,10 @@ class EmbeddingShard:
         deviations: float32, shape (n, c): standard deviations of the feature maps, if they were asked for.
     """
 
-    vectors: torch.Tensor
-    rows: torch.Tensor
+    vectors: Tensor
+    rows: Tensor
     skipped: list[SkippedImage]
-    deviations: torch.Tensor | None = None
+    deviations: Tensor | None = None
 
 
 def embed_batches(
@@ -68,7 +69,7 @@ def embed_batches(
     progress = progress or NoProgress()
     is_scaled = tuple(scales) != (1,)
 
-    def embed(images: Images) -> tuple[torch.Tensor, ...]:
+    def embed(images: Images) -> tuple[Tensor, ...]:
         if with_deviations:
             embeddings, deviations = model.embed_with_deviations(images)
             return model.points(embeddings), deviations
@@ -76,7 +77,7 @@ def embed_batches(
         return (model.points(embeddings),)
 
     rows, vectors = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, model.dim)]
-    deviations: list[torch.Tensor] = []
+    deviations: list[Tensor] = []
     skipped: list[SkippedImage] = []
     for batch in batches:
         if len(batch):
@@ -156,7 +157,7 @@ class ImageEmbedder:
         return self.network.device
 
     @cached_property
-    def preprocess(self) -> Callable[..., torch.Tensor]:
+    def preprocess(self) -> Callable[..., Tensor]:
         """Function from a PIL image of any mode to the input of the network, float32, shape (3, h, w).
 
         It applies the EXIF orientation, converts to RGB, resizes and crops as ``image_settings`` say, and normalises.
@@ -232,7 +233,7 @@ class ImageEmbedder:
             dataset = open_images(
                 Path(images), evaluation_transform(self.image_settings), root=folder
             )
-        elif isinstance(images, Image.Image | np.ndarray | torch.Tensor):
+        elif isinstance(images, Image.Image | np.ndarray | Tensor):
             raise ConfigurationError(
                 f"`images` is one {type(images).__name__}; expected a list of images, or a path"
             )
@@ -253,17 +254,17 @@ class ImageEmbedder:
         )
 
 
-def _preprocess(transform: Transform, image: Image.Image, box: Box | None = None) -> torch.Tensor:
+def _preprocess(transform: Transform, image: Image.Image, box: Box | None = None) -> Tensor:
     return transform(as_picture(image), box)
 
 
 def _outputs(
     model: EmbeddingModel,
-    embed: Callable[[Images], Sequence[torch.Tensor]],
+    embed: Callable[[Images], Sequence[Tensor]],
     batch: Batch,
     half: bool,
     is_scaled: bool,
-) -> Sequence[torch.Tensor]:
+) -> Sequence[Tensor]:
     """Compute outputs of a model for a batch of images, checked, in main memory."""
     device = model.device
     half_dtype = torch.float16 if device.type == "cuda" else torch.bfloat16

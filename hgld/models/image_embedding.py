@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor
 
+from hgld.arrays import Integers
 from hgld.compute.parts import Part
 from hgld.datasets.image_dataset import ImageDataset, open_images
 from hgld.datasets.loading import BatchReader
@@ -275,7 +276,7 @@ def _write_output(
     out: Path,
     embeddings: EmbeddingShard,
     manifest: Manifest,
-    landmark_ids: NDArray[np.int64] | None,
+    landmark_ids: Integers | None,
     provenance: Provenance,
     sources: EmbeddingSources,
     mean: tuple[float, ...] | None,
@@ -385,7 +386,7 @@ def _parameters(model: ImageEmbedder, config: EmbedImagesConfig) -> dict[str, An
     }
 
 
-def _center(vectors: torch.Tensor) -> torch.Tensor:
+def _center(vectors: Tensor) -> Tensor:
     """Subtract the mean of unit vectors, shape (N, d), and normalise them again, in place; return the mean."""
     mean = vectors.mean(0, dtype=torch.float64).float()
     vectors -= mean

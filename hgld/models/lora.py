@@ -11,8 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
@@ -23,7 +22,7 @@ _A, _B, _SCALE = "lora_a", "lora_b", "lora_scale"
 class _Lora(nn.Module):
     lora_a: nn.Parameter
     lora_b: nn.Parameter
-    lora_scale: torch.Tensor
+    lora_scale: Tensor
 
     @property
     def own_weight(self) -> nn.Parameter:
@@ -33,20 +32,20 @@ class _Lora(nn.Module):
         return weight
 
     @property
-    def weight(self) -> torch.Tensor:
+    def weight(self) -> Tensor:
         """W + (alpha / r) B A: some attentions, such as BEiT's, read it instead of calling the layer."""
         change = self.lora_scale * self.lora_b @ self.lora_a
         return self.own_weight + change.view_as(self.own_weight)
 
 
 class _LoraLinear(_Lora, nn.Linear):  # type: ignore[override]  # the weight is read-only
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: Tensor) -> Tensor:
         change = functional.linear(functional.linear(values, self.lora_a), self.lora_b)
         return functional.linear(values, self.own_weight, self.bias) + self.lora_scale * change
 
 
 class _LoraConv2d(_Lora, nn.Conv2d):  # type: ignore[override]
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: Tensor) -> Tensor:
         reduced = functional.conv2d(values, self.lora_a[..., None, None], stride=self.stride)
         change = functional.conv2d(reduced, self.lora_b[..., None, None])
         frozen = functional.conv2d(values, self.own_weight, self.bias, self.stride)
@@ -95,7 +94,7 @@ def _is_pointwise(layer: nn.Module) -> bool:
     return layer.kernel_size == (1, 1) and layer.padding == (0, 0) and layer.groups == 1
 
 
-def merge_lora(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def merge_lora(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the state of a network without LoRA that computes the same: its weights are W + (alpha / r) B A.
 
     >>> layer = nn.Sequential(nn.Linear(3, 2))

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import Images
@@ -42,11 +43,11 @@ class Moments:
     """
 
     count: int
-    mean: torch.Tensor
-    scatter: torch.Tensor
+    mean: Tensor
+    scatter: Tensor
 
     @classmethod
-    def from_vectors(cls, vectors: torch.Tensor) -> Moments:
+    def from_vectors(cls, vectors: Tensor) -> Moments:
         """Compute the moments of a batch: float, shape (B, C), B at least 1."""
         vectors = vectors.double()
         mean = vectors.mean(0)
@@ -65,7 +66,7 @@ class Moments:
         return Moments(count, self.mean + step * (other.count / count), scatter)
 
 
-def pca(moments: Moments, dim: int, *, whitened: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def pca(moments: Moments, dim: int, *, whitened: bool) -> tuple[Tensor, Tensor]:
     """Compute the weight and bias of the projection by the formulas of this module.
 
     The sign of each eigenvector is chosen so that its entry of largest magnitude is positive.

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 import torch.distributed
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -244,12 +244,12 @@ def average_gradients(parameters: Iterable[nn.Parameter], processes: Processes) 
 def backpropagate(
     model: nn.Module,
     images: Images,
-    loss_function: Callable[[torch.Tensor], torch.Tensor],
+    loss_function: Callable[[Tensor], Tensor],
     *,
     chunk_size: int | None = None,
     autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
-    scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss,
-) -> torch.Tensor:
+    scale: Callable[[Tensor], Tensor] = lambda loss: loss,
+) -> Tensor:
     """Add the gradient of a loss to the parameters of the model and of the loss.
 
     Args:
@@ -262,9 +262,9 @@ def backpropagate(
         The unscaled loss, detached.
     """
 
-    def embed(batch: Images) -> torch.Tensor:
+    def embed(batch: Images) -> Tensor:
         with autocast():
-            embeddings: torch.Tensor = model(batch)
+            embeddings: Tensor = model(batch)
         return embeddings.float()
 
     if chunk_size is None or len(images) <= chunk_size:
@@ -306,12 +306,12 @@ def _gradient_sync(model: nn.Module, *, last: bool) -> AbstractContextManager[No
     return model.no_sync()
 
 
-def _random_state(devices: Sequence[torch.device]) -> list[torch.Tensor]:
+def _random_state(devices: Sequence[torch.device]) -> list[Tensor]:
     """Return the states of the generators that dropout uses: first of the CPU, then of the GPUs."""
     return [torch.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
 
 
-def _set_random_state(states: Sequence[torch.Tensor], devices: Sequence[torch.device]) -> None:
+def _set_random_state(states: Sequence[Tensor], devices: Sequence[torch.device]) -> None:
     torch.set_rng_state(states[0])
     for state, device in zip(states[1:], devices, strict=True):
         torch.cuda.set_rng_state(state, device)

@@ -13,11 +13,11 @@ from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hgld.arrays import Booleans
 from hgld.compute.machine import StopRequest, catch_stop_signals
 from hgld.compute.processes import Processes
 from hgld.datasets.encoded_images import SkippedImage
@@ -165,15 +165,15 @@ class Trainer:
             n_skipped += n_part_skipped
         if n_skipped and len(set(classes)) == len(classes):
             return None  # no class has two images left
-        options: dict[str, torch.Tensor] = {}
+        options: dict[str, Tensor] = {}
         if isinstance(self.loss, CrossBatchMemory) and self.loss.unique:
             options["indices"] = torch.tensor(rows, device=self.device)
 
-        def loss_function(embeddings: torch.Tensor) -> torch.Tensor:
+        def loss_function(embeddings: Tensor) -> Tensor:
             embeddings, labels = gather_embeddings(embeddings, batch.labels)
             try:
                 with self._shared_random_state():
-                    loss: torch.Tensor = self.loss(embeddings, labels, **options)
+                    loss: Tensor = self.loss(embeddings, labels, **options)
             except EmbeddingsError as error:
                 raise self._divergence(error.finding) from error
             if not loss.isfinite():
@@ -237,7 +237,7 @@ class Trainer:
         self,
         kind: Literal["val", "test"],
         dataset: ExampleDataset,
-        is_query: npt.NDArray[np.bool_] | None = None,
+        is_query: Booleans | None = None,
     ) -> Mapping[str, float]:
         """Evaluate the model, log the means, and return them: of all metrics, or of the selecting one on ``val``."""
         settings = self.settings.evaluation
@@ -367,7 +367,7 @@ class Trainer:
         self.folder.log_skipped({ids[image.row]: image.reason for image in skipped})
 
 
-def _classes(labels: torch.Tensor) -> list[int]:
+def _classes(labels: Tensor) -> list[int]:
     """Return the finest class of every pair of an image and a label."""
     finest: list[Any] = labels[..., 0].tolist()
     if labels.ndim == 2:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from hgld.arrays import Booleans
 from hgld.compute.processes import Processes
 from hgld.datasets.loading import ExampleDataset, evaluation_batches
 from hgld.errors import InputError
@@ -48,7 +48,7 @@ def embed_dataset(
 def rank_embedded(
     embedded: EmbeddingShard,
     dataset: ExampleDataset,
-    is_query: npt.NDArray[np.bool_] | None = None,
+    is_query: Booleans | None = None,
     *,
     metrics: Sequence[str] = (),
     ranking: RankingConfig,

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from hgld.arrays import Booleans, Integers
 from hgld.benchmark.engine import ResultFile
@@ -88,8 +89,8 @@ class SplitImages:
 class SplitEmbeddings(NamedTuple):
     """Embeddings of images, float, shape (n, d), and standard deviations of feature maps, shape (n, c)."""
 
-    vectors: torch.Tensor
-    deviations: torch.Tensor | None
+    vectors: Tensor
+    deviations: Tensor | None
 
     def take(self, rows: slice | Integers) -> SplitEmbeddings:
         """Return the embeddings and deviations of some of the images."""
@@ -239,7 +240,7 @@ def head_checkpoint(settings: EmbeddingSettings, split: int) -> Path | None:
     return checkpoint
 
 
-def _head_embeddings(head: EmbeddingModel, features: torch.Tensor, path: Path) -> torch.Tensor:
+def _head_embeddings(head: EmbeddingModel, features: Tensor, path: Path) -> Tensor:
     n_expected = head.settings.n_features
     if features.shape[1] != n_expected:
         expected = "images" if n_expected is None else f"features of {n_expected:,}"
@@ -431,7 +432,7 @@ class SplitScores:
 
 
 def _right_answers(
-    index: torch.Tensor, index_labels: Integers, queries: torch.Tensor, query_labels: Integers
+    index: Tensor, index_labels: Integers, queries: Tensor, query_labels: Integers
 ) -> Booleans:
     """Return whether the nearest image of the index shows the landmark of each query, bool, shape (n,)."""
     _, positions = nearest_neighbours(queries, index, 1)
