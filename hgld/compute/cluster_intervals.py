@@ -136,14 +136,16 @@ def pair_differences(
     largest = np.concatenate([block.max(axis=1, initial=0.0) for block in blocks])
     quantile = float(np.quantile(largest, confidence))
     low, high, p_values = np.zeros(shape), np.zeros(shape), np.ones(shape)
-    for first, second in zip(*np.triu_indices(n_results, 1), strict=True):
+    firsts, seconds = np.triu_indices(n_results, 1)
+    for first, second in zip(firsts.tolist(), seconds.tolist(), strict=True):
         difference = differences[first, second]
-        errors, shares = _pair_errors(by_cluster, int(first), int(second))
+        errors, shares = _pair_errors(by_cluster, first, second)
         start, end = _accepted(difference, errors, shares, quantile)
         low[first, second], high[first, second] = start, end
         low[second, first], high[second, first] = -end, -start
         if _varies(errors) or abs(difference) > _ROUNDING_ERROR:
-            observed = abs(difference) / math.sqrt(((errors + difference * shares) ** 2).sum())
+            errors_from_zero = errors + difference * shares
+            observed = abs(difference) / math.sqrt((errors_from_zero**2).sum())
             n_larger = int((largest >= observed * (1 - 1e-12)).sum())
             p_value = min((1 + n_larger) / (1 + len(largest)), 1.0)
             p_values[first, second] = p_values[second, first] = p_value

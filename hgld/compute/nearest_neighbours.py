@@ -126,10 +126,12 @@ def _top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if values.shape[1] > k:
         # ``topk`` may choose any of the columns that tie for the last place.
         last = values[:, k - 1]
-        tied = ((last == values[:, k]) & ~last.isneginf()).nonzero()[:, 0]
+        is_tied = (last == values[:, k]) & ~last.isneginf()
+        tied_rows = is_tied.nonzero()[:, 0]
         columns = columns[:, :k]
-        if len(tied):
-            columns[tied] = scores[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+        if len(tied_rows):
+            ordered = scores[tied_rows].sort(dim=1, descending=True, stable=True)
+            columns[tied_rows] = ordered.indices[:, :k]
     columns = columns.sort(dim=1).values
     values, order = scores.gather(1, columns).sort(dim=1, descending=True, stable=True)
     return values, columns.gather(1, order)

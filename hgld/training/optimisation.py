@@ -36,7 +36,7 @@ class TrainingLength:
     """Length of a training.
 
     Args:
-        n_epochs: Number of epochs, of which the last may be incomplete.
+        n_epochs: Number of epochs; the last epoch may be incomplete.
         warm_up_epochs: Number of epochs at the beginning in which schedules do not advance.
     """
 

@@ -254,8 +254,9 @@ def push_model(
 
     Args:
         model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
-            open_clip:NAME; not what is published already, whose files can be copied as they are.
-        repository: Repository of the Hugging Face hub to upload to; it is created if there is none. Default: none.
+            open_clip:NAME. A model that is published already is refused, as its files can be copied as they are.
+        repository: Repository of the Hugging Face hub to upload to; it is created if it does not exist.
+            Default: no upload.
         out: Folder to write the files to.
         pretrained: Weights of a model given by name; see :func:`hgld.load_model`.
 

@@ -112,7 +112,7 @@ class TrainingSummary:
     Args:
         test: Means of all metrics on the test images by epoch, with keys such as ``epoch 5``; the last is the result.
             Where there are validation images, only of the epochs that were the best so far.
-        val: Mean of ``metric`` on the validation images by epoch; empty if there are none.
+        val: Mean of ``metric`` on the validation images by epoch; empty without validation images.
         metric: Metric whose gain is reported.
         n_steps: Number of steps, including those before a resumption.
         n_skipped_batches: Number of steps without an update, because too few images of the batch could be read.
@@ -128,7 +128,7 @@ class TrainingSummary:
 
     @property
     def result(self) -> str:
-        """Epoch of the trained model: the best one on the validation images, or the last one if there are none."""
+        """Epoch of the trained model: the best on validation images, or the last without such images."""
         return list(self.test)[-1]
 
 

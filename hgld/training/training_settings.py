@@ -1,6 +1,6 @@
 """Settings of a training: the schema of its YAML file.
 
-Defaults are those of the paper's experiments on H-GLDv2 (Sec. VII-C3 and the authors' settings) where it has any.
+Defaults are the values of the paper's experiments on H-GLDv2 (Sec. VII-C3 and the authors' settings), if it has any.
 The sections ``model``, ``image`` and ``loss`` are defined in :mod:`hgld.models`, :mod:`hgld.datasets` and
 :mod:`hgld.losses.registry`.
 """
@@ -68,8 +68,7 @@ class DataSettings(Settings):
         gallery: Split that is ranked for the queries.
         val: Split whose images are ranked against each other to select ``best.pt``; None for ``val``, if there is
             such a split. Without one nothing is selected, as the test images must not select.
-        random_split: Random split of all images, in place of the splits of the manifest; None for those. It goes
-            with the splits train and test.
+        random_split: Random split of all images into the splits train and test; None for the splits of the manifest.
     """
 
     manifest: Path
@@ -84,7 +83,7 @@ class DataSettings(Settings):
 
     @property
     def other_splits(self) -> tuple[str | None, ...]:
-        """Splits that are used for something else than selecting a checkpoint."""
+        """Splits that are used to train or to test."""
         return (self.train, self.test, self.queries, self.gallery)
 
     @model_validator(mode="before")
@@ -118,8 +117,8 @@ class ClassBalancedSettings(Settings):
 
     Args:
         per_class: Number of images per class in a batch.
-        packing: How an epoch is divided into batches: ``most`` has as many as possible; ``greedy`` are those of the
-            authors, ``independent`` those of pytorch-metric-learning; see
+        packing: Division of an epoch into batches: ``most`` makes as many batches as possible, ``greedy`` is the
+            authors' division, and ``independent`` that by pytorch-metric-learning; see
             :class:`~hgld.datasets.samplers.ClassBalancedSampler`.
         max_per_class: Maximum number of images per class in an epoch; None for no limit.
         small_classes: Whether classes with fewer than ``per_class`` images are excluded or repeat images.
@@ -205,8 +204,8 @@ class MemorySettings(Settings):
 class GroupSettings(Settings):
     """Optimiser of a group of parameters.
 
-    Schedules change the learning rate after each epoch that follows the warm-up, as in the authors' code: epochs of
-    the warm-up have that of the first epoch, and count for neither ``milestones`` nor ``step_epochs``.
+    Schedules change the learning rate after each epoch that follows the warm-up, as in the authors' code. Epochs of
+    the warm-up have the rate of the first epoch, and count for neither ``milestones`` nor ``step_epochs``.
 
     Args:
         name: Algorithm; ``sgd`` with momentum is Nesterov's.
@@ -216,9 +215,10 @@ class GroupSettings(Settings):
         schedule: Learning rate schedule: ``cosine`` from ``lr`` to ``end_lr``; ``constant``; or a factor ``gamma``
             after every ``step_epochs`` epochs (``step``) or at the ``milestones`` (``multi_step``).
         end_lr: Final learning rate of ``cosine``.
-        interval: How ``cosine`` advances. ``epoch``: after each epoch that follows the warm-up; as its length is that
-            of the whole training, it ends short of ``end_lr`` by the length of the warm-up. ``step``: after each step
-            of the training, warm-up included, so that it reaches ``end_lr``; for trainings of few epochs.
+        interval: Interval at which ``cosine`` advances. ``epoch``: after each epoch that follows the warm-up; the
+            schedule is as long as the whole training, so it ends short of ``end_lr`` by the length of the warm-up.
+            ``step``: after each step of the training, warm-up included, so it reaches ``end_lr``; for trainings of
+            few epochs.
         gamma: Factor of ``step`` and ``multi_step``.
         step_epochs: Number of epochs between the factors of ``step``.
         milestones: Numbers of epochs after which ``multi_step`` applies the factor, ascending.
@@ -273,10 +273,11 @@ class OptimiserSettings(Settings):
 
 
 class LoraSettings(Settings):
-    """LoRA (Hu et al., 2022): the weights of the backbone stay frozen, and changes of low rank of them are trained.
+    """LoRA (Hu et al., 2022): the backbone is frozen, and low-rank changes of its weights are trained.
 
-    They are parameters of the group ``backbone``, and part of its weights once the model is loaded for use. All
-    linear layers and convolutions of 1 x 1 pixels have one, except those that ``frozen`` and ``trained`` exclude.
+    The changes are parameters of the group ``backbone``, and part of its weights once the model is loaded for use.
+    All linear layers and convolutions of 1 x 1 pixels have a change, unless ``frozen`` or ``trained`` excludes the
+    layer.
 
     Args:
         rank: Rank r of the changes.
@@ -292,7 +293,7 @@ class EvaluationSettings(Settings):
 
     Args:
         every: Number of epochs between evaluations.
-        metrics: Names of metrics, as in ``hgld evaluate``; empty for those of the papers.
+        metrics: Names of metrics, as in ``hgld evaluate``; empty for the metrics of the papers.
         best: Metric whose gain is reported, and that selects ``best.pt`` where there are validation images.
         batch_size: Number of images embedded at once by each process.
     """
@@ -318,7 +319,7 @@ class TrainingSettings(Settings):
         data: Images to train on and to evaluate with.
         sampler: Sampler of training batches.
         loss: Training objective.
-        memory: Cross-batch memory; None for none.
+        memory: Cross-batch memory; None to train without it.
         optimiser: Optimisers of the groups of parameters.
         epochs: Number of epochs. Alternative to ``steps``.
         steps: Number of steps; 0 only evaluates the untrained model.
@@ -335,7 +336,7 @@ class TrainingSettings(Settings):
             give the same gradients (:mod:`hgld.training.optimisation`), unless batch norm learns its statistics. None
             for all.
         mixed_precision: Precision of the backbone in training steps: ``off`` for float32, or autocast to ``fp16``,
-            with a gradient scaler, or to ``bf16``. ``fp16`` is what ``with_autocast`` of ROADMAP and SupRank does,
+            with a gradient scaler, or to ``bf16``. ``fp16`` is ``with_autocast`` of ROADMAP and SupRank,
             except that they compute the projection, the scores of the loss and the embeddings of evaluations in 16
             bits as well, where hgld uses float32. Smooth-AP and Recall@k Surrogate are trained in float32.
         clip_norm: Maximum norm of the gradient of the model's parameters; None for no limit.
