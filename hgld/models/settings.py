@@ -14,11 +14,11 @@ class EmbedImagesConfig:
 
     Args:
         split: Split of the manifest to embed. Default: all images.
-        scales: Factors of height and width, to embed each image at several: 1,0.7071,1.4142; see
+        scales: Factors of height and width, to embed each image at several scales: 1,0.7071,1.4142; see
             :meth:`EmbeddingModel.multi_scale`.
         half: Run the backbone in half precision: float16 on CUDA, bfloat16 elsewhere.
-        center: Subtract the mean of all embeddings, which those of an untrained backbone share, and normalise them
-            again; not for queries and a gallery in separate files.
+        center: Subtract the mean of all embeddings, which embeddings of an untrained backbone share, and normalise
+            them again; not for queries and a gallery in separate files.
         with_std: Also write the standard deviations of the feature maps before pooling, for the score heat:
             x.deviations.npy beside x.npy; at one scale only.
         device: Device: cpu, cuda or cuda:N.

@@ -21,8 +21,7 @@ class PushConfig:
         evaluations: Output of hgld evaluate --json for the model card, in a file named like the data; may be
             repeated.
         private: Create a private repository.
-        force: Replace files of a repository that is not of a model of hgld, or of a folder of something else than
-            this model.
+        force: Replace the files of a repository without a model of hgld, or of a folder without this model.
     """
 
     license: str | None = None

@@ -293,7 +293,7 @@ class RunFolder:
         return means
 
     def finished_summary(self, request: str | None) -> TrainingSummary | None:
-        """Return the result of the run, or None unless it is complete and was made by a request.
+        """Return the result of the run, or None unless it is complete, unchanged, and made by a request.
 
         Args:
             request: See :func:`training_request`.
@@ -304,12 +304,20 @@ class RunFolder:
         settings, record = recorded
         if not record["finished"] or record.get("request") != request:
             return None
+        if record["checkpoint"] != self._checkpoint_size_and_time():
+            return None
         return self.summary(settings["evaluation"]["best"])
 
     def record_request(self, request: str) -> None:
         """Record the request that a finished run was made by, or would be resumed by."""
         _, record = self.recorded_run() or ({}, {})
-        self._write_record({**record, "request": request})
+        checkpoint = self._checkpoint_size_and_time()
+        self._write_record({**record, "request": request, "checkpoint": checkpoint})
+
+    def _checkpoint_size_and_time(self) -> list[int]:
+        """Return the size in bytes and the modification time in nanoseconds of the last checkpoint."""
+        stat = self.last.stat()
+        return [stat.st_size, stat.st_mtime_ns]
 
     def _read_skipped_ids(self) -> set[str]:
         if not self._skipped.exists():

@@ -52,6 +52,9 @@ def test_train_prints_evaluations_and_gain(config: Path, tmp_path: Path) -> None
     resuming = [*command, "--resume", "--set", "seed=0"]
     assert run_hgld(*resuming).stdout == result.stdout
     assert run_hgld_without_torch(*resuming) == result.stdout
+    checkpoint = tmp_path / "run" / "last.pt"
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    assert "last.pt: not a readable checkpoint" in run_hgld(*resuming, code=1).stderr
 
 
 def test_requests_differ_with_settings_and_data(config: Path, tmp_path: Path) -> None:
