@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from hgld import __version__
 from hgld.cli import app
 from hgld.cli.base import App, SharedCommand, writable_file
-from hgld.cli.options import field_options, with_field_options
+from hgld.cli.options import field_options, help_panels, with_field_options
 from hgld.datasets.readers.registry import READERS
 from hgld.errors import ConfigurationError
 from hgld.figures.treemap import write_tree_page
@@ -185,6 +185,36 @@ def test_two_options_of_the_same_name() -> None:
 
     with pytest.raises(TypeError, match="doubled: there are two options `share`"):
         with_field_options(doubled)
+
+
+def test_options_are_grouped_below_headings_in_their_order() -> None:
+    group = App()
+    group.callback()(lambda: None)
+
+    @group.command()
+    @help_panels({"Details": ["verbose", "level"], "Clusters": ["n_clusters"]})
+    def run(*, config: Settings, level: int = 3, share_of_all: float = 0.5) -> None:
+        """Print a setting.
+
+        Args:
+            level: Level.
+            share_of_all: Share.
+        """
+        typer.echo(f"{config.n_clusters} {config.verbose} {level}")
+
+    runner = CliRunner()
+    help_text = runner.invoke(group, ["run", "--help"], env={"COLUMNS": "200", "TERM": "dumb"}).output
+    places = ["─ Options", "--share-of-all", "─ Details", "--verbose", "--level", "─ Clusters", "--n-clusters"]
+    assert sorted(places, key=help_text.index) == places
+    assert runner.invoke(group, ["run", "--n-clusters", "2", "--verbose"]).output == "2 True 3\n"
+
+
+def test_heading_of_an_option_that_the_command_lacks() -> None:
+    @help_panels({"Details": ["levels"]})
+    def run(*, level: int = 3) -> None: ...
+
+    with pytest.raises(TypeError, match='run has no option levels for "Details"'):
+        with_field_options(run)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

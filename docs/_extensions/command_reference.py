@@ -49,17 +49,25 @@ def _section(name: str, command: Any) -> str:
     text = re.sub(
         r"^Example: (.*)$", r"```console\n$ \1\n```", command.help or "", flags=re.MULTILINE
     )
-    rows = []
+    parts = [f"### {name}", f"```text\n{name} {usage}\n```", text]
+    rows_by_panel: dict[str | None, list[list[str]]] = {}
     for parameter in command.params:
         if getattr(parameter, "hidden", False) or parameter.name == "help":
             continue
-        record = (
-            parameter.get_help_record(context) if parameter.param_type_name == "option" else None
-        )
-        names = record[0] if record else (parameter.metavar or parameter.name.upper())
-        rows.append([code(names), _description(parameter), _default(parameter, context)])
-    options = table(["argument or option", "meaning", "default"], rows) if rows else ""
-    return "\n\n".join([f"### {name}", f"```text\n{name} {usage}\n```", text, options])
+        panel = getattr(parameter, "rich_help_panel", None)
+        rows_by_panel.setdefault(panel, []).append(_row(parameter, context))
+    for panel, rows in rows_by_panel.items():
+        title = panel or "argument or option"
+        parts.append(table([title, "meaning", "default"], rows))
+    return "\n\n".join(parts)
+
+
+def _row(parameter: Any, context: Any) -> list[str]:
+    record = None
+    if parameter.param_type_name == "option":
+        record = parameter.get_help_record(context)
+    names = record[0] if record else (parameter.metavar or parameter.name.upper())
+    return [code(names), _description(parameter), _default(parameter, context)]
 
 
 def _description(parameter: Any) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from hgld.cli.options import summary_of, with_field_options
+from hgld.cli.options import long_name, summary_of, with_field_options
 from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
@@ -141,7 +141,7 @@ def _typed_name(parameter: Any) -> str:
     """Return an option or argument as it is typed."""
     if parameter.param_type_name == "argument":
         return str(parameter.metavar)
-    return str(next((name for name in parameter.opts if name.startswith("--")), parameter.opts[0]))
+    return long_name(parameter.opts)
 
 
 class SharedCommand(Command):

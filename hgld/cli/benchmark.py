@@ -23,7 +23,7 @@ from hgld.cli.base import (
     print_summary,
 )
 from hgld.cli.models import Images, Manifest, complete_comparison, with_images
-from hgld.cli.options import field_options
+from hgld.cli.options import field_options, help_panels
 from hgld.cli.render import WIDTH, aligned, wrapped_table
 from hgld.compute.parts import PartsConfig
 from hgld.errors import indented_list
@@ -39,9 +39,14 @@ if TYPE_CHECKING:
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
+@help_panels(
+    {
+        "Selection of runs": ["method", "seeds", "splits", "sweep"],
+        "Several machines": ["part", "ray", "parts"],
+    }
+)
 @field_options(
     PartsConfig,
-    panel="Parts",
     part=part_option(
         "Do every 16th training run from the third on, for 3/16; the same command without it does what is "
         "missing, and writes the results. Default: all runs."
@@ -199,6 +204,13 @@ def format_cost(cost: CostEstimate) -> str:
 
 
 @app.command(rich_help_panel="Retrieval")
+@help_panels(
+    {
+        "Treatments and reference": ["treatments", "train_split", "reference"],
+        "Re-ranking": ["rerank", "rerank_neighbours", "rerank_alpha"],
+        "Speed": ["device", "batch_size", "workers"],
+    }
+)
 @field_options(ModelComparisonConfig, treatments="--treatment", metrics="--metric")
 def compare_models(
     *,

@@ -20,7 +20,7 @@ from hgld.cli.base import (
     parse_numbers,
     writable_file,
 )
-from hgld.cli.options import field_option, field_options
+from hgld.cli.options import field_option, field_options, help_panels
 from hgld.cli.render import WIDTH, aligned, percent, wrapped_table
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles, MetricSettings, RerankSettings
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     ProtocolName = str
 else:
     ProtocolName = Literal[tuple(PROTOCOLS)]
-_ranking_option = partial(typer.Option, rich_help_panel="Ranking")
-_output_option = partial(typer.Option, rich_help_panel="Output")
 
 _DIAGNOSIS_NOTES = (
     "gap: whole set - batches (Eq. 6). The bounds, for AP only, are of batches - whole set, for batches with an AP "
@@ -54,42 +52,52 @@ _EXCLUDED_QUERIES = (
 
 
 @app.command(cls=SharedCommand, rich_help_panel=FIRST_STEPS)
+@help_panels(
+    {
+        "Queries and gallery in separate files": [
+            "query_embeddings",
+            "query_labels",
+            "gallery_embeddings",
+            "distractor_embeddings",
+        ],
+        "Protocol": ["protocol", "ground_truth", "predictions"],
+        "Metrics": ["metrics", "relevance_alpha", "level_weights", "several_labels"],
+        "Ranking": ["device", "precision", "distance", "ties"],
+        "Re-ranking": ["rerank", "rerank_neighbours", "rerank_alpha"],
+        "Output": ["intervals", "json", "latex", "per_query", "per_label", "write_predictions"],
+        "Page of the worst queries": ["worst", "page", "images"],
+    }
+)
 @field_options(
     MetricSettings,
-    panel="Metrics",
     metrics="--metric",
     relevance_alpha="--alpha",
     level_weights=typer.Option(
         parser=parse_numbers("level_weights", "0.2,0.3,0.5"), metavar="<str>"
     ),
 )
-@field_options(RerankSettings, panel="Ranking")
 @field_options(EvaluationFiles, labels="--manifest", query_labels="--query-manifest")
 def evaluate(
     *,
     files: EvaluationFiles,
     protocol: ProtocolName | None = None,
     metric_settings: MetricSettings,
-    device: Annotated[str, _ranking_option()] = "cpu",
-    precision: Annotated[Literal["float32", "tf32", "float64"], _ranking_option()] = "float32",
+    device: str = "cpu",
+    precision: Literal["float32", "tf32", "float64"] = "float32",
     distance: ComparedBy = None,
-    ties: Annotated[
-        Literal["pessimistic", "optimistic", "heaviside"], _ranking_option()
-    ] = "pessimistic",
+    ties: Literal["pessimistic", "optimistic", "heaviside"] = "pessimistic",
     reranking: RerankSettings,
-    intervals: Annotated[bool, _output_option("--intervals/--no-intervals")] = True,
-    json: Annotated[bool, _output_option()] = False,
-    latex: Annotated[bool, _output_option()] = False,
-    per_query: Annotated[Path | None, _output_option(callback=writable_file(".parquet"))] = None,
+    intervals: Annotated[bool, typer.Option("--intervals/--no-intervals")] = True,
+    json: bool = False,
+    latex: bool = False,
+    per_query: Annotated[Path | None, typer.Option(callback=writable_file(".parquet"))] = None,
     per_label: Annotated[
-        Path | None, _output_option(callback=writable_file(".csv", ".parquet"))
+        Path | None, typer.Option(callback=writable_file(".csv", ".parquet"))
     ] = None,
-    write_predictions: Annotated[
-        Path | None, _output_option(callback=writable_file(".csv"))
-    ] = None,
-    worst: Annotated[int | None, _output_option(min=1)] = None,
-    page: Annotated[Path, _output_option(callback=writable_file(".html"))] = Path("worst.html"),
-    images: Annotated[Path | None, _output_option()] = None,
+    write_predictions: Annotated[Path | None, typer.Option(callback=writable_file(".csv"))] = None,
+    worst: Annotated[int | None, typer.Option(min=1)] = None,
+    page: Annotated[Path, typer.Option(callback=writable_file(".html"))] = Path("worst.html"),
+    images: Path | None = None,
 ) -> None:
     """Evaluate embeddings: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
 

@@ -34,7 +34,7 @@ from hgld.cli.base import (
     writable_file,
     writable_folder,
 )
-from hgld.cli.options import field_options
+from hgld.cli.options import field_options, help_panels
 from hgld.cli.render import aligned
 from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, counted, indented_list
@@ -78,6 +78,13 @@ def parse_extra_levels(text: str) -> int:
 
 
 @app.command(rich_help_panel=FIRST_STEPS)
+@help_panels(
+    {
+        "Further levels": ["extra_levels", "levels_from", "classes"],
+        "Several labels": ["multi", "scraped", "irrelevant"],
+        "Groups from other sources": ["completed", "completed_above", "corrections"],
+    }
+)
 @field_options(
     BuildConfig,
     extra_levels=typer.Option(parser=parse_extra_levels, metavar="p279:N", show_default=False),
@@ -87,7 +94,6 @@ def build(
     *,
     clean: Path,
     out: Annotated[Path, out_file(".parquet")],
-    config: BuildConfig,
     decisions: Path | None = None,
     taxonomy: Path | None = None,
     csv: Annotated[Path | None, typer.Option(metavar="FOLDER", callback=writable_folder)] = None,
@@ -96,6 +102,7 @@ def build(
     irrelevant: Path | None = None,
     completed: Path | None = None,
     corrections: Path | None = None,
+    config: BuildConfig,
     force: Force = False,
 ) -> None:
     """Build the hierarchy of landmarks or other entities, groups and all levels above these.
@@ -244,6 +251,13 @@ def stats(
 
 
 @app.command(rich_help_panel="Hierarchy")
+@help_panels(
+    {
+        "Landmarks to propose groups for": ["reasons", "removed", "clean"],
+        "Proposals": ["method", "k", "encoder", "device"],
+        "Calibration": ["calibration_landmarks", "seed"],
+    }
+)
 @field_options(CompleteConfig, k="-k", reasons="--reason", encoder=typer.Option(metavar="NAME"))
 def complete(
     *,

@@ -22,7 +22,7 @@ from hgld.cli.base import (
     print_summary,
     require_none_failed,
 )
-from hgld.cli.options import field_option, field_options
+from hgld.cli.options import field_option, field_options, help_panels
 from hgld.cli.render import listed
 from hgld.compute.parts import PartsConfig
 from hgld.datasets.readers.registry import READERS, ReaderEntry
@@ -41,9 +41,6 @@ if TYPE_CHECKING:
     from hgld.gldv2.photographs import FetchPlan, PhotographsSummary
 
 
-_BY_ID = "Photographs by id"
-
-
 def _shards(text: str) -> tuple[int, ...]:
     from hgld.gldv2.dataset_files import parse_shards
 
@@ -51,6 +48,20 @@ def _shards(text: str) -> tuple[int, ...]:
 
 
 @app.command(rich_help_panel="Photographs")
+@help_panels(
+    {
+        "Photographs by id": [
+            "ids",
+            "source",
+            "urls",
+            "width",
+            "commons_url",
+            "contact",
+            "rate_per_minute",
+            "plan",
+        ]
+    }
+)
 def fetch(
     *,
     dataset: Literal["gldv2"],
@@ -68,30 +79,22 @@ def fetch(
     ] = FetchConfig.base_url,
     verify: Annotated[bool, field_option(FetchConfig, "verify")] = False,
     force: bool = False,
-    ids: Annotated[
-        str | None, typer.Option(show_default=False, metavar="FILE", rich_help_panel=_BY_ID)
-    ] = None,
-    source: Annotated[
-        str, typer.Option("--from", metavar="commons|shards|FOLDER", rich_help_panel=_BY_ID)
-    ] = "commons",
-    urls: Annotated[Path | None, typer.Option(rich_help_panel=_BY_ID)] = None,
-    width: Annotated[
-        int, field_option(PhotographsConfig, "width", rich_help_panel=_BY_ID)
-    ] = PhotographsConfig.width,
+    ids: Annotated[str | None, typer.Option(show_default=False, metavar="FILE")] = None,
+    source: Annotated[str, typer.Option("--from", metavar="commons|shards|FOLDER")] = "commons",
+    urls: Path | None = None,
+    width: Annotated[int, field_option(PhotographsConfig, "width")] = PhotographsConfig.width,
     commons_url: Annotated[
         str,
-        field_option(
-            ClientConfig, "commons_url", envvar="HGLD_COMMONS_URL", rich_help_panel=_BY_ID
-        ),
+        field_option(ClientConfig, "commons_url", envvar="HGLD_COMMONS_URL"),
     ] = ClientConfig.commons_url,
     contact: Annotated[
         str | None,
-        field_option(ClientConfig, "contact", envvar="HGLD_CONTACT", rich_help_panel=_BY_ID),
+        field_option(ClientConfig, "contact", envvar="HGLD_CONTACT"),
     ] = None,
     rate_per_minute: Annotated[
-        float, field_option(ClientConfig, "rate_per_minute", "--rate", rich_help_panel=_BY_ID)
+        float, field_option(ClientConfig, "rate_per_minute", "--rate")
     ] = ClientConfig.rate_per_minute,
-    plan: Annotated[bool, typer.Option(rich_help_panel=_BY_ID)] = False,
+    plan: bool = False,
 ) -> None:
     """Download the dataset's files, verified by MD5, or single photographs by their ids.
 
@@ -305,10 +308,10 @@ def _format_extracted(summary: ExtractSummary) -> str:
 
 
 @app.command(rich_help_panel="Photographs")
+@help_panels({"Several machines": ["part", "ray", "parts"]})
 @field_options(RepackConfig, shard_size=None)
 @field_options(
     PartsConfig,
-    panel="Parts",
     part=part_option(
         "Write one of several parts of the tar files, such as 3/16; the same command without it writes what "
         "is missing, and the manifest. Default: all of them."

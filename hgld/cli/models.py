@@ -25,7 +25,7 @@ from hgld.cli.base import (
     print_summary,
     writable,
 )
-from hgld.cli.options import field_options
+from hgld.cli.options import field_options, help_panels
 from hgld.cli.render import aligned
 from hgld.compute.parts import Part, PartsConfig
 from hgld.compute.slurm import current_task
@@ -289,6 +289,14 @@ def _check_embeddings(path: Path) -> None:
 
 
 @app.command(rich_help_panel=FIRST_STEPS)
+@help_panels(
+    {
+        "Input of the model": ["size", "resize", "fit", "interpolation", "mean", "std"],
+        "Embeddings": ["scales", "center", "with_std"],
+        "Speed": ["half", "batch_size", "workers"],
+        "Several machines": ["part", "ray", "parts"],
+    }
+)
 @field_options(
     EmbedImagesConfig,
     scales=typer.Option(
@@ -298,7 +306,6 @@ def _check_embeddings(path: Path) -> None:
 )
 @field_options(
     PartsConfig,
-    panel="Parts",
     part=part_option(
         "Embed one of several parts of the images, such as 3/16; the same command without it embeds what is "
         "missing, and joins the parts. Default: all images."

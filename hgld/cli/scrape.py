@@ -18,7 +18,7 @@ from hgld.cli.base import (
     print_summary,
     try_again,
 )
-from hgld.cli.options import field_options
+from hgld.cli.options import field_options, help_panels
 from hgld.errors import ConfigurationError, SourceError, counted
 from hgld.figures.style import Nouns
 from hgld.progress import TerminalProgress
@@ -32,6 +32,23 @@ _COLUMN = typer.Option(metavar="COLUMN")
 
 
 @app.command(rich_help_panel=FIRST_STEPS)
+@help_panels(
+    {
+        "Lists of other entities": [
+            "id",
+            "item",
+            "category",
+            "split_column",
+            "property_id",
+            "parents",
+            "languages",
+            "entity",
+            "entities",
+        ],
+        "Requests": ["workers", "rate_per_minute", "max_retries", "commons_url", "wikidata_url"],
+        "Tuning": ["source", "class_depth", "allow_frequent"],
+    }
+)
 @field_options(
     ClientConfig,
     commons_url=typer.Option(envvar="HGLD_COMMONS_URL"),
@@ -56,8 +73,8 @@ def scrape(
     *,
     categories: Annotated[Path, typer.Argument(metavar="LIST")],
     out: Annotated[Path, out_file(".parquet")],
-    client: ClientConfig,
     config: ScrapeConfig,
+    client: ClientConfig,
     entity: str | None = None,
     entities: str | None = None,
     force: bool = False,

@@ -16,6 +16,7 @@ from hgld.cli.base import (
     out_file,
     writable_file,
 )
+from hgld.cli.options import help_panels
 from hgld.cli.render import aligned
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError
@@ -27,10 +28,18 @@ if TYPE_CHECKING:
 
 
 @app.command(rich_help_panel=FIRST_STEPS)
+@help_panels(
+    {
+        "Labels": ["manifest", "hierarchy", "split"],
+        "Model": ["model", "pretrained", "device"],
+        "Ranking": ["distance", "rerank", "rerank_neighbours", "rerank_alpha"],
+        "Local page": ["serve", "host", "port", "open_browser"],
+    }
+)
 def search(
     *,
-    embeddings: Annotated[Path, typer.Option()],
     query: Annotated[Path | None, typer.Argument(show_default=False)] = None,
+    embeddings: Annotated[Path, typer.Option()],
     text: list[str] | None = None,
     model: str | None = None,
     pretrained: Pretrained = None,
