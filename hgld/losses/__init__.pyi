@@ -19,15 +19,12 @@ from .kernels.steps import Step as Step
 from .kernels.steps import SupRankStep as SupRankStep
 from .kernels.steps import suprank_step as suprank_step
 from .pair_losses import ContrastiveLoss as ContrastiveLoss
-from .pair_losses import KoLeo as KoLeo
 from .pair_losses import LiftedStructureLoss as LiftedStructureLoss
 from .pair_losses import MarginLoss as MarginLoss
 from .pair_losses import MultiSimilarityLoss as MultiSimilarityLoss
 from .pair_losses import SelectivelyContrastiveTriplet as SelectivelyContrastiveTriplet
-from .pair_losses import SphericalConstraint as SphericalConstraint
 from .pair_losses import TripletLoss as TripletLoss
 from .pair_losses import XBMContrastive as XBMContrastive
-from .pair_losses import irt as irt
 from .proxy_losses import CSL as CSL
 from .proxy_losses import ArcFace as ArcFace
 from .proxy_losses import CrossEntropy as CrossEntropy
@@ -51,6 +48,9 @@ from .rank_losses import rod_recall as rod_recall
 from .registry import LOSSES as LOSSES
 from .registry import LabelSpace as LabelSpace
 from .registry import build_loss as build_loss
+from .regularisers import KoLeo as KoLeo
+from .regularisers import SphericalConstraint as SphericalConstraint
+from .regularisers import irt as irt
 from .simix import MixedPositives as MixedPositives
 from .simix import SiMix as SiMix
 from .supervised_contrastive import HMLC as HMLC

@@ -47,7 +47,6 @@ from hgld.losses.pair_losses import (
     SelectivelyContrastiveTriplet,
     TripletLoss,
     XBMContrastive,
-    irt,
 )
 from hgld.losses.proxy_losses import CSL, ArcFace, CrossEntropy, ProxyGML, ProxyNCA, ProxyNCAPP
 from hgld.losses.rank_losses import (
@@ -68,6 +67,7 @@ from hgld.losses.rank_losses import (
     rod_ndcg,
     rod_recall,
 )
+from hgld.losses.regularisers import irt
 from hgld.losses.simix import SiMix
 from hgld.losses.supervised_contrastive import HMLC, MultiSupCon
 
