@@ -179,21 +179,26 @@ def hide_and_propose(
         root_baselines.append(root_of_group[truths] == frequent_root)
     truth = np.concatenate(part_truths)
     choice = np.concatenate(part_choices)
-    group_right = choice == truth
-    wrong: Counter[tuple[str, str]] = Counter()
-    for number in np.flatnonzero(~group_right):
-        wrong[inputs.group_names[truth[number]], inputs.group_names[choice[number]]] += 1
-    misses = [(hidden, proposed, count) for (hidden, proposed), count in wrong.items()]
-    misses.sort(key=lambda miss: (-miss[2], miss))
     group_baseline = np.concatenate(group_baselines).mean()
     root_baseline = np.concatenate(root_baselines).mean()
     return CompletionQuality(
         score=np.concatenate(part_scores),
-        group_right=group_right,
+        group_right=choice == truth,
         root_right=root_of_group[choice] == root_of_group[truth],
         baseline=(float(group_baseline), float(root_baseline)),
-        misses=misses,
+        misses=_count_misses(truth, choice, inputs.group_names),
     )
+
+
+def _count_misses(
+    truth: Integers, choice: Integers, names: Sequence[str]
+) -> list[tuple[str, str, int]]:
+    """Return how often each wrong group was proposed for each group, in descending order."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for number in np.flatnonzero(choice != truth):
+        counts[names[truth[number]], names[choice[number]]] += 1
+    misses = [(hidden, proposed, count) for (hidden, proposed), count in counts.items()]
+    return sorted(misses, key=lambda miss: (-miss[2], miss))
 
 
 def calibration_error(score: Floats, right: Booleans) -> float:

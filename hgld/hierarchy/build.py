@@ -384,26 +384,11 @@ def build(
         )
     corrected = None
     if corrections is not None:
-        labels = {identity_of(label) for candidate in candidates for label in candidate.labels}
-        corrected = CorrectedCounts(
-            moved=assignment.n_from("correction"),
-            dropped=assignment.n_excluded,
-            labels=len(labels.intersection(corrections_of_labels)),
-            unused=len(corrections_of_labels.keys() - labels),
-        )
-
+        corrected = assignment.corrected_counts(candidates, corrections_of_labels)
     used_names = {row.groups[0] for row in assignment.rows}
     used_groups = [group for group in groups if group.name in used_names]
-    tree = tree or ClassTree({}, {})
-    levels = subclass_levels(used_groups, tree.superclasses, tree.labels, config.extra_levels)
-    paths = {}
-    for group in used_groups:
-        paths[group.name] = [group.name, *levels[group.name], *group.path[1:]]
     columns = _landmark_columns(assignment.rows)
-    if neutral:
-        columns |= _neutral_level_columns(assignment.rows, paths, used_groups[0].levels, config)
-    else:
-        columns |= _level_columns(assignment.rows, paths)
+    columns |= _level_columns(assignment.rows, used_groups, tree, config, neutral=neutral)
     if config.multi:
         columns["hierarchical_labels"] = [row.groups for row in assignment.rows]
     if completed is not None or corrected is not None:
@@ -512,9 +497,24 @@ class _GroupAssignment:
             already_labelled=len(proposals) - len(scores),
         )
 
-    def n_from(self, source: LabelSource) -> int:
-        """Return the number of rows whose group has this source."""
-        return sum(row.source == source for row in self.rows)
+    def corrected_counts(
+        self, candidates: Sequence[Candidate], corrections: Mapping[str, Decision]
+    ) -> CorrectedCounts:
+        """Return the effect of the corrections.
+
+        Args:
+            candidates: All landmarks.
+            corrections: Corrections of labels, and of landmarks that the tables do not have.
+        """
+        labels: set[str] = set()
+        for candidate in candidates:
+            labels.update(map(identity_of, candidate.labels))
+        return CorrectedCounts(
+            moved=sum(row.source == "correction" for row in self.rows),
+            dropped=self.n_excluded,
+            labels=len(labels & corrections.keys()),
+            unused=len(corrections.keys() - labels),
+        )
 
     def multi_label_counts(self) -> MultiLabelCounts:
         """Return the numbers of landmarks with several labels."""
@@ -560,30 +560,31 @@ def _landmark_columns(rows: Sequence[_Row]) -> dict[str, list[Any]]:
 
 
 def _level_columns(
-    rows: Sequence[_Row], paths: Mapping[str, Sequence[str]]
+    rows: Sequence[_Row],
+    groups: Sequence[Group],
+    tree: ClassTree | None,
+    config: BuildConfig,
+    *,
+    neutral: bool,
 ) -> dict[str, list[Any]]:
-    """Return the columns of levels of H-GLDv2, from the names from group to root of each group."""
+    """Return the columns of the levels from the groups to the roots, see :func:`build`."""
+    tree = tree or ClassTree({}, {})
+    levels_between = subclass_levels(groups, tree.superclasses, tree.labels, config.extra_levels)
+    paths = {}
+    for group in groups:
+        paths[group.name] = [group.name, *levels_between[group.name], *group.path[1:]]
     row_paths = [paths[row.groups[0]] for row in rows]
-    columns: dict[str, list[Any]] = {
-        GROUP: [path[0] for path in row_paths],
-        ROOT: [path[-1] for path in row_paths],
-    }
+    columns: dict[str, list[Any]] = {}
+    if neutral:
+        extra_levels = [f"extra_level_{number + 1}" for number in range(config.extra_levels)]
+        group_level, *coarser_levels = groups[0].levels
+        for position, name in enumerate([group_level, *extra_levels, *coarser_levels]):
+            columns[name] = [path[position] for path in row_paths]
+        return columns
+    columns[GROUP] = [path[0] for path in row_paths]
+    columns[ROOT] = [path[-1] for path in row_paths]
     if len(row_paths[0]) > 2:
         columns["extra_levels"] = [path[1:-1] for path in row_paths]
-    return columns
-
-
-def _neutral_level_columns(
-    rows: Sequence[_Row],
-    paths: Mapping[str, Sequence[str]],
-    levels: Sequence[str],
-    config: BuildConfig,
-) -> dict[str, list[Any]]:
-    """Return a column for each level of the taxonomy and each extra level."""
-    extra_levels = [f"extra_level_{number}" for number in range(1, config.extra_levels + 1)]
-    columns = {}
-    for position, name in enumerate([levels[0], *extra_levels, *levels[1:]]):
-        columns[name] = [paths[row.groups[0]][position] for row in rows]
     return columns
 
 

@@ -377,11 +377,7 @@ def train_residual_energy(
         with torch.no_grad():  # the last update may diverge
             is_finite = residual(images).isfinite().all() and math.isfinite(mean_loss)
         if not is_finite:
-            raise ConfigurationError(
-                f"the residual energy of the prior {name} diverges in epoch {epoch + 1} of {settings.epochs}, with a "
-                f"loss of {mean_loss:.3g}; set a smaller `learning_rate` ({settings.learning_rate:g}) or `step_size` "
-                f"({settings.langevin.step_size[0]:g}), or a larger `temperature` ({settings.temperature:g})"
-            )
+            raise _divergence_error(name, epoch, mean_loss, settings)
         if time.monotonic() - logged_at >= _LOG_INTERVAL_S:
             logged_at = time.monotonic()
             log.info(
@@ -392,6 +388,17 @@ def train_residual_energy(
                 mean_loss,
             )
     return residual.eval().requires_grad_(False)
+
+
+def _divergence_error(
+    name: str, epoch: int, loss: float, settings: ResidualSettings
+) -> ConfigurationError:
+    """Return an error that names the settings which make the training of a prior converge."""
+    return ConfigurationError(
+        f"the residual energy of the prior {name} diverges in epoch {epoch + 1} of {settings.epochs}, with a loss of "
+        f"{loss:.3g}; set a smaller `learning_rate` ({settings.learning_rate:g}) or `step_size` "
+        f"({settings.langevin.step_size[0]:g}), or a larger `temperature` ({settings.temperature:g})"
+    )
 
 
 def _update(

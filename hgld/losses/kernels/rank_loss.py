@@ -396,6 +396,26 @@ class _BlockLoss(NamedTuple):
     grad_scores: Tensor | None
 
 
+def _block_loss(
+    scores: Tensor, block: slice, pairs: Pairs, loss: RankLoss, query_level: int | None
+) -> _BlockLoss:
+    """Return the loss of a block of queries, with its gradient if the scores require one."""
+    with torch.no_grad():
+        levels = pairs.levels(block)
+        if query_level is not None:
+            levels.diagonal(block.start).fill_(query_level)
+        valid = loss.has_positive(levels, pairs.n_levels)
+    relevance = None if pairs.relevance is None else pairs.relevance[block]
+    with torch.set_grad_enabled(scores.requires_grad):
+        losses = loss.query_losses(scores, levels, pairs.n_levels, relevance)
+        total = losses[valid].sum()
+    grad_scores = None
+    if total.requires_grad:
+        (grad_scores,) = torch.autograd.grad(total, scores)
+        grad_scores.masked_fill_(~valid.unsqueeze(1), 0)  # 0 times infinity
+    return _BlockLoss(total.detach(), int(valid.sum()), grad_scores)
+
+
 class _MeanOverQueries(torch.autograd.Function):
     """The mean loss. Its gradient is computed with the value; the backward pass only scales it."""
 
@@ -411,22 +431,10 @@ class _MeanOverQueries(torch.autograd.Function):
         needs_gradient = any(ctx.needs_input_grad)
 
         def block_loss(block: slice) -> _BlockLoss:
-            with torch.no_grad():
-                levels = pairs.levels(block)
-                if query_level is not None:
-                    levels.diagonal(block.start).fill_(query_level)
-                valid = loss.has_positive(levels, pairs.n_levels)
+            with torch.no_grad():  # threads of parallel_map record gradients by default
                 scores = inner_products(embeddings[block], references)
-                scores.requires_grad_(needs_gradient)
-            relevance = None if pairs.relevance is None else pairs.relevance[block]
-            with torch.set_grad_enabled(needs_gradient):
-                losses = loss.query_losses(scores, levels, pairs.n_levels, relevance)
-                total = losses[valid].sum()
-            grad_scores = None
-            if total.requires_grad:
-                (grad_scores,) = torch.autograd.grad(total, scores)
-                grad_scores.masked_fill_(~valid.unsqueeze(1), 0)  # 0 times infinity
-            return _BlockLoss(total.detach(), int(valid.sum()), grad_scores)
+            scores.requires_grad_(needs_gradient)
+            return _block_loss(scores, block, pairs, loss, query_level)
 
         needs_grad_embeddings, needs_grad_references = ctx.needs_input_grad[:2]
         grad_embeddings = torch.zeros_like(embeddings) if needs_grad_embeddings else None
