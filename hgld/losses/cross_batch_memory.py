@@ -179,17 +179,7 @@ class CrossBatchMemory(Loss):
             raise InputError(
                 "the memory provides the `reference_embeddings`; call the loss with the batch only"
             )
-        dim, n_levels = self.embeddings.shape[1], self.labels.shape[-1]
-        if embeddings.shape[1] != dim or labels.shape[-1] != n_levels:
-            raise InputError(
-                f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[-1]} levels, but the "
-                f"memory is for dimension {dim} and {n_levels} levels"
-            )
-        if labels.shape[1:-1] > self.labels.shape[1:-1] or labels.ndim != self.labels.ndim:
-            raise InputError(
-                f"`labels` have shape {tuple(labels.shape)}, but the memory holds labels of shape "
-                f"{tuple(self.labels.shape[1:])}; set `labels_per_image` to the most labels of any image"
-            )
+        self._check_shapes(embeddings, labels)
         if self.training:
             self._store(embeddings.detach(), labels)
             self.n_steps += 1
@@ -231,6 +221,20 @@ class CrossBatchMemory(Loss):
         if labels.ndim == 3:
             labels = without_padding(labels)
         return embeddings, labels
+
+    def _check_shapes(self, embeddings: Tensor, labels: Tensor) -> None:
+        dim = self.embeddings.shape[1]
+        n_levels = self.labels.shape[-1]
+        if embeddings.shape[1] != dim or labels.shape[-1] != n_levels:
+            raise InputError(
+                f"`embeddings` have dimension {embeddings.shape[1]} and `labels` {labels.shape[-1]} levels, but the "
+                f"memory is for dimension {dim} and {n_levels} levels"
+            )
+        if labels.shape[1:-1] > self.labels.shape[1:-1] or labels.ndim != self.labels.ndim:
+            raise InputError(
+                f"`labels` have shape {tuple(labels.shape)}, but the memory holds labels of shape "
+                f"{tuple(self.labels.shape[1:])}; set `labels_per_image` to the most labels of any image"
+            )
 
     def _check_indices(self, embeddings: Tensor, indices: Tensor | None) -> None:
         size = len(self.embeddings)
