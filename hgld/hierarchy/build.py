@@ -197,40 +197,21 @@ def build_file(
             place, or a table is given that they do not need.
     """
     config = config or BuildConfig()
-    if config.levels_from is None:
-        decisions = decisions or project_file_of("decisions", clean)
-        if decisions is None:
-            raise _no_decisions_error(clean)
-        taxonomy = find_taxonomy(taxonomy, clean, decisions)
-    elif decisions or taxonomy or corrections:
-        raise ConfigurationError(
-            "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
-        )
     if csv is not None and tables.is_neutral(clean):
         raise ConfigurationError(
             "`csv` writes the official files of H-GLDv2, which are of GLDv2's landmarks alone"
         )
-    if config.levels_from is not None:
-        classes = _required_tables("levels_from", "classes", classes, clean)
-    elif config.extra_levels:
-        classes = _required_tables("extra_levels", "classes", classes, clean)
-    elif classes:
-        raise ConfigurationError("`classes` is used only with `extra_levels`")
-    if config.multi:
-        scraped = _required_tables("multi", "scraped", scraped, clean)
-        irrelevant = irrelevant or project_file_of("irrelevant", clean)
-    elif scraped:
-        raise ConfigurationError("`scraped` is used only with `multi`")
-    paths = _Paths(
+    given = _Paths(
         clean=clean,
         decisions=decisions,
         taxonomy=taxonomy,
-        irrelevant=irrelevant if config.multi else None,
+        irrelevant=irrelevant,
         completed=completed,
         corrections=corrections,
         classes=classes or (),
         scraped=scraped or (),
     )
+    paths = _find_inputs(given, config)
 
     def compute() -> tuple[Sequence[pa.Table], BuildSummary]:
         hierarchy, summary = _build_from(paths, config)
@@ -249,25 +230,58 @@ def build_file(
     return summary
 
 
+def _find_inputs(given: _Paths, config: BuildConfig) -> _Paths:
+    """Return the input files that the settings need, by default from their usual places."""
+    clean = given.clean
+    decisions = given.decisions
+    taxonomy = given.taxonomy
+    if config.levels_from is None:
+        decisions = decisions or project_file_of("decisions", clean)
+        if decisions is None:
+            raise _no_decisions_error(clean)
+        taxonomy = find_taxonomy(taxonomy, clean, decisions)
+    elif decisions or taxonomy or given.corrections:
+        raise ConfigurationError(
+            "`levels_from` takes groups from classes; omit `decisions`, `corrections` and `taxonomy`"
+        )
+    classes = given.classes
+    if config.levels_from is not None:
+        classes = _required_tables("levels_from", "classes", classes, clean)
+    elif config.extra_levels:
+        classes = _required_tables("extra_levels", "classes", classes, clean)
+    elif classes:
+        raise ConfigurationError("`classes` is used only with `extra_levels`")
+    scraped = given.scraped
+    irrelevant = None
+    if config.multi:
+        scraped = _required_tables("multi", "scraped", scraped, clean)
+        irrelevant = given.irrelevant or project_file_of("irrelevant", clean)
+    elif scraped:
+        raise ConfigurationError("`scraped` is used only with `multi`")
+    return given._replace(
+        decisions=decisions,
+        taxonomy=taxonomy,
+        classes=classes,
+        scraped=scraped,
+        irrelevant=irrelevant,
+    )
+
+
 def _no_decisions_error(clean: Path) -> ConfigurationError:
-    """Return an error that names the files of decisions beside a table, or the commands that write one."""
+    """Return an error that names files of decisions beside a table, or commands that write one."""
     files = []
     for path in sorted(clean.with_name("decisions").glob("*.csv")):
         if not path.name.endswith(".taxonomy.csv"):
             files.append(path)
-    source = (
-        preview(files, 3)
-        if files
-        else "a file of hgld import-sheet, hgld decisions or hgld adjudicate"
-    )
+    source = "a file of hgld import-sheet, hgld decisions or hgld adjudicate"
+    if files:
+        source = preview(files, 3)
     return ConfigurationError(
         f"{clean}: no decisions are known for this list; give {source} as `decisions`"
     )
 
 
-def _required_tables(
-    setting: str, name: str, given: Sequence[Path] | None, clean: Path
-) -> Sequence[Path]:
+def _required_tables(setting: str, name: str, given: Sequence[Path], clean: Path) -> Sequence[Path]:
     """Return the tables ``classes`` or ``scraped`` that a setting needs.
 
     Tables are searched for beside the clean table if they are not given.
