@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import torch
+from torch import Tensor
 
 from hgld import tables
 from hgld.arrays import Booleans, Integers
@@ -118,7 +119,7 @@ class Vectors:
         item: int64, shape (N,); item of each vector: the number of a landmark or text.
     """
 
-    embeddings: torch.Tensor
+    embeddings: Tensor
     row: Integers
     item: Integers
 
@@ -130,7 +131,7 @@ class Vectors:
         is_kept = item_mask[self.item]
         return Vectors(self.embeddings, self.row[is_kept], self.item[is_kept])
 
-    def unit(self, block: slice) -> torch.Tensor:
+    def unit(self, block: slice) -> Tensor:
         """Return a block of vectors in float32, scaled to length 1, shape (n, d)."""
         vectors = self.embeddings[torch.from_numpy(self.row[block])].float()
         vectors /= torch.linalg.vector_norm(vectors, dim=1, keepdim=True)

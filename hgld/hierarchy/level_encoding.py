@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from hgld.arrays import AnyIntegers
 from hgld.errors import InputError, indented_list
+from hgld.hierarchy.label_matrix import Codes
 from hgld.io.text_array import TextArray
 
 #: Returns the name of a row for error messages, given its number.
@@ -21,7 +21,7 @@ _MAX_PARENTS = 5
 
 def encode_names(
     column: pa.Array | pa.ChunkedArray, name: str, describe_row: DescribeRow
-) -> tuple[npt.NDArray[np.int32], tuple[str, ...]]:
+) -> tuple[Codes, tuple[str, ...]]:
     """Return a column as indices into its sorted names, and the names without outer whitespace."""
     encoded = TextArray.repeated(column).without_unused()
     texts = pc.utf8_trim_whitespace(encoded.texts)
@@ -33,7 +33,7 @@ def encode_names(
             f"{name} is empty in {len(empty_rows):,} rows:\n{indented_list(described)}"
         )
     names = pc.unique(texts).sort()
-    codes: npt.NDArray[np.int32] = pc.index_in(texts, value_set=names).to_numpy()
+    codes: Codes = pc.index_in(texts, value_set=names).to_numpy()
     return codes[encoded.positions], tuple(names.to_pylist())
 
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
 
 from hgld import tables
-from hgld.arrays import Booleans, Floats, Integers
+from hgld.arrays import AnyIntegers, Booleans, Floats, Integers
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.label_matrix import LabelMatrix, column_of, relevance
 from hgld.hierarchy.label_sets import LabelSets
@@ -30,6 +30,12 @@ ROOT = "natural_or_human_made"
 log = logging.getLogger(__name__)
 #: A level by its number (1: coarsest) or by its name.
 Level = int | str
+#: int64, or str in lists with such ids.
+Ids = NDArray[Any]
+#: str.
+Texts = NDArray[np.str_]
+#: str, or tuples of str; None for unknown values.
+Objects = NDArray[np.object_]
 #: Name of the finest level of H-GLDv2.
 _FINEST = "landmark"
 #: Name of the finest level of other lists.
@@ -70,8 +76,8 @@ def _check_columns(table: pa.Table) -> pa.Table:
 
 
 def _check_unique_landmarks(
-    splits: npt.NDArray[np.str_],
-    landmark_ids: npt.NDArray[Any],
+    splits: Texts,
+    landmark_ids: Ids,
     rows: Integers,
     describe_row: DescribeRow,
 ) -> None:
@@ -101,7 +107,7 @@ def _extra_levels(table: pa.Table, describe_row: DescribeRow) -> list[pa.Array]:
     return [values[level :: lengths[0]] for level in range(lengths[0])]
 
 
-def _group_lists(table: pa.Table, rows: Integers) -> npt.NDArray[np.object_] | None:
+def _group_lists(table: pa.Table, rows: Integers) -> Objects | None:
     """Return the column hierarchical_labels as tuples in the order of ``rows``, or None."""
     if "hierarchical_labels" not in table.column_names:
         return None
@@ -152,15 +158,15 @@ class Hierarchy:
     ({'lake': 2, 'church': 1}, 'natural')
     """
 
-    splits: npt.NDArray[np.str_]
-    landmark_ids: npt.NDArray[Any]
+    splits: Texts
+    landmark_ids: Ids
     labels: LabelMatrix
     level_names: tuple[str, ...]
     nodes: tuple[tuple[str, ...], ...]
-    categories: npt.NDArray[np.object_] | None = None
-    supercategories: npt.NDArray[np.object_] | None = None
-    hierarchical_labels: npt.NDArray[np.object_] | None = None
-    label_sources: npt.NDArray[np.object_] | None = None
+    categories: Objects | None = None
+    supercategories: Objects | None = None
+    hierarchical_labels: Objects | None = None
+    label_sources: Objects | None = None
 
     def __post_init__(self) -> None:
         for values in vars(self).values():
@@ -316,7 +322,7 @@ class Hierarchy:
 
     def names_by_row(self, level: Level, rows: Integers | slice = slice(None)) -> list[str]:
         """Return the name at a level of all landmarks, or of the landmarks in ``rows``."""
-        codes = self.labels[rows, self.column(level)]
+        codes = self._codes(level)[rows]
         return list(np.array(self.names(level), object)[codes])
 
     def code(self, name: str, level: Level) -> int:
@@ -331,7 +337,7 @@ class Hierarchy:
     def counts(self, level: Level) -> dict[str, int]:
         """Return the number of landmarks below each name of a level, in descending order."""
         names = self.names(level)
-        counts = np.bincount(self.labels[:, self.column(level)], minlength=len(names)).tolist()
+        counts = np.bincount(self._codes(level), minlength=len(names)).tolist()
         return dict(sorted(zip(names, counts, strict=True), key=lambda pair: (-pair[1], pair[0])))
 
     def children(self, name: str, level: Level) -> tuple[str, ...]:
@@ -358,12 +364,12 @@ class Hierarchy:
 
     # Label matrices and relevance
 
-    def contains(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> Booleans:
+    def contains(self, landmark_ids: ArrayLike, split: str | None = None) -> Booleans:
         """Return whether each landmark is in the hierarchy: bool, shape (n,)."""
         _, exists = self._find(landmark_ids, split)
         return exists
 
-    def labels_of(self, landmark_ids: npt.ArrayLike, split: str | None = None) -> LabelMatrix:
+    def labels_of(self, landmark_ids: ArrayLike, split: str | None = None) -> LabelMatrix:
         """Return the labels of landmarks.
 
         Args:
@@ -482,7 +488,7 @@ class Hierarchy:
                 keep &= np.isin(self.label_sources, source_names)
             elif "instance_of" not in source_names:
                 keep[:] = False
-        codes = self.labels[:, self.column(self.group_level)]
+        codes = self._codes(self.group_level)
         group_sizes = np.bincount(codes[keep], minlength=len(self.names(self.group_level)))
         keep &= group_sizes[codes] >= min_landmarks
         if not keep.any():
@@ -492,7 +498,7 @@ class Hierarchy:
     def _is_below(self, names: Iterable[str], level: Level) -> Booleans:
         """Return which landmarks are below any of some names of a level: bool, shape (N,)."""
         codes = [self.code(name, level) for name in _as_names(names)]
-        return np.isin(self.labels[:, self.column(level)], codes)
+        return np.isin(self._codes(level), codes)
 
     def merge(self, groups: Iterable[str], name: str) -> Hierarchy:
         """Merge groups into one group of a given name."""
@@ -562,10 +568,14 @@ class Hierarchy:
     def _landmark_name(self, row: int) -> str:
         return f"{self.splits[row]}/{self.landmark_ids[row]}"
 
-    def _rows_below(self, name: str, level: Level) -> Integers:
-        return np.flatnonzero(self.labels[:, self.column(level)] == self.code(name, level))
+    def _codes(self, level: Level) -> AnyIntegers:
+        """Return the label of each landmark at a level, shape (N,)."""
+        return self.labels[:, self.column(level)]
 
-    def _find(self, landmark_ids: npt.ArrayLike, split: str | None) -> tuple[Integers, Booleans]:
+    def _rows_below(self, name: str, level: Level) -> Integers:
+        return np.flatnonzero(self._codes(level) == self.code(name, level))
+
+    def _find(self, landmark_ids: ArrayLike, split: str | None) -> tuple[Integers, Booleans]:
         """Return the row of each landmark, and whether it exists; missing landmarks get any row."""
         ids = np.asarray(landmark_ids)
         kind: type = np.integer
@@ -591,7 +601,7 @@ class Hierarchy:
         return rows, self.landmark_ids[rows] == ids
 
 
-def _object_column(table: pa.Table, name: str, order: pa.Array) -> npt.NDArray[np.object_] | None:
+def _object_column(table: pa.Table, name: str, order: pa.Array) -> Objects | None:
     return table[name].take(order).to_numpy() if name in table.column_names else None
 
 

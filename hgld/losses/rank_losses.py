@@ -428,7 +428,7 @@ def _ideal_dcg(gain: Tensor, counts: Tensor, n_items: int) -> Tensor:
     """
     ranks = torch.arange(1, n_items + 1, dtype=torch.float64, device=counts.device)
     discounts = 1 / torch.log2(1 + ranks)
-    cumulative = torch.nn.functional.pad(discounts.cumsum(0), (1, 0))
+    cumulative = functional.pad(discounts.cumsum(0), (1, 0))
     last_ranks = counts.flip(1).cumsum(1).long()
     start = cumulative.new_zeros(len(counts), 1)
     level_discounts = cumulative[last_ranks].diff(dim=1, prepend=start)

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from hgld.arrays import Integers
 from hgld.compute.scoring import at_least_float32
@@ -50,8 +51,8 @@ class LinearClassifier:
     [[3.0, 5.0]]
     """
 
-    weight: torch.Tensor
-    bias: torch.Tensor
+    weight: Tensor
+    bias: Tensor
 
     def __post_init__(self) -> None:
         if (
@@ -71,7 +72,7 @@ class LinearClassifier:
         """Number of classes C."""
         return len(self.weight)
 
-    def logits(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def logits(self, embeddings: Tensor) -> Tensor:
         """Return the logits, shape (n, C), in the type of the weights."""
         return torch.addmm(self.bias, embeddings.to(self.weight.dtype), self.weight.T)
 
@@ -100,7 +101,7 @@ def load_classifier(path: Path) -> LinearClassifier:
         InputError: The file cannot be read, or a tensor is missing or of another shape.
     """
     try:
-        tensors: Mapping[str, torch.Tensor] = load_file(path)
+        tensors: Mapping[str, Tensor] = load_file(path)
         return LinearClassifier(tensors["weight"], tensors["bias"])
     except KeyError as error:
         raise InputError(
@@ -114,7 +115,7 @@ def load_classifier(path: Path) -> LinearClassifier:
         raise InputError(f"{path}: {error}") from error
 
 
-def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearClassifier:
+def fit_linear_classifier(embeddings: Tensor, labels: Integers) -> LinearClassifier:
     """Fit softmax regression by scikit-learn's ``LogisticRegression`` with its default ``C = 1``.
 
     Embeddings are centred and divided by one number, so that the mean variance of their features is
@@ -174,7 +175,7 @@ def fit_linear_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearC
     return LinearClassifier(weight.to(features.dtype).contiguous(), bias.to(features.dtype))
 
 
-def gaussian_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearClassifier:
+def gaussian_classifier(embeddings: Tensor, labels: Integers) -> LinearClassifier:
     """Fit linear discriminant analysis: a classifier from Gaussians with a shared covariance.
 
     It solves one system of d equations and takes two passes over the images, so it suits tens of
@@ -192,7 +193,7 @@ def gaussian_classifier(embeddings: torch.Tensor, labels: Integers) -> LinearCla
     return LinearClassifier(weight - weight.mean(dim=0), bias - bias.mean())
 
 
-def _number_two_classes_or_more(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
+def _number_two_classes_or_more(labels: Integers) -> tuple[Tensor, Tensor]:
     """Return :func:`number_classes` after a check that images have two or more classes."""
     indices, counts = number_classes(labels)
     if len(counts) < 2:
@@ -204,7 +205,7 @@ def _number_two_classes_or_more(labels: Integers) -> tuple[torch.Tensor, torch.T
 
 def index_classifier(
     classifier: LinearClassifier | str,
-    embeddings: torch.Tensor,
+    embeddings: Tensor,
     labels: Integers | None,
     score: str,
 ) -> LinearClassifier:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from hgld.arrays import Integers
 from hgld.compute.scoring import Vectors, as_tensor
@@ -41,9 +42,9 @@ class DetectorInputs:
             uses.
     """
 
-    embeddings: torch.Tensor
+    embeddings: Tensor
     labels: Integers | None = None
-    deviations: torch.Tensor | None = None
+    deviations: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.embeddings)
@@ -139,7 +140,7 @@ class Detector(ABC):
         """Fit on checked inputs."""
 
     @abstractmethod
-    def _score(self, images: DetectorInputs) -> torch.Tensor:
+    def _score(self, images: DetectorInputs) -> Tensor:
         """Return the scores of a block of images, float32 or float64, shape (n,)."""
 
 
@@ -172,7 +173,7 @@ def _checked_inputs(
     return DetectorInputs(embedding_tensor, classes, deviation_tensor)
 
 
-def _checked_vectors(values: Vectors, name: str) -> torch.Tensor:
+def _checked_vectors(values: Vectors, name: str) -> Tensor:
     vectors = as_tensor(values)
     if vectors.ndim != 2 or not vectors.is_floating_point() or not vectors.shape[1]:
         raise InputError(

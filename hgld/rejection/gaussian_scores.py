@@ -7,7 +7,7 @@ from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-import torch
+from torch import Tensor
 
 from hgld.errors import ConfigurationError, require, require_choice
 from hgld.rejection.detector import Detector, DetectorInputs
@@ -34,7 +34,7 @@ class GaussianDetector(Detector):
     shrinkage: float | None = field(default=None, kw_only=True)
 
     @abstractmethod
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         """Return the scores of embeddings, which have length 1 if ``normalize`` is true."""
 
     def _fit(self, images: DetectorInputs) -> None:
@@ -43,7 +43,7 @@ class GaussianDetector(Detector):
             images.embeddings, labels, unit_length=self.normalize, shrinkage=self.shrinkage
         )
 
-    def _score(self, images: DetectorInputs) -> torch.Tensor:
+    def _score(self, images: DetectorInputs) -> Tensor:
         embeddings = images.embeddings.to(self.gaussians.origin.dtype)
         if self.normalize:
             embeddings = unit_length(embeddings)
@@ -61,7 +61,7 @@ class Mahalanobis(GaussianDetector):
 
     name: ClassVar[str] = "mahalanobis"
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         return self.gaussians.nearest_squared_distances(embeddings)
 
 
@@ -111,7 +111,7 @@ class Gmm(GaussianDetector):
         if temperature != 1 and self.variant == "code":
             raise ConfigurationError("`inner_temperature` is an option of the `variant` paper")
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         if self.variant == "code":
             return self.gaussians.negative_log_likelihoods(embeddings)
         return self.gaussians.mixture_energies(embeddings, temperature=self.inner_temperature)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hgld.arrays import Integers
 from hgld.compute.scoring import at_least_float32
@@ -51,12 +52,12 @@ class ClassGaussians:
             :func:`fit_gaussians`.
     """
 
-    origin: torch.Tensor
-    whitening: torch.Tensor
-    means: torch.Tensor
-    log_frequencies: torch.Tensor
-    log_determinant: torch.Tensor
-    shrinkage: torch.Tensor
+    origin: Tensor
+    whitening: Tensor
+    means: Tensor
+    log_frequencies: Tensor
+    log_determinant: Tensor
+    shrinkage: Tensor
 
     @property
     def dim(self) -> int:
@@ -67,18 +68,16 @@ class ClassGaussians:
         """Return the Gaussians on a device."""
         return ClassGaussians(**{name: tensor.to(device) for name, tensor in vars(self).items()})
 
-    def whiten(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def whiten(self, embeddings: Tensor) -> Tensor:
         """Return whitened embeddings, whose covariance is the identity, shape (n, d)."""
         return (embeddings.to(self.origin.dtype) - self.origin) @ self.whitening
 
-    def nearest_squared_distances(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def nearest_squared_distances(self, embeddings: Tensor) -> Tensor:
         """Return the squared Mahalanobis distance to the nearest class, shape (n,)."""
         smallest = [block.amin(dim=1) for block in self._distance_blocks(embeddings)]
         return torch.stack(smallest).amin(dim=0)
 
-    def mixture_energies(
-        self, embeddings: torch.Tensor, *, temperature: float = 1.0
-    ) -> torch.Tensor:
+    def mixture_energies(self, embeddings: Tensor, *, temperature: float = 1.0) -> Tensor:
         """Return ``-T log sum_c exp(-d_c^2 / (2T))``, shape (n,), in blocks of classes.
 
         With temperature 1, it is the energy of Sec. 5.2.2 of the thesis, whose Gaussians have equal
@@ -89,7 +88,7 @@ class ClassGaussians:
             terms.append(block.div(-2 * temperature).logsumexp(dim=1))
         return -temperature * torch.stack(terms).logsumexp(dim=0)
 
-    def negative_log_likelihoods(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def negative_log_likelihoods(self, embeddings: Tensor) -> Tensor:
         """Return ``-log sum_c pi_c N(z; mu_c, Sigma)``, pi_c the class frequency, shape (n,)."""
         terms = []
         start = 0
@@ -100,7 +99,7 @@ class ClassGaussians:
         constant = (self.dim * math.log(2 * math.pi) + self.log_determinant) / 2
         return constant - torch.stack(terms).logsumexp(dim=0)
 
-    def _distance_blocks(self, embeddings: torch.Tensor) -> Iterator[torch.Tensor]:
+    def _distance_blocks(self, embeddings: Tensor) -> Iterator[Tensor]:
         """Yield squared distances to blocks of c classes, shape (n, c)."""
         whitened = self.whiten(embeddings)
         lengths = whitened.square().sum(dim=1, keepdim=True)
@@ -111,7 +110,7 @@ class ClassGaussians:
 
 
 def fit_gaussians(
-    embeddings: torch.Tensor,
+    embeddings: Tensor,
     classes: Integers,
     *,
     unit_length: bool = False,
@@ -174,9 +173,9 @@ def fit_gaussians(
 
 
 def gaussians_from_moments(
-    means: torch.Tensor,
-    covariance: torch.Tensor,
-    counts: torch.Tensor,
+    means: Tensor,
+    covariance: Tensor,
+    counts: Tensor,
     *,
     shrinkage: float = 0.0,
     dtype: torch.dtype = torch.float64,
@@ -218,7 +217,7 @@ def gaussians_from_moments(
     )
 
 
-def number_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
+def number_classes(labels: Integers) -> tuple[Tensor, Tensor]:
     """Number the classes of images from 0, in the order of their labels.
 
     Args:
@@ -245,7 +244,7 @@ def number_classes(labels: Integers) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.from_numpy(indices), torch.from_numpy(counts).double()
 
 
-def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
+def unit_length(embeddings: Tensor) -> Tensor:
     """Return embeddings scaled to length 1, float32 or float64.
 
     Raises:
@@ -255,7 +254,7 @@ def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
     [[0.6000000238418579, 0.800000011920929]]
     """
     embeddings = at_least_float32(embeddings)
-    lengths: torch.Tensor = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    lengths: Tensor = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
     if not lengths.all():
         n_zero = int((lengths == 0).sum())
         raise InputError(
@@ -265,8 +264,8 @@ def unit_length(embeddings: torch.Tensor) -> torch.Tensor:
 
 
 def _blocks(
-    embeddings: torch.Tensor, indices: torch.Tensor, is_scaled: bool
-) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    embeddings: Tensor, indices: Tensor, is_scaled: bool
+) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield float64 embeddings and classes of the images with a class, in blocks of images."""
     for start in range(0, len(embeddings), _ROWS):
         block_classes = indices[start : start + _ROWS]
@@ -277,12 +276,12 @@ def _blocks(
         yield block, block_classes[has_class]
 
 
-def _is_singular(covariance: torch.Tensor) -> bool:
+def _is_singular(covariance: Tensor) -> bool:
     eigenvalues = torch.linalg.eigvalsh(covariance)
     return bool(eigenvalues[0] <= _SINGULAR * eigenvalues[-1])
 
 
-def _ledoit_wolf(covariance: torch.Tensor, fourth_moment: float, n: int) -> float:
+def _ledoit_wolf(covariance: Tensor, fourth_moment: float, n: int) -> float:
     """Return the shrinkage of Ledoit and Wolf (2004), Lemmas 3.2 to 3.4, for means of 0."""
     scale = covariance.diagonal().mean()
     squares = covariance.square().sum()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, get_args
 
 import torch
+from torch import Tensor
 
 from hgld.arrays import Integers
 from hgld.compute.scoring import at_least_float32, checked_device
@@ -161,20 +162,20 @@ class Heat(Detector):
         blocks = [self._corrected_energies(block) for block in images.blocks()]
         self._standardisation = Standardisation.from_energies(torch.cat(blocks, dim=1))
 
-    def _score(self, images: DetectorInputs) -> torch.Tensor:
+    def _score(self, images: DetectorInputs) -> Tensor:
         energies = self._corrected_energies(images)
         if self.standardised:
             energies = self._standardisation(energies)
         return compose(energies, self.beta).to(at_least_float32(images.embeddings[:0]).dtype)
 
-    def _corrected_energies(self, images: DetectorInputs) -> torch.Tensor:
+    def _corrected_energies(self, images: DetectorInputs) -> Tensor:
         """Return the corrected energy of each prior, shape (K, n)."""
         rows = []
         for name, energy in self._energies.items():
             rows.append(energy(energy.prior.features(self._inputs(name, images))))
         return torch.stack(rows)
 
-    def _inputs(self, name: PriorName, images: DetectorInputs) -> torch.Tensor:
+    def _inputs(self, name: PriorName, images: DetectorInputs) -> Tensor:
         """Return the inputs of a prior, float, shape (n, d) or (n, c)."""
         if name != "gmm_std":
             return images.embeddings
@@ -192,7 +193,7 @@ class Heat(Detector):
         return deviations.to(at_least_float32(images.embeddings[:0]).dtype)
 
     def _prior(
-        self, name: PriorName, inputs: torch.Tensor, labels: Integers, device: torch.device
+        self, name: PriorName, inputs: Tensor, labels: Integers, device: torch.device
     ) -> tuple[Prior, Sampler]:
         """Fit a prior, and return it with the sampler of the starts of its chains."""
         if name == "energy":
@@ -247,11 +248,11 @@ class Standardisation:
         deviations: float, shape (K,), above 0.
     """
 
-    means: torch.Tensor
-    deviations: torch.Tensor
+    means: Tensor
+    deviations: Tensor
 
     @classmethod
-    def from_energies(cls, energies: torch.Tensor) -> Standardisation:
+    def from_energies(cls, energies: Tensor) -> Standardisation:
         """Measure energies, shape (K, n); the deviation of a constant energy is set to 1."""
         wide = energies.double()
         deviations = torch.ones_like(wide[:, 0])
@@ -260,12 +261,12 @@ class Standardisation:
             deviations = torch.where(measured > 0, measured, deviations)
         return cls(wide.mean(dim=1).to(energies.dtype), deviations.to(energies.dtype))
 
-    def __call__(self, energies: torch.Tensor) -> torch.Tensor:
+    def __call__(self, energies: Tensor) -> Tensor:
         """Return standardised energies, shape (K, n)."""
         return (energies - self.means[:, None]) / self.deviations[:, None]
 
 
-def compose(energies: torch.Tensor, beta: float) -> torch.Tensor:
+def compose(energies: Tensor, beta: float) -> Tensor:
     """Return ``(1 / beta) log((1 / K) sum_k exp(beta E_k))`` of energies, shape (K, n) -> (n,).
 
     It is continuous in ``beta``: the minimum at -inf, the mean at 0, the maximum at inf. Eq. 5.7

@@ -11,13 +11,14 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from hgld.rejection.classifiers import LinearClassifier
 from hgld.rejection.gaussians import ClassGaussians
 
 #: Draws n features, shape (n, d), as starts of chains.
-Sampler = Callable[[int, torch.Generator], torch.Tensor]
+Sampler = Callable[[int, torch.Generator], Tensor]
 #: The text of the thesis, or the published code. They differ in the density of the Gaussians, the
 #: negatives of the residual energy, the projection of samples, and the presets.
 Variant = Literal["thesis", "code"]
@@ -35,22 +36,22 @@ class Prior(ABC):
 
     @property
     @abstractmethod
-    def reference(self) -> torch.Tensor:
+    def reference(self) -> Tensor:
         """A parameter of the density, which has the dtype and the device of features."""
 
     @abstractmethod
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
+    def energies(self, features: Tensor) -> Tensor:
         """Return the energy of each row of features, float, shape (n, d) -> (n,)."""
 
-    def features(self, inputs: torch.Tensor) -> torch.Tensor:
+    def features(self, inputs: Tensor) -> Tensor:
         """Return features from embeddings or standard deviations, float, shape (n, d)."""
         return self._scaled(inputs.to(self.reference))
 
-    def project(self, features: torch.Tensor) -> torch.Tensor:
+    def project(self, features: Tensor) -> Tensor:
         """Clip features at 0 and scale them if ``unit_length``, as in the published code."""
         return self._scaled(features.relu())
 
-    def _scaled(self, features: torch.Tensor) -> torch.Tensor:
+    def _scaled(self, features: Tensor) -> Tensor:
         if self.unit_length:
             return functional.normalize(features, dim=1)
         return features
@@ -75,11 +76,11 @@ class GaussianPrior(Prior):
         self.variant = variant
 
     @property
-    def reference(self) -> torch.Tensor:
+    def reference(self) -> Tensor:
         """The means of the classes."""
         return self.gaussians.means
 
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
+    def energies(self, features: Tensor) -> Tensor:
         """See :class:`Prior`."""
         if self.variant == "code":
             return self.gaussians.negative_log_likelihoods(features)
@@ -95,16 +96,16 @@ class LogitPrior(Prior):
         self.classifier = classifier
 
     @property
-    def reference(self) -> torch.Tensor:
+    def reference(self) -> Tensor:
         """The weights of the classifier."""
         return self.classifier.weight
 
-    def energies(self, features: torch.Tensor) -> torch.Tensor:
+    def energies(self, features: Tensor) -> Tensor:
         """See :class:`Prior`."""
         return -self.classifier.logits(features).logsumexp(dim=1)
 
 
-def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = None) -> Sampler:
+def gaussian_sampler(gaussians: ClassGaussians, weights: Tensor | None = None) -> Sampler:
     """Return a sampler of class Gaussians, on their device.
 
     Args:
@@ -116,25 +117,23 @@ def gaussian_sampler(gaussians: ClassGaussians, weights: torch.Tensor | None = N
     # Whitening is w = (z - origin) A, so z = w A^-1 + origin.
     unwhitening = torch.linalg.inv(gaussians.whitening.double()).to(means.dtype)
 
-    def sample(n: int, generator: torch.Generator) -> torch.Tensor:
+    def sample(n: int, generator: torch.Generator) -> Tensor:
         classes = torch.multinomial(
             class_weights.to(generator.device), n, replacement=True, generator=generator
         )
         noise = normal_noise((n, means.shape[1]), generator, means)
-        samples: torch.Tensor = (means[classes.to(means.device)] + noise) @ unwhitening
+        samples: Tensor = (means[classes.to(means.device)] + noise) @ unwhitening
         return samples + gaussians.origin
 
     return sample
 
 
-def normal_sampler(like: torch.Tensor) -> Sampler:
+def normal_sampler(like: Tensor) -> Sampler:
     """Return a sampler of standard normal features, as in the published code for logits."""
     return lambda n, generator: normal_noise((n, like.shape[-1]), generator, like)
 
 
-def normal_noise(
-    shape: tuple[int, ...], generator: torch.Generator, like: torch.Tensor
-) -> torch.Tensor:
+def normal_noise(shape: tuple[int, ...], generator: torch.Generator, like: Tensor) -> Tensor:
     """Return standard normal noise of the dtype and on the device of a tensor.
 
     Noise is drawn in float32, so that training in float64 has the same noise.

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from hgld.errors import InputError, require
 from hgld.rejection.classifiers import LinearClassifier, index_classifier, row_blocks
@@ -42,17 +43,17 @@ class ClassifierDetector(Detector):
     classifier: LinearClassifier | str = field(default="softmax", kw_only=True)
 
     @abstractmethod
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         """Return the scores of embeddings in the dtype of the classifier, shape (n,)."""
 
-    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+    def _fit_to_index(self, embeddings: Tensor) -> None:
         """Fit further parameters of the score; may replace the classifier."""
 
     def _fit(self, images: DetectorInputs) -> None:
         self.head = index_classifier(self.classifier, images.embeddings, images.labels, self.name)
         self._fit_to_index(images.embeddings)
 
-    def _score(self, images: DetectorInputs) -> torch.Tensor:
+    def _score(self, images: DetectorInputs) -> Tensor:
         dtype = self.head.weight.dtype
         scores = []
         for rows in row_blocks(len(images), self.head.n_classes):
@@ -70,7 +71,7 @@ class Msp(ClassifierDetector):
 
     name: ClassVar[str] = "msp"
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         return -self.head.logits(embeddings).softmax(dim=1).amax(dim=1)
 
 
@@ -84,7 +85,7 @@ class MaxLogit(ClassifierDetector):
 
     name: ClassVar[str] = "max_logit"
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         return -self.head.logits(embeddings).amax(dim=1)
 
 
@@ -104,7 +105,7 @@ class Energy(ClassifierDetector):
     def __post_init__(self) -> None:
         require(0 < self.temperature < math.inf, "a number above 0", temperature=self.temperature)
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         logits = self.head.logits(embeddings)
         return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
 
@@ -120,7 +121,7 @@ class KlMatching(ClassifierDetector):
 
     name: ClassVar[str] = "kl_matching"
 
-    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+    def _fit_to_index(self, embeddings: Tensor) -> None:
         n_classes = self.head.n_classes
         if n_classes > _MAX_CLASSES:
             raise InputError(
@@ -137,12 +138,12 @@ class KlMatching(ClassifierDetector):
         is_predicted = counts > 0
         self.typical = sums[is_predicted] / counts[is_predicted, None]
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         probabilities = self.head.logits(embeddings).softmax(dim=1)
         logs = self.typical.to(probabilities.dtype).log()
         logs = logs.clamp(min=torch.finfo(probabilities.dtype).min)  # 0 log 0 counts 0
         negative_entropy = -torch.special.entr(probabilities).sum(dim=1)
-        divergences: torch.Tensor = negative_entropy - (probabilities @ logs.T).amax(dim=1)
+        divergences: Tensor = negative_entropy - (probabilities @ logs.T).amax(dim=1)
         return divergences
 
 
@@ -172,7 +173,7 @@ class Odin(ClassifierDetector):
             perturbation=self.perturbation,
         )
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         logits = self.head.logits(embeddings)
         errors = (logits / self.temperature).softmax(dim=1)
         rows = torch.arange(len(errors))
@@ -203,7 +204,7 @@ class Dice(ClassifierDetector):
     def __post_init__(self) -> None:
         require(0 <= self.sparsity < 1, "a share from 0 to less than 1", sparsity=self.sparsity)
 
-    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+    def _fit_to_index(self, embeddings: Tensor) -> None:
         sums = [embeddings[rows].double().sum(dim=0) for rows in row_blocks(len(embeddings), 1)]
         mean = torch.stack(sums).sum(dim=0) / len(embeddings)
         contributions = self.head.weight.double() * mean
@@ -211,7 +212,7 @@ class Dice(ClassifierDetector):
         sparse_weight = self.head.weight * (contributions > threshold)
         self.head = LinearClassifier(sparse_weight, self.head.bias)
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         return -self.head.logits(embeddings).logsumexp(dim=1)
 
 
@@ -233,10 +234,10 @@ class React(ClassifierDetector):
     def __post_init__(self) -> None:
         require(0 <= self.quantile < 1, "a share from 0 to less than 1", quantile=self.quantile)
 
-    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+    def _fit_to_index(self, embeddings: Tensor) -> None:
         step = math.ceil(embeddings.numel() / _ENTRIES)
         value = float(np.quantile(embeddings[::step].to(torch.float64).numpy(), self.quantile))
         self.threshold = torch.tensor(value, dtype=self.head.weight.dtype)
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         return -self.head.logits(embeddings.minimum(self.threshold)).logsumexp(dim=1)

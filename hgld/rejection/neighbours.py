@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.compute.scoring import ScoringConfig, at_least_float32
@@ -43,7 +44,7 @@ class Knn(Detector):
             )
         self.index = images.embeddings
 
-    def _score(self, images: DetectorInputs) -> torch.Tensor:
+    def _score(self, images: DetectorInputs) -> Tensor:
         queries = at_least_float32(images.embeddings)
         config = ScoringConfig(precision="float32")
         if queries.dtype == torch.float64:
@@ -52,5 +53,5 @@ class Knn(Detector):
         neighbours = self.index[torch.from_numpy(positions[:, -1])]
         # sqrt(2 - 2 cosine) has half of the digits of small distances.
         differences = unit_length(queries) - unit_length(neighbours).to(queries.dtype)
-        distances: torch.Tensor = torch.linalg.vector_norm(differences, dim=1)
+        distances: Tensor = torch.linalg.vector_norm(differences, dim=1)
         return distances

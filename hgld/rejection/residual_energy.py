@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from hgld.errors import ConfigurationError
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _LOG_INTERVAL_S = 10.0
 _SLOPE = 0.2
 
-Energy = Callable[[torch.Tensor], torch.Tensor]
+Energy = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -176,13 +176,13 @@ class ResidualEnergy(nn.Module):
             self.hidden.append(_linear(hidden_dim, hidden_dim, generator))
         self.last = _linear(hidden_dim, 1, generator)
 
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """Return the energy of features, shape (n, d) -> (n,)."""
         values = functional.leaky_relu(self.first(features), _SLOPE)
         for number in range(self.n_hidden):
             layer = self.hidden[min(number, len(self.hidden) - 1)]
             values = functional.leaky_relu(layer(values), _SLOPE)
-        energies: torch.Tensor = self.last(values)
+        energies: Tensor = self.last(values)
         return energies.squeeze(1)
 
 
@@ -196,12 +196,12 @@ def _linear(n_inputs: int, n_outputs: int, generator: torch.Generator) -> nn.Lin
 
 def langevin_steps(
     energy: Energy,
-    start: torch.Tensor,
-    noise: Iterable[torch.Tensor],
+    start: Tensor,
+    noise: Iterable[Tensor],
     settings: LangevinSettings,
     *,
-    project: Callable[[torch.Tensor], torch.Tensor] | None = None,
-) -> Iterator[torch.Tensor]:
+    project: Callable[[Tensor], Tensor] | None = None,
+) -> Iterator[Tensor]:
     """Yield the features of chains after each step ``z <- z - step grad E(z) + scale w``.
 
     In Eq. 5.4 the step is ``eta / 2`` and the scale ``sqrt(eta)``. The published code subtracts the
@@ -222,7 +222,7 @@ def langevin_steps(
         yield features
 
 
-def energy_gradient(energy: Energy, features: torch.Tensor) -> torch.Tensor:
+def energy_gradient(energy: Energy, features: Tensor) -> Tensor:
     """Return the gradient of each row's energy with respect to the row, shape (n, d)."""
     with torch.enable_grad():
         features = features.detach().requires_grad_(True)
@@ -240,13 +240,13 @@ class ContrastiveLoss(NamedTuple):
         total: ``divergence + l2 * squares``.
     """
 
-    divergence: torch.Tensor
-    squares: torch.Tensor
-    total: torch.Tensor
+    divergence: Tensor
+    squares: Tensor
+    total: Tensor
 
 
 def contrastive_loss(
-    residual: Energy, images: torch.Tensor, negatives: torch.Tensor, l2: float
+    residual: Energy, images: Tensor, negatives: Tensor, l2: float
 ) -> ContrastiveLoss:
     """Return the loss of Eq. 5.6, which does not contain the energy of the prior.
 
@@ -273,7 +273,7 @@ class CorrectedEnergy:
     residual: Energy
     temperature: float
 
-    def __call__(self, features: torch.Tensor) -> torch.Tensor:
+    def __call__(self, features: Tensor) -> Tensor:
         """Return the energy of features, float, shape (n, d) -> (n,)."""
         return self.prior.energies(features) / self.temperature + self.residual(features)
 
@@ -281,10 +281,10 @@ class CorrectedEnergy:
 def sample_negatives(
     prior: Prior,
     residual: ResidualEnergy,
-    start: torch.Tensor,
-    noise: Iterator[torch.Tensor],
+    start: Tensor,
+    noise: Iterator[Tensor],
     settings: ResidualSettings,
-) -> torch.Tensor:
+) -> Tensor:
     """Return samples whose residual energy should increase.
 
     In the thesis, the negatives are the ends of chains. In the published code, the negatives are
@@ -317,7 +317,7 @@ def sample_negatives(
 def train_residual_energy(
     prior: Prior,
     sampler: Sampler,
-    inputs: torch.Tensor,
+    inputs: Tensor,
     settings: ResidualSettings,
     *,
     name: str,
@@ -405,11 +405,11 @@ def _update(
     prior: Prior,
     residual: ResidualEnergy,
     optimizer: torch.optim.Optimizer,
-    images: torch.Tensor,
+    images: Tensor,
     sampler: Sampler,
     settings: ResidualSettings,
     generator: torch.Generator,
-) -> torch.Tensor:
+) -> Tensor:
     """Update the residual energy with a batch of images, and return the loss."""
     start = sampler(len(images), generator)
     noise = (_noise_like(start, generator) for _ in range(settings.langevin.steps))
@@ -426,5 +426,5 @@ def _update(
     return loss.detach()
 
 
-def _noise_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def _noise_like(tensor: Tensor, generator: torch.Generator) -> Tensor:
     return normal_noise(tuple(tensor.shape), generator, tensor)

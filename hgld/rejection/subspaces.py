@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+from torch import Tensor
 
 from hgld.errors import ConfigurationError, InputError, require_choice
 from hgld.rejection.classifiers import LinearClassifier, row_blocks
@@ -27,18 +28,18 @@ class ResidualSpace:
         directions: float, shape (d, d - D): orthonormal columns.
     """
 
-    origin: torch.Tensor
-    directions: torch.Tensor
+    origin: Tensor
+    directions: Tensor
 
-    def norms(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def norms(self, embeddings: Tensor) -> Tensor:
         """Return the length of the residual of each embedding, shape (n,)."""
         residuals = (embeddings - self.origin) @ self.directions
-        norms: torch.Tensor = torch.linalg.vector_norm(residuals, dim=1)
+        norms: Tensor = torch.linalg.vector_norm(residuals, dim=1)
         return norms
 
 
 def fit_residual_space(
-    embeddings: torch.Tensor,
+    embeddings: Tensor,
     classifier: LinearClassifier,
     n_principal: int | None,
     *,
@@ -85,7 +86,7 @@ def fit_residual_space(
     return ResidualSpace(origin.to(dtype), vectors[:, :n_residual].to(dtype).contiguous())
 
 
-def _origin(classifier: LinearClassifier) -> torch.Tensor:
+def _origin(classifier: LinearClassifier) -> Tensor:
     """Return ``- pinv(W) b``, float64, shape (d,), from ``W^T W``, shape (d, d)."""
     weight = classifier.weight.double()
     bias = classifier.bias.double()
@@ -93,7 +94,7 @@ def _origin(classifier: LinearClassifier) -> torch.Tensor:
     is_kept = eigenvalues > _RANK_TOLERANCE * eigenvalues[-1]
     basis = vectors[:, is_kept]
     coordinates = basis.T @ (weight.T @ bias)
-    solution: torch.Tensor = basis @ (coordinates / eigenvalues[is_kept])
+    solution: Tensor = basis @ (coordinates / eigenvalues[is_kept])
     return -solution
 
 
@@ -113,10 +114,10 @@ class Residual(ClassifierDetector):
     name: ClassVar[str] = "residual"
     n_principal: int | None = None
 
-    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+    def _fit_to_index(self, embeddings: Tensor) -> None:
         self.space = fit_residual_space(embeddings, self.head, self.n_principal)
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         return self.space.norms(embeddings)
 
 
@@ -142,7 +143,7 @@ class Vim(ClassifierDetector):
     def __post_init__(self) -> None:
         require_choice(VimVariant, variant=self.variant)
 
-    def _fit_to_index(self, embeddings: torch.Tensor) -> None:
+    def _fit_to_index(self, embeddings: Tensor) -> None:
         self.space = fit_residual_space(
             embeddings, self.head, self.n_principal, centred=self.variant == "code"
         )
@@ -160,7 +161,7 @@ class Vim(ClassifierDetector):
             )
         self.alpha = torch.tensor(logit_sum / residual_sum, dtype=dtype)
 
-    def _score_embeddings(self, embeddings: torch.Tensor) -> torch.Tensor:
+    def _score_embeddings(self, embeddings: Tensor) -> Tensor:
         virtual_logits = self.alpha * self.space.norms(embeddings)
         if self.variant == "code":
             embeddings = embeddings - self.space.origin

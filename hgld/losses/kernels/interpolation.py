@@ -68,6 +68,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hgld.losses.kernels.batches import first_derivative_only
 from hgld.losses.kernels.ranking import Ranking
@@ -299,7 +300,7 @@ class _Items:
         self._classes = ranking.sorted_levels[block] + 1
         self._dtype = ranking.ascending.dtype
         #: w[a, b] by level a from 1 on, query and class b: (L, R, L + 2).
-        self._weights = torch.nn.functional.pad(weights[:, 1:], (1, 0)).transpose(0, 1)
+        self._weights = functional.pad(weights[:, 1:], (1, 0)).transpose(0, 1)
         #: For each item, the place of the first item that is more than the cut above it.
         self._above = None
         if not math.isinf(cut):
@@ -408,6 +409,6 @@ def _sums_from(values: Tensor, places: Tensor) -> Tensor:
         values: Tensor of shape (L, R, N).
         places: Flat indices of a tensor of shape (L, R, N + 1).
     """
-    sums = torch.nn.functional.pad(values, (1, 0)).cumsum_(2)
+    sums = functional.pad(values, (1, 0)).cumsum_(2)
     sums = sums[:, :, -1:] - sums
     return sums.view(-1).index_select(0, places.view(-1)).view_as(places)

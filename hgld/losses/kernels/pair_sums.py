@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hgld.arrays import AnyFloats, Integers
 from hgld.compute.compiled import REORDER_SUMS, compiled, is_compiled
@@ -99,7 +100,7 @@ def _blocks(levels: Tensor, weights: Tensor) -> Iterator[tuple[Tensor, Tensor, T
     """
     n_queries, n_items = levels.shape
     n_levels = weights.shape[1] - 1
-    weights = torch.nn.functional.pad(weights, (0, 1)).expand(n_queries, -1, -1)
+    weights = functional.pad(weights, (0, 1)).expand(n_queries, -1, -1)
     columns = torch.where(levels < 0, n_levels + 1, levels)
     size = max(1, BLOCK_PAIRS[levels.device.type] // max(1, n_items))
     for block in torch.split((levels > 0).nonzero(), size):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from hgld.compute.compiled import is_compiled, not_traced
 from hgld.compute.machine import parallel_map, thread_count
@@ -238,7 +239,7 @@ class RankLoss(Loss):
             relevance: float64 tensor of shape (B, N), 0 or more.
         """
         ordered, order = relevance.sort(1)
-        numbers = (ordered > torch.nn.functional.pad(ordered[:, :-1], (1, 0))).cumsum(1)
+        numbers = (ordered > functional.pad(ordered[:, :-1], (1, 0))).cumsum(1)
         n_levels = int(numbers.max())
         if n_levels > MAX_RELEVANCES:
             raise InputError(
