@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from hgld.completion.complete import CompleteSummary
     from hgld.completion.quality import CompletionQuality
     from hgld.hierarchy.build import BuildSummary, CompletedCounts
-    from hgld.hierarchy.compare import Explanation, HierarchyComparison, LandmarkChange
+    from hgld.hierarchy.changes import Explanation, LandmarkChange
+    from hgld.hierarchy.compare import HierarchyComparison
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
     from hgld.release.publish import ReleaseSummary
@@ -431,7 +432,7 @@ def format_comparison(comparison: HierarchyComparison, entities: str) -> str:
 
 
 def _format_explanation(explanation: Explanation, entities: str) -> list[str]:
-    from hgld.hierarchy.compare import CAUSES
+    from hgld.hierarchy.changes import CAUSES
 
     lines = []
     if explanation.causes:

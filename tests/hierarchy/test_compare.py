@@ -23,15 +23,8 @@ from hgld.errors import ConfigurationError, InputError
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.build import build_file
 from hgld.hierarchy.build_inputs import BuildInputs, find_build_inputs
-from hgld.hierarchy.compare import (
-    GroupFlow,
-    SplitChange,
-    compare_files,
-    compare_hierarchies,
-    explain_changes,
-    partition_agreement,
-    write_changes,
-)
+from hgld.hierarchy.changes import explain_changes, write_changes
+from hgld.hierarchy.compare import GroupFlow, SplitChange, compare_files, compare_hierarchies, partition_agreement
 from hgld.hierarchy.settings import BuildConfig
 from hgld.labels.clean import clean_file
 from hgld.taxonomy.decisions import Decision, DecisionIndex, write_decisions
