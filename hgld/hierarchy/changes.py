@@ -235,8 +235,10 @@ def _with_causes(changed: pd.DataFrame, before: _Side, after: _Side) -> pd.DataF
         split, landmark_id = key
         level = "root" if row["change"] == "root" else "group"
         place_after = row[f"{level}_after"] or ""
-        label_before, label_after = row["label_before"], row["label_after"]
-        row_before, row_after = scraped_before.get(key), scraped_after.get(key)
+        label_before = row["label_before"]
+        label_after = row["label_after"]
+        row_before = scraped_before.get(key, {})
+        row_after = scraped_after.get(key, {})
         cause_of_label = _cause_of_label(before, after, row_before, row_after)
         cause = "taxonomy"
         if row["change"] != "root":
@@ -250,10 +252,10 @@ def _with_causes(changed: pd.DataFrame, before: _Side, after: _Side) -> pd.DataF
             cause=cause,
             label_before=_label_text(label_before, removed_before.get(key)),
             label_after=_label_text(label_after, removed_after.get(key)),
-            item_before=row_before["item"] if row_before else None,
-            item_after=row_after["item"] if row_after else None,
-            revision_before=row_before["revision"] if row_before else None,
-            revision_after=row_after["revision"] if row_after else None,
+            item_before=row_before.get("item"),
+            item_after=row_after.get("item"),
+            revision_before=row_before.get("revision"),
+            revision_after=row_after.get("revision"),
         )
         records.append(asdict(record))
     columns = [field.name for field in fields(LandmarkChange)]
@@ -341,13 +343,20 @@ def _cause_of_group(before: _Side, after: _Side) -> str:
 def _cause_of_label(
     before: _Side,
     after: _Side,
-    scraped_before: Mapping[str, Any] | None,
-    scraped_after: Mapping[str, Any] | None,
+    scraped_before: Mapping[str, Any],
+    scraped_after: Mapping[str, Any],
 ) -> str:
-    """Return the cause that would give a landmark another label, from its scraped rows."""
+    """Return the cause that would give a landmark another label.
+
+    Args:
+        before: First hierarchy.
+        after: Second hierarchy.
+        scraped_before: Row of the landmark in the first scrape; empty without a row.
+        scraped_after: Row of the landmark in the second scrape; empty without a row.
+    """
     if before.inputs.scraped is None or after.inputs.scraped is None:
         return "unknown"
-    if scraped_before is None or scraped_after is None:
+    if not scraped_before or not scraped_after:
         return "list"
     if scraped_before["title"] != scraped_after["title"]:
         return "list"
