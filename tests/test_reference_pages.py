@@ -48,9 +48,10 @@ def rows(page: str) -> list[list[str]]:
 
 
 def test_examples_in_the_extension(pages_of: Callable[[str], dict[str, str]]) -> None:
+    pages_of("command")
     pages_of("settings")
     pages_of("python")
-    for name in ("markdown_text", "option_tables", "python_reference"):
+    for name in ("command_reference", "markdown_text", "option_tables", "python_reference"):
         result = doctest.testmod(sys.modules[name])
         assert result.attempted > result.failed == 0
 

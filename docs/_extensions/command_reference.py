@@ -19,7 +19,7 @@ def command_pages() -> dict[str, str]:
         sections.setdefault(panel, []).append(_section(name, command))
     parts = [
         "# Commands",
-        "Also printed by `hgld COMMAND --help`. Every command exits with 0, or with 1 and one line.",
+        "`hgld COMMAND --help` prints the same. Every command exits with 0, or with 1 and a message of one line.",
     ]
     for panel, texts in sections.items():
         parts += [f"## {panel}", *texts]
@@ -74,7 +74,20 @@ def _description(parameter: Any) -> str:
     return str(getattr(parameter, "help", None) or "")
 
 
+def _plain_type(names: str) -> str:
+    """Return an option with the type of one value, where Typer writes that of the list of all values.
+
+    >>> _plain_type("--classes <list[Path]>")
+    '--classes <path>'
+    """
+    return re.sub(r"<list\[(\w+)\]>", lambda match: f"<{match[1].lower()}>", names)
+
+
 def _default(parameter: Any, context: Any) -> str:
+    """Return the default as it is typed.
+
+    The default of a flag is the name of the flag, and several values are separated by commas.
+    """
     if parameter.required:
         return "required"
     shown = getattr(parameter, "show_default", None)
@@ -83,4 +96,8 @@ def _default(parameter: Any, context: Any) -> str:
     default = parameter.get_default(context)
     if default is None or default is False or default in ([], ()) or callable(default):
         return ""
+    if default is True:
+        return code(parameter.opts[0])
+    if isinstance(default, (list, tuple)):
+        return code(", ".join(map(str, default)))
     return code(default)

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 @field_options(
     PartsConfig,
     part=part_option(
-        "Do every 16th training run from the third on, for 3/16; the same command without it does what is "
-        "missing, and writes the results. Default: all runs."
+        "Train one of several parts of the runs, such as 3/16; the same command without --part trains the missing "
+        "runs, and writes the results. Default: all runs."
     ),
 )
 def benchmark(
@@ -298,7 +298,7 @@ def compare_rejection(
     Args:
         settings: Settings of the comparison: a YAML file, or one that comes with hgld, such as washington.
         out: Folder of scores and results.
-        plan: Print the sets of images, missing files and what is done, then exit.
+        plan: Print the sets of images, missing files and finished scores, then exit.
     """
     from hgld.benchmark import rejection
     from hgld.io.settings import rejection_file

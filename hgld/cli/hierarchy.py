@@ -208,8 +208,8 @@ def compare(
     Args:
         before: First hierarchy: a Parquet file, an official CSV file, or a folder with these.
         after: Second hierarchy, in any of these formats.
-        before_tables: Folder of the tables that A was made from. Default: that of A.
-        after_tables: Folder of the tables that B was made from. Default: that of B.
+        before_tables: Folder of the tables that A was made from. Default: the folder of A.
+        after_tables: Folder of the tables that B was made from. Default: the folder of B.
         changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions.
         json: Print JSON instead of tables, with all flows.
     """
@@ -647,11 +647,11 @@ def release(
     Args:
         hierarchy: Hierarchy from hgld build.
         out: Folder to write.
-        facts: YAML file of what hgld cannot know. Default: release.yaml beside HIERARCHY.
+        facts: YAML file of the facts that hgld cannot know. Default: release.yaml beside HIERARCHY.
         init: Ask for the facts, write that file, and stop.
         yes: With --init, take the suggested answers without asking.
         with_scraped: Publish the tables of scraped values and of removed rows, too.
-        models: results.parquet of hgld compare-models, to say how models do on it. Default: not said.
+        models: results.parquet from hgld compare-models, for a table of models in the dataset card. Default: none.
         force: Write the release again if it is up to date, and discard edits of its files.
     """
     from hgld.io.settings import read_settings
@@ -704,7 +704,7 @@ def push_dataset(
         folder: Folder from hgld release.
         repository: Repository of the Hugging Face hub to upload to; it is created if there is none.
         private: Create a private repository.
-        force: Replace files of something else than a release of hgld.
+        force: Replace files that are not a release of hgld.
     """
     from hgld.release import publish
 

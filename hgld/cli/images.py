@@ -313,8 +313,8 @@ def _format_extracted(summary: ExtractSummary) -> str:
 @field_options(
     PartsConfig,
     part=part_option(
-        "Write one of several parts of the tar files, such as 3/16; the same command without it writes what "
-        "is missing, and the manifest. Default: all of them."
+        "Write one of several parts of the tar files, such as 3/16; the same command without --part writes the "
+        "missing tar files and the manifest. Default: all tar files."
     ),
 )
 def repack(
@@ -340,7 +340,7 @@ def repack(
         manifest: Manifest from hgld manifest, or a CSV or Parquet file like it.
         out: Folder for the tar files and their manifest.parquet.
         images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
-        plan: Print how many images, how large and how long, and stop.
+        plan: Print the number and size of the images and the estimated time, then exit.
         verify: Verify existing tar files by SHA-256, and write damaged ones again.
         force: Write all tar files again, and discard those of other settings.
     """

@@ -285,8 +285,9 @@ def suggest(
         vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated. Default:
             annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
         decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last decision counts.
-        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too;
-            each model's are written to MODEL.machine.csv beside the output, for hgld agreement. Default: none.
+        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, which become
+            suggestions; those of each model are written to MODEL.machine.csv beside the output, for hgld agreement.
+            Default: none.
         no_vocabulary: Use no vocabulary.
     """
     from hgld.labels.suggest import suggest_file

@@ -307,8 +307,8 @@ def _check_embeddings(path: Path) -> None:
 @field_options(
     PartsConfig,
     part=part_option(
-        "Embed one of several parts of the images, such as 3/16; the same command without it embeds what is "
-        "missing, and joins the parts. Default: all images."
+        "Embed one of several parts of the images, such as 3/16; the same command without --part embeds the "
+        "missing images, and joins the parts. Default: all images."
     ),
 )
 def embed_images(
@@ -354,7 +354,8 @@ def embed_images(
         interpolation: Interpolation between pixels. Default: that of the model; for a preset bilinear.
         mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
             of the model.
-        std: Standard deviation of red, green and blue, by which they are then divided. Default: likewise.
+        std: Standard deviation of red, green and blue, by which these differences are divided. Default: that of the
+            model.
     """
     from hgld.models.embedding_files import (
         embedding_request,

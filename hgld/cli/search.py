@@ -75,8 +75,8 @@ def search(
         manifest: Manifest of the gallery, or another table of labels as for hgld evaluate. Default: the manifest that
             was embedded, or landmark_id of the embeddings.
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
-        split: Split of the landmark ids, if the hierarchy has several; or of the manifest, of which other images are
-            not used.
+        split: Split of the landmark ids, if the hierarchy has several, or split of the manifest whose images are
+            used.
         k: Number of nearest images, all of which vote on the labels.
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.

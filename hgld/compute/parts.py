@@ -96,9 +96,9 @@ class PartsConfig:
 
     Args:
         part: Part of the work that the command does. Default: all of the work.
-        ray: Address of a Ray cluster that does ``parts``, such as auto or 10.0.0.1:6379; the command then joins them.
-            Default: none.
-        parts: Number of parts for ``ray``; many more than run at the same time, as a lost one is done again.
+        ray: Address of a Ray cluster that computes ``parts``, such as auto or 10.0.0.1:6379; the command then joins
+            them. Default: none.
+        parts: Number of parts for ``ray``. Choose many more than run at the same time, as a lost part is repeated.
 
     Raises:
         ConfigurationError: Options are missing, or exclude each other.

@@ -117,7 +117,7 @@ class ImageSettings(Settings):
             height, where the image or the crop keeps at least the size that it is resized to. Faster, but pixels are
             slightly different from those of the published code.
         mean: Mean of red, green and blue, subtracted from values of 0 to 1. Default: ImageNet's.
-        std: Standard deviation of red, green and blue, by which they are then divided. Default: ImageNet's.
+        std: Standard deviation of red, green and blue, by which these differences are divided. Default: ImageNet's.
         train_resize: For training, length of the shorter side before the random crop, in pixels. Default: the crop is
             taken from the image as it is.
         crop_scale: For training, smallest and largest area of the random crop, as a fraction of the image's; None for

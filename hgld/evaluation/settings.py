@@ -52,8 +52,8 @@ class EvaluationFiles:
         label_separator: Separator between the labels of an image in these files, such as a semicolon.
             Default: one label.
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
-        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of ``labels``, of which other
-            images are not used.
+        split: Split of the landmark ids, if the hierarchy has several, or split of the manifest ``labels`` whose
+            images are used.
         ground_truth: Ground truth of the protocol: the folder of GLDv2's or DyML's files, gnd_roxford5k.pkl, or
             recognition_solution_v2.1.csv.
 

@@ -76,7 +76,7 @@ def write_release(
             (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
         corrections: Corrections that the hierarchy was built with. Default: found in the same way.
-        models: results.parquet of hgld compare-models, to say how models do on it. Default: not said.
+        models: results.parquet from hgld compare-models, for a table of models in the dataset card. Default: none.
         force: Write the release again if it is up to date, and discard edits of its files.
 
     Returns:

@@ -89,8 +89,8 @@ def read_gallery(
         labels: Labels of the images, as for hgld evaluate. Default: those of the manifest that was embedded, or
             landmark_id of the embeddings.
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
-        split: Split of the landmark ids, if the hierarchy has several; or of a manifest of ``labels``, of which other
-            images are not used.
+        split: Split of the landmark ids, if the hierarchy has several, or split of the manifest ``labels`` whose
+            images are used.
 
     Raises:
         InputError: A file cannot be read or does not fit the embeddings.
