@@ -24,7 +24,7 @@ from released_groups import read_landmarks
 from hgld import tables
 from hgld.labels.embed import embed_labels
 from hgld.labels.encoders import load_cached_encoder
-from hgld.labels.evidence import EmbeddedLabels
+from hgld.labels.group_examples import EmbeddedLabels
 from hgld.labels.settings import DEFAULT_TEMPLATE
 from hgld.labels.suggest import SuggestionInputs
 from hgld.labels.wording import normalised_words

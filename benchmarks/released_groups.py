@@ -20,7 +20,7 @@ from urllib.parse import unquote
 
 from report import table
 
-from hgld.io.columns import read_rows
+from hgld.io.table_rows import read_rows
 from hgld.labels.wording import guideline_terms, normalised_words
 from hgld.resources import annotation_file
 from hgld.taxonomy.groups import Group, read_taxonomy

@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from report import table
 
 from hgld.completion.quality import calibration_error
-from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts
+from hgld.labels.evidence import EVIDENCE_KINDS, EmbedTexts
+from hgld.labels.group_examples import EmbeddedLabels
 from hgld.labels.group_levels import level_nodes, pool_scores
+from hgld.labels.group_scores import score_groups, strongest_kinds
 from hgld.labels.suggest import (
     OTHER_TEMPLATES,
     SuggestionInputs,
     find_suggestion_files,
     rank_scores,
     read_suggestion_inputs,
-    score_groups,
-    strongest_kinds,
 )
 from hgld.taxonomy import Decision, DecisionIndex, label_id
 from hgld.taxonomy.decisions import read_surviving_decisions

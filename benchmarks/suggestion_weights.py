@@ -1,4 +1,4 @@
-"""Fit ``WEIGHTS`` of hgld/labels/suggest.py to half of the development set, and measure ``RELIABILITY``.
+"""Fit ``WEIGHTS`` of hgld/labels/group_scores.py to half of the development set, and measure ``RELIABILITY``.
 
 Every label counts under each condition of :func:`conditions`, so that one set of weights serves them all. A dropped
 label belongs to no group. The quality of such weights on labels that they were not fitted to is measured by
@@ -23,7 +23,8 @@ from scipy.optimize import minimize
 
 from hgld.compute.resampling import wilson
 from hgld.labels.evidence import EVIDENCE_KINDS
-from hgld.labels.suggest import WEIGHTS, SuggestionInputs, features, strongest_kinds
+from hgld.labels.group_scores import WEIGHTS, features, strongest_kinds
+from hgld.labels.suggest import SuggestionInputs
 from hgld.taxonomy import Decision
 
 N_FOLDS = 5

@@ -4,7 +4,7 @@ Pieces are numbered files of a folder; a piece is complete or absent. Pieces do 
 killed, another division into parts or a run of all pieces continues with the existing pieces. The folder has a record
 of the inputs of its pieces, and pieces of other inputs are refused.
 
-A run of all pieces holds the lock of the output (:func:`~hgld.io.files.exclusive_lock`) to its end. A part holds it
+A run of all pieces holds the lock of the output (:func:`~hgld.io.locks.exclusive_lock`) to its end. A part holds it
 only until it has a lock of its own. So whoever holds the lock of the output knows which parts are running.
 """
 
@@ -19,7 +19,8 @@ from pathlib import Path
 
 from hgld.compute.parts import Part
 from hgld.errors import BusyError, ConfigurationError, indented_list
-from hgld.io.files import exclusive_lock, is_locked, write_text
+from hgld.io.files import write_text
+from hgld.io.locks import exclusive_lock, is_locked
 from hgld.tables import Provenance
 
 #: Seconds that a part waits for the lock of the output, which parts that start at the same time hold in turn.

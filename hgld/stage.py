@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.files import exclusive_lock
+from hgld.io.locks import exclusive_lock
 from hgld.tables import (
     Provenance,
     Rows,

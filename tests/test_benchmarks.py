@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_sample_image
 
-from hgld.labels.evidence import EmbeddedLabels
+from hgld.labels.group_examples import EmbeddedLabels
 from hgld.labels.suggest import SuggestionInputs
 from hgld.models import load_model
 from hgld.taxonomy.groups import Group

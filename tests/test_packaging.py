@@ -118,7 +118,7 @@ def test_metadata_name_people_status_and_addresses(unpacked: Path) -> None:
 def test_installed_wheel_finds_its_files(unpacked: Path) -> None:
     script = (
         "from hgld.resources import annotation_file, sample_file, subset_file\n"
-        "from hgld.io.settings import comparison_file, training_file\n"
+        "from hgld.io.presets import comparison_file, training_file\n"
         "print(annotation_file('taxonomy.csv'), sample_file('train_label_to_category.csv'))\n"
         "print(training_file('happier'), training_file('h-gldv2/happier'), comparison_file('own_images'))\n"
         "print(subset_file('washington/train.csv'))"

@@ -23,7 +23,7 @@ from hgld.datasets.readers.own_images import LabelTable
 from hgld.errors import BusyError, ConfigurationError, HgldError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import build_file
-from hgld.io.files import exclusive_lock
+from hgld.io.locks import exclusive_lock
 from hgld.labels import ClusterConfig, EmbedConfig, clean_file, cluster_file, embed_file, suggest_file
 from hgld.labels.plain_labels import label_file
 from hgld.labels.settings import PlainConfig

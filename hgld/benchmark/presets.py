@@ -9,18 +9,15 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-from hgld.io.settings import (
+from hgld.io.presets import (
     OWN_IMAGES,
     SHARED,
     comparison_presets,
-    flatten,
-    override,
     preset_description,
-    read_origins,
-    to_dict,
     training_file,
     training_presets,
 )
+from hgld.io.settings import flatten, override, read_origins, to_dict
 from hgld.resources import preset_folder
 
 #: Stands for the manifest in presets for images of your own.

@@ -41,15 +41,8 @@ from hgld.benchmark.evaluations import (
 from hgld.compute.processes import Processes
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_query
-from hgld.io.settings import (
-    Settings,
-    comparison_file,
-    containing_file,
-    read_origins,
-    read_settings,
-    to_dict,
-    training_presets,
-)
+from hgld.io.presets import comparison_file, containing_file, training_presets
+from hgld.io.settings import Settings, read_origins, read_settings, to_dict
 from hgld.tables import Provenance, input_digests
 from hgld.training.run import is_finished, read_training_settings, train
 from hgld.training.run_folder import RunFolder, require_same_run, result_affecting

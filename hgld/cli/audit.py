@@ -13,7 +13,7 @@ from hgld.audit.settings import DuplicatesConfig, LabelErrorsConfig
 from hgld.cli.base import App, app, out_file, writable_file, writable_folder
 from hgld.cli.render import aligned
 from hgld.errors import ConfigurationError, InputError, counted
-from hgld.io.files import require_other_file
+from hgld.io.writable import require_other_file
 from hgld.progress import TerminalProgress
 
 if TYPE_CHECKING:

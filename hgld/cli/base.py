@@ -28,12 +28,8 @@ from hgld.compute.parts import Part
 from hgld.compute.slurm import current_task
 from hgld.errors import ConfigurationError, HgldError, SourceError, indented_list
 from hgld.figures.style import Nouns, also_written_as, check_figure_format, figure_files
-from hgld.io.files import (
-    check_writable_file,
-    check_writable_folder,
-    require_own_page,
-    require_suffix,
-)
+from hgld.io.files import require_own_page
+from hgld.io.writable import check_writable_file, check_writable_folder, require_suffix
 from hgld.version import __version__
 
 if TYPE_CHECKING:

@@ -301,7 +301,7 @@ def compare_rejection(
         plan: Print the sets of images, missing files and finished scores, then exit.
     """
     from hgld.benchmark import rejection
-    from hgld.io.settings import rejection_file
+    from hgld.io.presets import rejection_file
 
     study = rejection.RejectionComparison(
         rejection.read_rejection_settings(rejection_file(settings)), out

@@ -31,7 +31,7 @@ from hgld.compute.parts import Part, PartsConfig
 from hgld.compute.slurm import current_task
 from hgld.datasets.settings import Fit, Interpolation
 from hgld.errors import ConfigurationError, counted, indented_list
-from hgld.io.files import check_writable_file, check_writable_folder
+from hgld.io.writable import check_writable_file, check_writable_folder
 from hgld.models.settings import EmbedImagesConfig
 from hgld.progress import NoProgress, TerminalProgress, byte_size
 from hgld.training.push_settings import PushConfig
@@ -63,7 +63,7 @@ Images = Annotated[
 
 def complete_training(incomplete: str) -> list[str]:
     """Return the names of trainings that begin with a text."""
-    from hgld.io.settings import OWN_IMAGES, training_presets
+    from hgld.io.presets import OWN_IMAGES, training_presets
 
     names = (known.removeprefix(f"{OWN_IMAGES}/") for known in training_presets())
     return [name for name in names if name.startswith(incomplete)]
@@ -71,7 +71,7 @@ def complete_training(incomplete: str) -> list[str]:
 
 def complete_comparison(incomplete: str) -> list[str]:
     """Return the names of comparisons that begin with a text."""
-    from hgld.io.settings import comparison_presets
+    from hgld.io.presets import comparison_presets
 
     return [name for name in comparison_presets() if name.startswith(incomplete)]
 

@@ -84,7 +84,7 @@ def review(
             it if groups were renamed or proposed.
         blind: Hide suggestions, and record that decisions were made without them.
     """
-    from hgld.io.files import check_writable_file
+    from hgld.io.writable import check_writable_file
     from hgld.pages.server import ServerConfig
     from hgld.review.page.serve import serve_review
     from hgld.taxonomy.decisions import check_annotator
@@ -228,7 +228,7 @@ def import_sheet(
         clusters: Clusters from which the sheet was made. Default: clusters.parquet beside the folder of SHEET.
         force: Discard the decisions in the output.
     """
-    from hgld.io.files import check_writable_file
+    from hgld.io.writable import check_writable_file
     from hgld.review.sheets import import_sheet as stage
     from hgld.taxonomy.project import nouns_of
 
@@ -328,7 +328,7 @@ def adjudicate(
         force: Replace decisions of other people in the output on the same labels.
         store: SQLite file of the decisions on the page. Default: review/ANNOTATOR.final.sqlite.
     """
-    from hgld.io.files import check_writable_file
+    from hgld.io.writable import check_writable_file
     from hgld.pages.server import ServerConfig
     from hgld.review.adjudication import AdjudicateConfig, adjudicate_files
     from hgld.review.page.serve import adjudicate_on_page

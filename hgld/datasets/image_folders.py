@@ -17,7 +17,7 @@ import pyarrow as pa
 from hgld.errors import InputError, indented_list
 from hgld.gldv2.image_index import index_shard
 from hgld.io.columns import preview
-from hgld.io.files import files_and_links_below, files_below
+from hgld.io.file_listing import files_and_links_below, files_below
 from hgld.io.images import SUFFIXES
 from hgld.names import stored_id
 

@@ -31,8 +31,9 @@ from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
 from hgld.datasets.repacked_shards import RepackedImages, RepackedShards, ShardRecord
 from hgld.datasets.settings import RepackConfig
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.files import free_bytes, require_free_space, sha256_of, write_csv
+from hgld.io.files import sha256_of, write_csv
 from hgld.io.text_array import TextArray
+from hgld.io.writable import free_bytes, require_free_space
 from hgld.parted_output import RECORD, PartedOutput
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, is_up_to_date

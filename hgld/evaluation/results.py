@@ -21,7 +21,8 @@ from hgld.compute.cluster_intervals import mean_intervals
 from hgld.compute.resampling import Interval, check_resampling
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metric_units import goodness, is_distance, shown_value
-from hgld.io.files import atomic_write, require_suffix
+from hgld.io.files import atomic_write
+from hgld.io.writable import require_suffix
 from hgld.tables import Provenance, read_provenance, with_provenance
 from hgld.tables.parquet import require_own_table
 from hgld.version import __version__

@@ -24,7 +24,7 @@ import requests
 
 from hgld.errors import ConfigurationError, SourceError
 from hgld.gldv2.settings import DownloadConfig
-from hgld.io.files import digest_of, exclusive_lock
+from hgld.io.files import digest_of
 from hgld.io.http import (
     BROKEN_CONNECTION,
     CONNECT_TIMEOUT_S,
@@ -36,6 +36,7 @@ from hgld.io.http import (
     send,
     user_agent,
 )
+from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress, byte_size
 
 T = TypeVar("T")

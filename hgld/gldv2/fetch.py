@@ -21,8 +21,10 @@ from hgld.errors import InputError, SourceError
 from hgld.gldv2.dataset_files import DatasetFile, metadata_files, shard_files
 from hgld.gldv2.download import Downloader, NotFoundError, partial_path
 from hgld.gldv2.settings import FetchConfig
-from hgld.io.files import atomic_write, digest_of, exclusive_lock, require_free_space
+from hgld.io.files import atomic_write, digest_of
 from hgld.io.http import RetriesExhaustedError
+from hgld.io.locks import exclusive_lock
+from hgld.io.writable import require_free_space
 from hgld.progress import NoProgress, Progress
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from hgld.errors import InputError, indented_list, require_at_least
 from hgld.io.columns import preview
-from hgld.io.files import files_and_links_below
+from hgld.io.file_listing import files_and_links_below
 from hgld.io.images import SUFFIXES
 from hgld.progress import NoProgress, Progress
 from hgld.stage import Stage

@@ -32,8 +32,9 @@ from hgld.gldv2.photograph_sources import (
 )
 from hgld.gldv2.photograph_store import PhotographStore
 from hgld.gldv2.settings import PhotographsConfig
-from hgld.io.files import exclusive_lock, require_free_space
 from hgld.io.journal import Journal
+from hgld.io.locks import exclusive_lock
+from hgld.io.writable import require_free_space
 from hgld.progress import NoProgress, Progress
 from hgld.tables import PHOTOGRAPHS, Provenance, read_provenance, read_table, write_table
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from hgld.errors import InputError
 from hgld.gldv2.retrieval_ground_truth import IGNORED, USAGES, check_new_id
-from hgld.io.columns import read_rows
 from hgld.io.files import write_csv
+from hgld.io.table_rows import read_rows
 
 log = logging.getLogger(__name__)
 

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 
 from hgld.arrays import Integers
 from hgld.errors import InputError, indented_list
-from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import write_csv
+from hgld.io.table_rows import parse_whole_number, read_rows
 from hgld.io.text_array import TextArray, Texts
 from hgld.ragged import RaggedIndices
 

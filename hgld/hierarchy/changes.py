@@ -18,8 +18,8 @@ import pandas as pd
 
 from hgld.hierarchy.build_inputs import BuildInputs, rows_of
 from hgld.hierarchy.tree import Hierarchy
-from hgld.io.columns import escape_formula
 from hgld.io.files import write_csv
+from hgld.io.table_rows import escape_formula
 from hgld.taxonomy.label_identity import label_id
 
 CHANGE_KINDS = ("moved", "root", "added", "lost")
@@ -140,7 +140,7 @@ def write_changes(path: Path, changes: pd.DataFrame) -> None:
     """Write changes as CSV.
 
     Values that a spreadsheet would run as formulas are escaped
-    (:func:`hgld.io.columns.escape_formula`).
+    (:func:`hgld.io.table_rows.escape_formula`).
 
     Raises:
         ConfigurationError: The file exists and has other columns.

@@ -21,8 +21,8 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.gldv2.settings import HOST_URL, DownloadConfig
 from hgld.hierarchy.tree import Hierarchy
-from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.files import cache_folder, write_csv
+from hgld.io.table_rows import parse_whole_number, read_rows
 from hgld.tables import SPLITS, without_completed
 
 OFFICIAL_COLUMNS = (

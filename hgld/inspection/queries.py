@@ -26,7 +26,7 @@ from hgld.hierarchy import LabelMatrix
 from hgld.hierarchy.label_matrix import column_of
 from hgld.hierarchy.label_sets import Labelling, LabelSets, main_labels
 from hgld.inspection.photos import label_name
-from hgld.io.files import require_suffix
+from hgld.io.writable import require_suffix
 from hgld.ragged import RaggedIndices
 from hgld.tables import Provenance, write_results
 

@@ -10,7 +10,6 @@ from typing import Any
 def described_parameters(source: Any) -> dict[str, str]:
     """Return the description of each parameter of a class or function, from ``Args:`` of its docstring."""
     _, _, section = (inspect.getdoc(source) or "").partition("\nArgs:\n")
-    entries = re.findall(
-        r"^    (\w+): (.*(?:\n {8}.*)*)", section.partition("\n\n")[0], re.MULTILINE
-    )
+    arguments, _, _ = section.partition("\n\n")
+    entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE)
     return {name: " ".join(text.split()) for name, text in entries}

@@ -1,6 +1,7 @@
-"""Identifiers of licences: those of SPDX (https://spdx.org/licenses), and those of the Hugging Face hub.
+"""Convert between licence identifiers of SPDX and of the Hugging Face hub.
 
-The hub knows fewer licences than SPDX, and has names of its own for some. Cards of other licences say ``other``, with
+SPDX is the list at https://spdx.org/licenses. The hub knows fewer licences than SPDX, and has other
+identifiers for some licences. Cards with a licence that the hub does not know say ``other``, with
 the name and the address of the licence (https://huggingface.co/docs/hub/repositories-licenses).
 """
 
@@ -11,7 +12,7 @@ from difflib import get_close_matches
 
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
-#: Identifiers of the hub, but for those of models, families and "other".
+#: Identifiers of the hub, without licences of single models, families of licences, and "other".
 HUB_LICENCES = frozenset((
     "afl-3.0", "agpl-3.0", "apache-2.0", "artistic-2.0", "bsd-2-clause", "bsd-3-clause", "bsd-3-clause-clear",
     "bsl-1.0", "c-uda", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0",
@@ -21,7 +22,8 @@ HUB_LICENCES = frozenset((
     "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "isc", "lgpl", "lgpl-2.1", "lgpl-3.0", "lppl-1.3c", "mit", "mpl-2.0",
     "ms-pl", "ncsa", "odbl", "odc-by", "ofl-1.1", "osl-3.0", "pddl", "postgresql", "unlicense", "wtfpl", "zlib"
 ))  # fmt: skip
-#: Identifiers of SPDX in small letters, without ``-only`` and ``-or-later``, by the other one that the hub has.
+#: SPDX identifiers by the identifier of the hub where the two differ; without ``-only``,
+#: ``-or-later``.
 _SPDX_BY_HUB = {
     "c-uda": "c-uda-1.0",
     "gfdl": "gfdl-1.3",
@@ -31,15 +33,15 @@ _SPDX_BY_HUB = {
     "odc-by": "odc-by-1.0",
     "pddl": "pddl-1.0",
 }
-#: Licences of GNU, of which SPDX only has ``-only`` and ``-or-later``.
+#: Licences of GNU, whose SPDX identifiers all end in ``-only`` or ``-or-later``.
 _GNU = re.compile(r"(?:[al]?gpl|gfdl)-[\d.]+", re.IGNORECASE)
 
 
 def spdx_licence(text: str) -> str:
-    """Return an identifier of SPDX in its usual letters.
+    """Return an SPDX identifier in its official spelling.
 
     Raises:
-        ValueError: SPDX has no licence of this identifier; the message names similar ones.
+        ValueError: SPDX has no licence of this identifier; the message names similar identifiers.
 
     >>> spdx_licence("cc-by-4.0")
     'CC-BY-4.0'
@@ -47,17 +49,18 @@ def spdx_licence(text: str) -> str:
     licence = _canonical(text)
     if licence is not None and not _GNU.fullmatch(licence):
         return licence
-    question = f"; did you mean {similar}?" if (similar := " or ".join(_similar(text))) else ""
+    similar = _similar_identifiers(text)
+    question = f"; did you mean {' or '.join(similar)}?" if similar else ""
     raise ValueError(f'expected an identifier of SPDX such as CC-BY-4.0, found "{text}"{question}')
 
 
 def licence_url(licence: str) -> str:
-    """Return the address of a licence's text, given its identifier of SPDX."""
+    """Return the address of a licence's text, given its SPDX identifier."""
     return f"https://spdx.org/licenses/{licence}.html"
 
 
 def hub_fields(licence: str) -> dict[str, str]:
-    """Return the fields of a card on the hub for a licence, given its identifier of SPDX.
+    """Return the licence fields of a card on the hub, given an SPDX identifier.
 
     >>> hub_fields("ODbL-1.0"), hub_fields("LGPL-3.0-or-later")
     ({'license': 'odbl'}, {'license': 'lgpl-3.0'})
@@ -68,59 +71,63 @@ def hub_fields(licence: str) -> dict[str, str]:
     base = name.removesuffix("-only").removesuffix("-or-later")
     if base.startswith("gfdl-"):
         base = "gfdl"
-    hub_by_spdx = {spdx: hub for hub, spdx in _SPDX_BY_HUB.items()}
-    on_hub = hub_by_spdx.get(base, base)
-    if on_hub in HUB_LICENCES:
-        return {"license": on_hub}
+    for hub_identifier, spdx_identifier in _SPDX_BY_HUB.items():
+        if base == spdx_identifier:
+            base = hub_identifier
+    if base in HUB_LICENCES:
+        return {"license": base}
     return {"license": "other", "license_name": name, "license_link": licence_url(licence)}
 
 
 def model_fields(text: str) -> dict[str, str]:
-    """Return the fields of a card on the hub for the licence of a model, by its identifier there or that of SPDX.
+    """Return the licence fields of a model card, given an identifier of the hub or of SPDX.
 
-    Identifiers that look like neither are taken for those of the hub, which has some for single models.
+    An identifier that resembles no known licence is kept: the hub has identifiers for single
+    models.
 
     Raises:
-        ValueError: It looks like an identifier of SPDX, but is none.
+        ValueError: The identifier resembles an SPDX identifier, but is not valid.
 
     >>> model_fields("gpl-3.0"), model_fields("Apache-2.0"), model_fields("gemma")
     ({'license': 'gpl-3.0'}, {'license': 'apache-2.0'}, {'license': 'gemma'})
     """
-    if text in HUB_LICENCES or not (_canonical(text) or _similar(text)):
+    if text in HUB_LICENCES or not (_canonical(text) or _similar_identifiers(text)):
         return {"license": text}
     return hub_fields(spdx_licence(text))
 
 
 def _canonical(text: str) -> str | None:
-    """Return a single identifier of SPDX in its usual letters; None for anything else, such as an expression."""
+    """Return an SPDX identifier in its official spelling; None for other texts and for expressions."""
     try:
         licence = canonicalize_license_expression(text)
     except InvalidLicenseExpression:
         return None
-    is_single = re.fullmatch(r"[\w.-]+", licence) is not None and not licence.startswith(
-        "LicenseRef-"
-    )
-    return licence if is_single else None
+    is_expression = re.fullmatch(r"[\w.-]+", licence) is None
+    if is_expression or licence.startswith("LicenseRef-"):
+        return None
+    return licence
 
 
-def _similar(text: str) -> list[str]:
-    """Return identifiers of SPDX that a text may stand for.
+def _similar_identifiers(text: str) -> list[str]:
+    """Return SPDX identifiers that a text may stand for.
 
-    >>> _similar("CC-BY"), _similar("odbl"), _similar("gpl-3.0"), _similar("cc by 4.0"), _similar("nonsense")
-    (['CC-BY-4.0'], ['ODbL-1.0'], ['GPL-3.0-only', 'GPL-3.0-or-later'], ['CC-BY-4.0'], [])
+    >>> _similar_identifiers("CC-BY"), _similar_identifiers("odbl"), _similar_identifiers("cc by 4.0")
+    (['CC-BY-4.0'], ['ODbL-1.0'], ['CC-BY-4.0'])
+    >>> _similar_identifiers("gpl-3.0"), _similar_identifiers("nonsense")
+    (['GPL-3.0-only', 'GPL-3.0-or-later'], [])
     """
     wanted = re.sub(r"[\s_]+", "-", text.strip().lower())
-    names = sorted(HUB_LICENCES - _SPDX_BY_HUB.keys() | {*_SPDX_BY_HUB.values()})
+    names = sorted((HUB_LICENCES - _SPDX_BY_HUB.keys()).union(_SPDX_BY_HUB.values()))
     versions = [name for name in names if re.fullmatch(re.escape(wanted) + r"-[\d.]+", name)]
     if wanted in names or _canonical(wanted):
-        found = [wanted]
+        similar = [wanted]
     elif versions:
-        found = versions[-1:]
+        similar = versions[-1:]
     else:
-        found = get_close_matches(wanted, names, n=2, cutoff=0.8)
-    full = [
-        f"{name}{end}"
-        for name in found
-        for end in (("-only", "-or-later") if _GNU.fullmatch(name) else ("",))
-    ]
-    return [str(_canonical(name)) for name in full]
+        similar = get_close_matches(wanted, names, n=2, cutoff=0.8)
+    identifiers = []
+    for name in similar:
+        endings = ("-only", "-or-later") if _GNU.fullmatch(name) else ("",)
+        for ending in endings:
+            identifiers.append(str(_canonical(name + ending)))
+    return identifiers

@@ -1,4 +1,4 @@
-"""Markdown that hgld writes."""
+"""Write tables, links and lists of names in Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from pathlib import Path
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_numeric: int = 0) -> str:
-    r"""Return a table whose last ``n_numeric`` columns are aligned to the right.
+    r"""Return a Markdown table.
+
+    Args:
+        header: Name of each column.
+        rows: Values of each row.
+        n_numeric: Number of columns at the end that are aligned to the right.
 
     >>> print(markdown_table(["metric", "value"], [["R@1", "1.0"]], n_numeric=1))
     | metric | value |
@@ -15,20 +20,28 @@ def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], n_numer
     | R@1 | 1.0 |
     """
     alignment = ["---"] * (len(header) - n_numeric) + ["--:"] * n_numeric
-    cells = [[text.replace("|", "\\|").replace("\n", " ") for text in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [header, alignment, *cells])
+    lines = [f"| {' | '.join(header)} |", f"| {' | '.join(alignment)} |"]
+    for row in rows:
+        cells = [text.replace("|", "\\|").replace("\n", " ") for text in row]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def markdown_link(path: Path, folder: Path) -> str:
-    """Return a link to a page, or the picture itself, from a text in a folder."""
-    return f"{'!' * (path.suffix == '.png')}[{path.stem}]({path.relative_to(folder).as_posix()})"
+    """Return a link from a text in a folder to a file; a PNG file is shown as a picture."""
+    link = f"[{path.stem}]({path.relative_to(folder).as_posix()})"
+    if path.suffix == ".png":
+        return f"!{link}"
+    return link
 
 
 def in_words(names: Iterable[str]) -> str:
-    """Return names as in a sentence.
+    """Join names by commas and "and".
 
     >>> in_words(["genus", "family", "order"])
     'genus, family and order'
     """
-    *others, last = names
-    return f"{', '.join(others)} and {last}" if others else last
+    words = list(names)
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} and {words[-1]}"

@@ -1,4 +1,4 @@
-"""Texts of millions of images in little memory."""
+"""Arrays of texts, such as the ids of millions of images, that take little memory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from numpy.typing import NDArray
 
 from hgld.arrays import Booleans, Integers
 
+#: Number of texts that iteration converts to str objects at once.
 _BLOCK = 2**16
 
 
 class TextArray:
-    """Texts that are indexed and compared like a NumPy array of them, but take a fifth of its memory; immutable.
+    """Immutable array of texts that is indexed and compared like a NumPy array of str objects.
 
-    They are an Arrow array, and unless each of its texts is there once and in order, positions in it. So a text takes
-    its bytes and at most 4 more, where a str object takes 60 more, and selections share the texts.
+    The texts are stored in an Arrow array, with optional positions in it: row i is
+    ``texts[positions[i]]``. A text takes its bytes and at most 4 bytes more, whereas a str object
+    takes 60 bytes more. Selections share the Arrow array.
 
     Args:
-        texts: The distinct texts, or all of them; or another array, which is shared.
-        positions: Integers, shape (N,); position of each text in ``texts``. Default: all of these in order.
+        texts: The stored texts, or another TextArray, whose memory is shared.
+        positions: Integers, shape (N,); position of each row in ``texts``. Default: one row for
+            each stored text, in order.
 
     >>> splits = TextArray(["train", "test"], np.array([0, 1, 0]))
     >>> splits[1], (splits == "train").tolist(), splits[np.array([2, 1])].tolist()
@@ -37,64 +40,81 @@ class TextArray:
         self, texts: Texts | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None
     ):
         if isinstance(texts, TextArray):
-            texts, positions = texts.texts, texts.positions
-        arrow = (
-            texts if isinstance(texts, pa.Array | pa.ChunkedArray) else pa.array(texts, pa.string())
-        )
+            positions = texts.positions
+            arrow = texts.texts
+        elif isinstance(texts, pa.Array | pa.ChunkedArray):
+            arrow = texts
+        else:
+            arrow = pa.array(texts, pa.string())
         if pa.types.is_dictionary(arrow.type):
-            encoded = pa.chunked_array(arrow).unify_dictionaries()
-            arrow = encoded.chunk(0).dictionary if encoded.num_chunks else pa.array([], pa.string())
-            indices = [np.empty(0, np.int32), *(chunk.indices for chunk in encoded.chunks)]
-            positions = np.concatenate(
-                indices, dtype=np.min_scalar_type(len(arrow)), casting="unsafe"
-            )
+            arrow, positions = _decode_dictionary(pa.chunked_array(arrow))
         if isinstance(arrow, pa.ChunkedArray):
             arrow = in_one_chunk(arrow)
-            arrow = arrow.chunk(0) if arrow.num_chunks == 1 else arrow
+            if arrow.num_chunks == 1:
+                arrow = arrow.chunk(0)
+        if positions is not None:
+            positions = positions.astype(np.min_scalar_type(len(arrow)), copy=False)
         self.texts = arrow
-        self.positions = (
-            None
-            if positions is None
-            else positions.astype(np.min_scalar_type(len(arrow)), copy=False)
-        )
+        self.positions = positions
 
     @classmethod
     def repeated(cls, texts: Sequence[str] | pa.Array | pa.ChunkedArray) -> TextArray:
-        """Create an array of few distinct texts."""
-        whole = cls(texts)
-        return whole if whole.positions is not None else cls(whole.texts.dictionary_encode())
+        """Create an array in which few distinct texts are repeated; each is stored once."""
+        array = cls(texts)
+        if array.positions is None:
+            return cls(array.texts.dictionary_encode())
+        return array
 
     def __len__(self) -> int:
-        return len(self.texts if self.positions is None else self.positions)
+        if self.positions is None:
+            return len(self.texts)
+        return len(self.positions)
 
     @overload
     def __getitem__(self, rows: int | np.integer[Any]) -> str: ...
     @overload
     def __getitem__(self, rows: slice | Sequence[int] | NDArray[Any]) -> TextArray: ...
     def __getitem__(self, rows: Any) -> str | TextArray:
-        """Return the text in a row, or those in some: a slice, integers, or a mask."""
+        """Return the text of one row, or the texts of a slice, of several rows, or of a mask."""
         if isinstance(rows, int | np.integer):
-            return str(self.texts[int(rows if self.positions is None else self.positions[rows])])
-        if isinstance(rows, slice) and self.positions is None:
-            return TextArray(self.texts[rows])
+            position = rows if self.positions is None else self.positions[rows]
+            return str(self.texts[int(position)])
         if not isinstance(rows, slice):
-            rows = np.asarray(rows, None if len(rows) else np.int64)
-            rows = np.flatnonzero(rows) if rows.dtype == np.bool_ else rows
-            rows = np.where(rows < 0, rows + len(self), rows) if (rows < 0).any() else rows
-        selected = TextArray(self.texts, rows if self.positions is None else self.positions[rows])
-        # A small selection does not keep many texts in memory.
-        return TextArray(selected.to_arrow()) if 4 * len(selected) < len(self.texts) else selected
+            rows = self._as_integers(rows)
+        if self.positions is not None:
+            selected = TextArray(self.texts, self.positions[rows])
+        elif isinstance(rows, slice):
+            return TextArray(self.texts[rows])
+        else:
+            selected = TextArray(self.texts, rows)
+        if 4 * len(selected) < len(self.texts):
+            # Copy a small selection, so that it does not keep many texts in memory.
+            return TextArray(selected.to_arrow())
+        return selected
+
+    def _as_integers(self, rows: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
+        """Return the rows of a mask, or of a list of rows that may count from the end, as indices."""
+        if len(rows) == 0:
+            return np.empty(0, np.int64)
+        index = np.asarray(rows)
+        if index.dtype == np.bool_:
+            return np.flatnonzero(index)
+        if (index < 0).any():
+            return np.where(index < 0, index + len(self), index)
+        return index
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _BLOCK):
             yield from self[start : start + _BLOCK].tolist()
 
     def __eq__(self, text: object) -> Booleans:  # type: ignore[override]
-        """Return which texts are this one, or that in the same row of another array: bool, shape (N,)."""
+        """Compare each row with a text, or with the same row of another array: bool, shape (N,)."""
         if not isinstance(text, str):
             return np.array(np.asarray(self) == np.asarray(text), np.bool_)
         equal: Booleans = pc.equal(self.texts, text).to_numpy(zero_copy_only=False)
-        return equal if self.positions is None else equal[self.positions]
+        if self.positions is not None:
+            equal = equal[self.positions]
+        return equal
 
     def __ne__(self, text: object) -> Booleans:  # type: ignore[override]
         return ~(self == text)
@@ -108,45 +128,61 @@ class TextArray:
 
     def to_arrow(self) -> pa.ChunkedArray:
         """Return the texts as an Arrow column."""
-        taken = self.texts if self.positions is None else self.texts.take(pa.array(self.positions))
-        return taken if isinstance(taken, pa.ChunkedArray) else pa.chunked_array([taken])
+        texts = self.texts
+        if self.positions is not None:
+            texts = texts.take(pa.array(self.positions))
+        if isinstance(texts, pa.ChunkedArray):
+            return texts
+        return pa.chunked_array([texts])
 
     def find(self, texts: TextArray) -> Integers:
-        """Return the first row of each of some texts, int64, shape (n,); -1 for a text that is not here."""
-        found = pc.index_in(texts.to_arrow(), value_set=self.to_arrow())
-        rows: Integers = pc.fill_null(found, -1).to_numpy().astype(np.int64)
+        """Return the first row of this array with each of n texts: int64, shape (n,); -1 if missing."""
+        indices = pc.index_in(texts.to_arrow(), value_set=self.to_arrow())
+        rows: Integers = pc.fill_null(indices, -1).to_numpy().astype(np.int64)
         return rows
 
     def is_unique(self) -> bool:
-        """Return whether no text is there twice; in very rare cases False although none is."""
-        hashes = np.fromiter(
-            map(hash, self), np.int64, len(self)
-        )  # takes a tenth of the memory of a hash table
+        """Return whether all texts differ; False as well if two different texts have the same hash."""
+        # Sorted hashes take a tenth of the memory of a hash table.
+        hashes = np.fromiter(map(hash, self), np.int64, len(self))
         hashes.sort()
         return not (hashes[1:] == hashes[:-1]).any()
 
     def without_unused(self) -> TextArray:
-        """Return the same texts, without those that no position names."""
+        """Return an equal array that stores only the texts of its rows."""
         if self.positions is None:
             return self
         used = np.zeros(len(self.texts), np.bool_)
         used[self.positions] = True
         if used.all():
             return self
-        return TextArray(
-            self.texts.filter(pa.array(used)), (np.cumsum(used, dtype=np.int32) - 1)[self.positions]
-        )
+        new_positions = np.cumsum(used, dtype=np.int32) - 1
+        return TextArray(self.texts.filter(pa.array(used)), new_positions[self.positions])
 
     def distinct(self) -> list[str]:
-        """Return each text once, sorted."""
+        """Return the distinct texts, sorted."""
         return sorted(set(self.without_unused().texts.to_pylist()))
 
 
 def in_one_chunk(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a column of one chunk, from which rows are taken without a copy of all; several if it is above 2 GiB."""
+    """Combine the chunks of a column, so that taking rows does not copy the whole column.
+
+    A column of 2 GiB or more is returned as it is, since an array of Arrow strings cannot hold it.
+    """
     if texts.num_chunks == 1 or texts.nbytes >= 2**31:
         return texts
     return pa.chunked_array([texts.combine_chunks()])
+
+
+def _decode_dictionary(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]:
+    """Return the texts of a dictionary-encoded column, and the position of each row in them."""
+    column = column.unify_dictionaries()
+    if column.num_chunks == 0:
+        return pa.array([], pa.string()), np.empty(0, np.uint8)
+    texts = column.chunk(0).dictionary
+    indices = [chunk.indices for chunk in column.chunks]
+    dtype = np.min_scalar_type(len(texts))
+    return texts, np.concatenate(indices, dtype=dtype, casting="unsafe")
 
 
 #: Texts in any form.

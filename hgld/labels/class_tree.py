@@ -13,11 +13,13 @@ from hgld import tables
 
 @dataclass(frozen=True)
 class ClassTree:
-    """Classes of Wikidata with what is above them, by item.
+    """Classes of Wikidata by item.
 
     Args:
-        superclasses: Direct superclasses, or parents by another property.
-        ranks: Label of the rank (P105) of each class that has one.
+        superclasses: Items of the direct superclasses of each class, or of its parents by another
+            property.
+        labels: Label of each class.
+        ranks: Label of the taxonomic rank (P105) of each class that has a rank.
     """
 
     superclasses: Mapping[str, Sequence[str]]
@@ -26,7 +28,11 @@ class ClassTree:
 
 
 def read_class_tree(paths: Sequence[Path]) -> ClassTree:
-    """Read ``classes`` tables; a class has its superclasses in all of them, its label and rank in the last one."""
+    """Read ``classes`` tables.
+
+    If several tables have a class, its superclasses are merged, and its label and rank come from
+    the last table.
+    """
     superclasses: defaultdict[str, list[str]] = defaultdict(list)
     labels: dict[str, str] = {}
     ranks: dict[str, str] = {}
@@ -56,32 +62,44 @@ def ancestors(item: str, superclasses: Mapping[str, Sequence[str]]) -> set[str]:
 
 
 def nearest_classes(items: AbstractSet[str], above: Mapping[str, AbstractSet[str]]) -> set[str]:
-    """Return those of several classes that are above no other of them; classes on a cycle count as equally near.
+    """Return the classes that are not an ancestor of another given class.
+
+    Classes on a cycle are ancestors of each other; all of them are returned.
+
+    Args:
+        items: The given classes.
+        above: Ancestors of each class.
 
     >>> sorted(nearest_classes({"Q1", "Q2", "Q3"}, {"Q3": {"Q1"}, "Q2": set(), "Q1": set()}))
     ['Q2', 'Q3']
     """
-    return {
-        item
-        for item in items
-        if not any(item in above[other] and other not in above[item] for other in items)
-    }
+    nearest = set()
+    for item in items:
+        descendants = {other for other in items if item in above[other]}
+        if descendants <= above[item]:
+            nearest.add(item)
+    return nearest
 
 
 def levels_above(
     items: Iterable[str], superclasses: Mapping[str, Sequence[str]]
 ) -> list[list[str]]:
-    """Return the classes above some items by their distance: the direct superclasses, those of the second step, ...
+    """Return the superclasses of items by distance, the direct superclasses first.
 
     >>> levels_above(["Q3"], {"Q3": ["Q2"], "Q2": ["Q1", "Q0"], "Q0": ["Q3"]})
     [['Q2'], ['Q1', 'Q0']]
     """
-    levels = [list(items)]
-    visited = set(levels[0])
-    while levels[-1]:
-        parents = dict.fromkeys(
-            parent for child in levels[-1] for parent in superclasses.get(child, ())
-        )
-        levels.append([parent for parent in parents if parent not in visited])
-        visited.update(levels[-1])
-    return levels[1:-1]
+    levels: list[list[str]] = []
+    children = list(items)
+    visited = set(children)
+    while True:
+        parents = []
+        for child in children:
+            for parent in superclasses.get(child, ()):
+                if parent not in visited:
+                    visited.add(parent)
+                    parents.append(parent)
+        if not parents:
+            return levels
+        levels.append(parents)
+        children = parents

@@ -1,4 +1,4 @@
-"""The stage ``clean``: one relevant label per landmark, and a table of the landmarks removed with the reason."""
+"""The stage ``clean``: select one relevant label per landmark, and list the removed landmarks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -15,7 +14,7 @@ import pyarrow.compute as pc
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.columns import read_rows
+from hgld.io.table_rows import read_rows
 from hgld.labels.class_tree import ancestors, nearest_classes, read_class_tree
 from hgld.labels.settings import CleanConfig, KeepMultiple
 from hgld.stage import Stage
@@ -36,7 +35,7 @@ _MOST_FREQUENT = 20
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """Landmarks of one split that were kept and removed, and the most frequent labels with their counts."""
+    """Numbers of kept and removed landmarks of one split, and its most frequent labels."""
 
     split: str
     landmarks: int
@@ -60,7 +59,12 @@ class CleanSummary:
 
 
 class InstanceOf(NamedTuple):
-    """An "instance of" value of a landmark: the class item (None where the source does not show it) and its label."""
+    """An "instance of" value of a landmark.
+
+    Args:
+        item: Item of the class; None if the source does not show it.
+        label: Label of the class.
+    """
 
     item: str | None
     label: str
@@ -92,24 +96,27 @@ def clean_file(
     Args:
         scraped: Scraped tables, such as one per split.
         out: Clean table to write.
-        config: Which landmarks are kept.
+        config: Rules for the landmarks that are kept.
         removed: Table of removed landmarks to write. Default: removed.parquet beside the output.
-        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: that of the project
-            (:mod:`hgld.taxonomy.project`), for GLDv2 annotations/irrelevant_labels.csv.
-        classes: Tables of classes, for ``keep_multiple`` most-specific. Default: X.classes.parquet beside X.parquet.
+        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: the file of the
+            project (:mod:`hgld.taxonomy.project`), for GLDv2 annotations/irrelevant_labels.csv.
+        classes: Tables of classes, for ``keep_multiple`` most-specific. Default: X.classes.parquet
+            beside X.parquet.
         force: Run although the output is up to date.
 
     Returns:
         The numbers of landmarks kept and removed, or None if ``out`` was up to date.
 
     Raises:
-        InputError: A file is missing or invalid, a landmark occurs in two tables, or landmarks have the status
-            ``error``.
-        ConfigurationError: ``most-specific`` without a table of classes, or classes without ``most-specific``.
+        InputError: A file is missing or invalid, a landmark occurs in two tables, or landmarks have
+            the status ``error``.
+        ConfigurationError: ``most-specific`` without a table of classes, or classes without
+            ``most-specific``.
     """
     config = config or CleanConfig()
     removed = removed or out.with_name("removed.parquet")
-    irrelevant = irrelevant or (project_file_of("irrelevant", scraped[0]) if scraped else None)
+    if irrelevant is None and scraped:
+        irrelevant = project_file_of("irrelevant", scraped[0])
     classes = _class_tables(scraped, config, classes)
 
     def compute() -> tuple[Sequence[pa.Table], CleanSummary]:
@@ -140,44 +147,51 @@ def clean_table(
 ) -> tuple[pa.Table, pa.Table, CleanSummary]:
     """Split a ``scraped`` table into a ``clean`` and a ``removed`` table, both in its order.
 
-    Labels and items of the clean table are unified (:func:`hgld.taxonomy.label_identity.unify_labels`): a class has
-    one spelling, and later stages may group by :func:`hgld.taxonomy.label_identity.label_id`.
+    Labels and items of the clean table are unified
+    (:func:`hgld.taxonomy.label_identity.unify_labels`): a class has one spelling, and later stages
+    may group by :func:`hgld.taxonomy.label_identity.label_id`.
     """
-    choices = [
-        choose_label(values, irrelevant, keep_multiple, superclasses or {})
-        for values in instance_of_values(scraped)
-    ]
-    chosen = [choice for choice in choices if isinstance(choice, InstanceOf)]
-    labels, items = unify_labels(
-        [choice.label for choice in chosen], [choice.item for choice in chosen]
-    )
-    reasons = [choice for choice in choices if isinstance(choice, str)]
+    is_kept: list[bool] = []
+    labels: list[str] = []
+    items: list[str | None] = []
+    reasons: list[RemovalReason] = []
+    for values in instance_of_values(scraped):
+        choice = choose_label(values, irrelevant, keep_multiple, superclasses)
+        if isinstance(choice, InstanceOf):
+            is_kept.append(True)
+            labels.append(choice.label)
+            items.append(choice.item)
+        else:
+            is_kept.append(False)
+            reasons.append(choice)
+    labels, items = unify_labels(labels, items)
 
     # Explicit types: Arrow infers the type null for an empty list.
-    is_kept = pa.array([isinstance(choice, InstanceOf) for choice in choices], pa.bool_())
+    kept_mask = pa.array(is_kept, pa.bool_())
+    removed_mask = pc.invert(kept_mask)
     key = scraped.select(["split", "landmark_id", "category"])
-    kept = key.filter(is_kept)
+    kept = key.filter(kept_mask)
     kept = kept.append_column("supercategory", pa.array(labels, pa.string()))
     kept = kept.append_column("class_item", pa.array(items, pa.string()))
-    removed = key.filter(pc.invert(is_kept)).append_column("reason", pa.array(reasons, pa.string()))
-    removed = removed.append_column(
-        "instance_of", scraped["instance_of"].filter(pc.invert(is_kept))
-    )
+    removed = key.filter(removed_mask)
+    removed = removed.append_column("reason", pa.array(reasons, pa.string()))
+    removed = removed.append_column("instance_of", scraped["instance_of"].filter(removed_mask))
     return kept, removed, _summarise(kept, removed)
 
 
 def instance_of_values(scraped: pa.Table) -> Iterator[list[InstanceOf]]:
-    """Iterate over the "instance of" values of each row of a ``scraped`` table; none where scraping failed."""
+    """Iterate over the "instance of" values of each row of a ``scraped`` table.
+
+    A row that could not be scraped has no values: its values may be incomplete, and with
+    ``allow_errors`` it counts as unlabelled.
+    """
     # In batches: the lists of 300,000 landmarks take much memory as Python objects.
     for batch in scraped.select(["instance_of", "status"]).to_batches(max_chunksize=10_000):
-        columns = (batch.column(name).to_pylist() for name in ("instance_of", "status"))
-        for values, status in zip(*columns, strict=True):
-            # The values of a failed row may be incomplete: with allow_errors it counts as unlabelled.
-            yield (
-                []
-                if status == "error"
-                else [InstanceOf(value["item"], value["label"]) for value in values]
-            )
+        for row in batch.to_pylist():
+            if row["status"] == "error":
+                yield []
+            else:
+                yield [InstanceOf(value["item"], value["label"]) for value in row["instance_of"]]
 
 
 def read_scraped(paths: Sequence[Path]) -> pa.Table:
@@ -187,9 +201,10 @@ def read_scraped(paths: Sequence[Path]) -> pa.Table:
     repeated = tables.repeated_keys(table, tables.SCRAPED)
     if len(repeated):
         first = repeated.slice(0, 1).to_pylist()[0]
+        files = ", ".join(map(str, paths))
         raise InputError(
-            f"{len(repeated):,} {nouns_of(paths[0])[1]} occur in more than one of "
-            f"{', '.join(map(str, paths))}, first {first['split']} {first['landmark_id']}; give one table per split"
+            f"{len(repeated):,} {nouns_of(paths[0])[1]} occur in more than one of {files}, first "
+            f"{first['split']} {first['landmark_id']}; give one table per split"
         )
     return table
 
@@ -211,7 +226,7 @@ def _check_errors(table: pa.Table, paths: Sequence[Path], config: CleanConfig) -
 def _class_tables(
     scraped: Sequence[Path], config: CleanConfig, classes: Sequence[Path] | None
 ) -> Sequence[Path]:
-    """Return the tables of classes that are needed: those given, else those beside the scraped tables."""
+    """Return the tables of classes that ``most-specific`` needs; by default beside ``scraped``."""
     if config.keep_multiple != "most-specific":
         if classes:
             raise ConfigurationError("`classes` is used only if `keep_multiple` is most-specific")
@@ -227,15 +242,22 @@ def _class_tables(
 
 
 def count_labels(clean: pa.Table) -> tuple[dict[str, str], dict[str, Counter[str]]]:
-    """Return the label of each label id in a ``clean`` table, and by split the number of landmarks by label id.
+    """Count the landmarks of each label in a ``clean`` table.
 
-    A row of plain labels may stand for several.
+    A row of plain labels may stand for several things; its column ``count`` is the number.
+
+    Returns:
+        The label of each label id, and for each split the number of landmarks by label id.
     """
     names: dict[str, str] = {}
     counts: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    columns = (clean[name].to_pylist() for name in ("split", "supercategory", "class_item"))
-    weights = clean["count"].to_pylist() if "count" in clean.column_names else repeat(1, len(clean))
-    for split, label, item, weight in zip(*columns, weights, strict=True):
+    splits = clean["split"].to_pylist()
+    labels = clean["supercategory"].to_pylist()
+    items = clean["class_item"].to_pylist()
+    weights = [1] * len(clean)
+    if "count" in clean.column_names:
+        weights = clean["count"].to_pylist()
+    for split, label, item, weight in zip(splits, labels, items, weights, strict=True):
         identity = label_id(label, item)
         names[identity] = label
         counts[split][identity] += weight
@@ -243,12 +265,16 @@ def count_labels(clean: pa.Table) -> tuple[dict[str, str], dict[str, Counter[str
 
 
 def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
-    reasons = Counter(zip(removed["split"].to_pylist(), removed["reason"].to_pylist(), strict=True))
+    removed_splits = removed["split"].to_pylist()
+    n_removed = Counter(zip(removed_splits, removed["reason"].to_pylist(), strict=True))
     names, per_split = count_labels(kept)
     summaries = []
-    for split in dict.fromkeys([*per_split, *(split for split, _ in reasons)]):
+    for split in dict.fromkeys([*per_split, *removed_splits]):
         counts = per_split[split]
-        by_reason = {reason: reasons[split, reason] for reason in get_args(RemovalReason)}
+        by_reason = {reason: n_removed[split, reason] for reason in get_args(RemovalReason)}
+        most_frequent = []
+        for identity, count in counts.most_common(_MOST_FREQUENT):
+            most_frequent.append((names[identity], count))
         summaries.append(
             SplitSummary(
                 split=split,
@@ -256,19 +282,16 @@ def _summarise(kept: pa.Table, removed: pa.Table) -> CleanSummary:
                 kept=counts.total(),
                 removed=by_reason,
                 unique_labels=len(counts),
-                most_frequent=[
-                    (names[identity], count)
-                    for identity, count in counts.most_common(_MOST_FREQUENT)
-                ],
+                most_frequent=most_frequent,
             )
         )
     return CleanSummary(summaries, len(names))
 
 
 def read_irrelevant_labels(path: Path | None) -> IrrelevantLabels:
-    """Read ``irrelevant_labels.csv``, with the columns item, label and reason; the item may be empty.
+    """Read the CSV file of irrelevant labels, with the columns item, label and reason.
 
-    Without a file, no label is irrelevant.
+    The item may be empty. If ``path`` is None, no label is irrelevant.
     """
     if path is None:
         return IrrelevantLabels(frozenset(), frozenset())
@@ -294,32 +317,37 @@ def choose_label(
     keep_multiple: KeepMultiple | None = None,
     superclasses: Mapping[str, Sequence[str]] | None = None,
 ) -> InstanceOf | RemovalReason:
-    """Return the value that says what a landmark is, or the reason why there is none."""
+    """Return the value that becomes a landmark's label, or the reason why the landmark is removed."""
     relevant = relevant_values(values, irrelevant)
     if not relevant:
-        return "irrelevant" if any(value in irrelevant for value in values) else "unlabelled"
-    if keep_multiple == "first":
-        return relevant[0]
+        if any(value in irrelevant for value in values):
+            return "irrelevant"
+        return "unlabelled"
     if keep_multiple == "most-specific" and len(relevant) > 1:
         relevant = most_specific(relevant, superclasses or {})
-    return relevant[0] if len(relevant) == 1 else "multiple"
+    if len(relevant) > 1 and keep_multiple != "first":
+        return "multiple"
+    return relevant[0]
 
 
 def relevant_values(values: Sequence[InstanceOf], irrelevant: IrrelevantLabels) -> list[InstanceOf]:
-    """Return the values that are neither irrelevant, nor without a label, nor duplicates, in their order.
+    """Return the values in their order, without irrelevant labels, missing labels and duplicates.
 
-    A value whose label is only its item id has no label. Values with the same item or the same normalised label are
-    duplicates; the first one is kept.
+    A value whose label is only its item id has no label. Values with the same item or the same
+    normalised label are duplicates; the first one is kept.
     """
     relevant: list[InstanceOf] = []
-    items, labels = set[str | None](), {""}
+    items: set[str] = set()
+    labels: set[str] = set()
     for value in values:
         label = normalise_label(value.label)
-        duplicate = value.item in items or label in labels
-        if value not in irrelevant and not duplicate and not ITEM_ID.fullmatch(value.label):
+        has_label = label != "" and not ITEM_ID.fullmatch(value.label)
+        is_duplicate = value.item in items or label in labels
+        if has_label and not is_duplicate and value not in irrelevant:
             relevant.append(value)
-            items |= {value.item} - {None}
             labels.add(label)
+            if value.item is not None:
+                items.add(value.item)
     return relevant
 
 
@@ -328,8 +356,8 @@ def most_specific(
 ) -> list[InstanceOf]:
     """Return the values that are not an ancestor of another value.
 
-    P279 has cycles: of two classes that are each other's ancestors, neither is more specific, and both are kept. A
-    value without an item has no known ancestors.
+    P279 has cycles: if two classes are each other's ancestors, both are kept. A value without an
+    item has no known ancestors.
     """
     above = {value.item: ancestors(value.item, superclasses) for value in values if value.item}
     nearest = nearest_classes(above.keys(), above)

@@ -1,8 +1,9 @@
 """The stage ``cluster``: clusters of labels as a table, a picture and an interactive page.
 
-K-means groups all labels, and agglomerative clustering those of each cluster. The result depends on the labels, their
-embeddings and the seed only, not on the order of rows: these are sorted by label first. Vectors are float64 and a
-single thread is used: with several, floating-point sums depend on the order in which threads finish.
+K-means groups all labels, and agglomerative clustering divides each cluster into sub-clusters. The
+result depends only on the labels, their embeddings and the seed: rows are sorted by label first.
+Vectors are float64 and a single thread is used, since the rounding of sums over several threads
+depends on the order in which the threads finish.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ from hgld.taxonomy.project import nouns_of
 log = logging.getLogger(__name__)
 
 STAGE = Stage("cluster", (tables.CLUSTERS,), inputs={"embeddings": tables.LABEL_EMBEDDINGS})
+#: Number of random initialisations of k-means; the best result counts.
 _N_INIT = 10
+#: Number of labels in the name of a cluster.
 _LABELS_PER_NAME = 3
 
 
@@ -57,11 +60,11 @@ class ClusterRow:
 
 
 class PhotographSource(Protocol):
-    """Photographs of labels for the page, passed in as plain data."""
+    """Provides photographs of labels for the page."""
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """SHA-256 of the files that decide which photographs are shown, by role."""
+        """SHA-256 of the files that determine which photographs are shown, by role."""
 
     def of_labels(self, label_ids: Sequence[str]) -> Mapping[str, Sequence[MapPhotograph]]:
         """Return photographs by label_id; ``label_ids`` has the most important labels first."""
@@ -75,22 +78,27 @@ def cluster_file(
     photographs: PhotographSource | None = None,
     force: bool = False,
 ) -> list[ClusterRow] | None:
-    """Write the clusters of label embeddings, and beside the table a picture (.png) and a page (.html) of them.
+    """Write clusters of label embeddings as a table, a picture (.png) and a page (.html).
 
     Args:
         embeddings: Table of label embeddings.
-        out: Table to write, sorted by cluster, sub-cluster and number of landmarks; a .png and a .html file are
-            written beside it.
+        out: Table to write, sorted by cluster, sub-cluster and number of landmarks; a .png and a
+            .html file are written beside it.
+        config: Numbers of clusters and sub-clusters, and the seed.
+        photographs: Provides photographs for the page. Default: a page without photographs.
         force: Run although the output is up to date.
 
     Returns:
-        The clusters, those with most landmarks first, or None if all three files were up to date.
+        The clusters, clusters with most landmarks first, or None if all three files were up to
+        date.
 
     Raises:
-        InputError: ``embeddings`` is no such table, or has fewer different labels than clusters.
+        InputError: ``embeddings`` is not a table of label embeddings, or has fewer different labels
+            than clusters.
     """
     config = config or ClusterConfig()
-    picture, page = out.with_suffix(".png"), out.with_suffix(".html")
+    picture = out.with_suffix(".png")
+    page = out.with_suffix(".html")
 
     def compute() -> tuple[Sequence[pa.Table], list[ClusterRow]]:
         table, vectors = read_label_vectors(embeddings, min_distinct=config.n_clusters or 1)
@@ -107,9 +115,11 @@ def cluster_file(
             nouns=nouns_of(embeddings),
         )
         draw_label_map(picture, label_map)
-        write_label_page(
-            page, label_map, _photographs(photographs, table["label_id"].to_pylist(), label_map)
-        )
+        label_photographs: Mapping[int, Sequence[MapPhotograph]] = {}
+        if photographs is not None:
+            label_ids = table["label_id"].to_pylist()
+            label_photographs = _find_photographs(photographs, label_ids, label_map)
+        write_label_page(page, label_map, label_photographs)
         return [_clusters_table(table, landmarks, clusters)], _summarise(clusters, landmarks)
 
     return STAGE.run(
@@ -123,31 +133,39 @@ def cluster_file(
     )
 
 
-def _photographs(
-    source: PhotographSource | None, label_ids: Sequence[str], label_map: LabelMap
+def _find_photographs(
+    source: PhotographSource, label_ids: Sequence[str], label_map: LabelMap
 ) -> dict[int, Sequence[MapPhotograph]]:
-    """Return photographs by row: of the largest label of every sub-cluster, then of the second largest, and so on."""
-    if source is None:
-        return {}
-    subclusters = list(zip(label_map.cluster.tolist(), label_map.subcluster.tolist(), strict=True))
-    seen: Counter[tuple[int, int]] = Counter()
+    """Return photographs of labels by row.
+
+    The source gets the largest label of every sub-cluster first, then the second largest labels,
+    and so on.
+    """
+    n_ranked: Counter[tuple[int, int]] = Counter()
     ranks = {}
     for row in label_map.largest_first():
-        ranks[row] = seen[subclusters[row]]
-        seen[subclusters[row]] += 1
-    in_turn = sorted(ranks, key=ranks.__getitem__)
-    photographs = source.of_labels([label_ids[row] for row in in_turn])
-    return {row: photographs[label_ids[row]] for row in in_turn if label_ids[row] in photographs}
+        subcluster = (int(label_map.cluster[row]), int(label_map.subcluster[row]))
+        ranks[row] = n_ranked[subcluster]
+        n_ranked[subcluster] += 1
+    rows_by_rank = sorted(ranks, key=ranks.__getitem__)
+    photographs = source.of_labels([label_ids[row] for row in rows_by_rank])
+    photographs_by_row = {}
+    for row in rows_by_rank:
+        if label_ids[row] in photographs:
+            photographs_by_row[row] = photographs[label_ids[row]]
+    return photographs_by_row
 
 
 def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table, Floats]:
     """Read label embeddings, sorted by label, and their vectors: float64, shape (n, dimension).
 
     Raises:
-        InputError: The file is no such table, or has fewer than ``min_distinct`` different vectors.
+        InputError: The file is not a table of label embeddings, or has fewer than ``min_distinct``
+            different vectors.
     """
     table = tables.read_table(embeddings, tables.LABEL_EMBEDDINGS)
-    # By text before id: category pages do not show the id, and both scraping sources must give the same clusters.
+    # By text before id: both scraping sources must give the same clusters, and category pages do
+    # not show the id.
     table = table.sort_by([("label", "ascending"), ("label_id", "ascending")])
     if not len(table):
         raise InputError(f"{embeddings}: no labels in it")
@@ -163,14 +181,14 @@ def read_label_vectors(embeddings: Path, *, min_distinct: int) -> tuple[pa.Table
 
 def _clusters_table(table: pa.Table, landmarks: Integers, clusters: Clusters) -> pa.Table:
     n = len(table)
+    cluster_names = [clusters.names[number] for number in clusters.cluster]
     columns = {
-        name: table[name] for name in ("label_id", "label", "landmarks_train", "landmarks_index")
-    }
-    columns |= {
+        "label_id": table["label_id"],
+        "label": table["label"],
+        "landmarks_train": table["landmarks_train"],
+        "landmarks_index": table["landmarks_index"],
         "cluster": pa.array(clusters.cluster, pa.int32()),
-        "cluster_name": pa.array(
-            [clusters.names[number] for number in clusters.cluster], pa.string()
-        ),
+        "cluster_name": pa.array(cluster_names, pa.string()),
         "subcluster": pa.array(clusters.subcluster, pa.int32()),
         "distance": pa.array(clusters.distance, pa.float32()),
         "suggested_group": pa.nulls(n, pa.string()),
@@ -182,17 +200,18 @@ def _clusters_table(table: pa.Table, landmarks: Integers, clusters: Clusters) ->
 
 
 def _summarise(clusters: Clusters, landmarks: Integers) -> list[ClusterRow]:
-    return [
-        ClusterRow(
+    rows = []
+    for number, name in clusters.names.items():
+        is_member = clusters.cluster == number
+        row = ClusterRow(
             cluster=number,
             name=name,
-            subclusters=int(clusters.subcluster[members].max()),
-            labels=int(members.sum()),
-            landmarks=int(landmarks[members].sum()),
+            subclusters=int(clusters.subcluster[is_member].max()),
+            labels=int(is_member.sum()),
+            landmarks=int(landmarks[is_member].sum()),
         )
-        for number, name in clusters.names.items()
-        for members in [clusters.cluster == number]
-    ]
+        rows.append(row)
+    return rows
 
 
 @dataclass(frozen=True)
@@ -203,6 +222,7 @@ class Clusters:
         cluster: int32, shape (n,); numbers from 1, the cluster with the most landmarks first.
         subcluster: int32, shape (n,); numbers from 1 within each cluster, in the same order.
         distance: float64, shape (n,); distance of each label to the centroid of its cluster.
+        names: Name of each cluster.
     """
 
     cluster: NDArray[np.int32]
@@ -216,8 +236,15 @@ def cluster_labels(
 ) -> Clusters:
     """Group labels into clusters and sub-clusters.
 
-    A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d / d_max)``, where d is the
-    distance of a label to the centroid and d_max the largest in the cluster: labels that are frequent and central.
+    A cluster is named by the three labels with the highest ``log(1 + landmarks) * (1 - d /
+    d_max)``, where d is the distance of a label to the centroid and d_max the largest distance in
+    the cluster: labels that are frequent and central.
+
+    Args:
+        vectors: float64, shape (n, dimension).
+        landmarks: int64, shape (n,); number of landmarks of each label.
+        labels: Text of each label.
+        config: Numbers of clusters and sub-clusters, and the seed.
     """
     n_clusters, total = config.numbers(len(np.unique(vectors, axis=0)))
     with one_thread():
@@ -227,7 +254,8 @@ def cluster_labels(
         inertia = np.array([np.sum(distance[rows] ** 2) for rows in members])
         n_distinct = np.array([len(np.unique(vectors[rows], axis=0)) for rows in members])
         subclusters = allocate_subclusters(total, inertia, n_distinct)
-        if (n_made := sum(subclusters)) < total:
+        n_made = sum(subclusters)
+        if n_made < total:
             log.warning(
                 "%d different labels make %d sub-clusters at most, not %d", n_made, n_made, total
             )
@@ -235,15 +263,20 @@ def cluster_labels(
         for rows, n_subclusters in zip(members, subclusters, strict=True):
             assignment = _agglomerate(vectors[rows], n_subclusters)
             subcluster[rows] = _number_by_landmarks(assignment, landmarks[rows])
-    names = {
-        number: _cluster_name([labels[int(row)] for row in rows], landmarks[rows], distance[rows])
-        for number, rows in enumerate(members, 1)
-    }
+    names = {}
+    for number, rows in enumerate(members, 1):
+        cluster_labels = [labels[row] for row in rows.tolist()]
+        names[number] = _name_cluster(cluster_labels, landmarks[rows], distance[rows])
     return Clusters(cluster, subcluster, distance, names)
 
 
 def k_means(vectors: Floats, n_clusters: int, seed: int) -> tuple[NDArray[np.int32], float, Floats]:
-    """Run k-means; return the cluster of each vector (from 0), the inertia, and the distances to the centroids."""
+    """Run k-means.
+
+    Returns:
+        The cluster of each vector, numbered from 0; the inertia; and the distance of each vector to
+        the centroid of its cluster.
+    """
     from sklearn.cluster import KMeans
 
     model = KMeans(n_clusters=n_clusters, n_init=_N_INIT, random_state=seed).fit(vectors)
@@ -254,16 +287,18 @@ def k_means(vectors: Floats, n_clusters: int, seed: int) -> tuple[NDArray[np.int
 def allocate_subclusters(total: int, inertia: Floats, max_subclusters: Integers) -> list[int]:
     """Distribute sub-clusters over clusters.
 
-    Every cluster gets one. Each further one goes to the cluster with the largest inertia per sub-cluster among those
-    below their maximum, on ties to the first. Fewer than ``total`` are allocated if all clusters reach their maximum.
+    Every cluster gets one sub-cluster. Each further sub-cluster goes to the cluster with the
+    largest inertia per sub-cluster that is below its maximum, on ties to the first such cluster.
+    Fewer than ``total`` are allocated if all clusters reach their maximum.
 
     >>> allocate_subclusters(6, np.array([9.0, 3.0, 0.0]), np.array([10, 10, 1]))
     [4, 1, 1]
     """
     counts = np.ones(len(inertia), np.int64)
     for _ in range(min(total, int(max_subclusters.sum())) - len(inertia)):
-        counts[np.argmax(np.where(counts < max_subclusters, inertia / counts, -1.0))] += 1
-    return [int(count) for count in counts]
+        priority = np.where(counts < max_subclusters, inertia / counts, -1.0)
+        counts[np.argmax(priority)] += 1
+    return counts.tolist()
 
 
 def _agglomerate(vectors: Floats, n_subclusters: int) -> NDArray[np.int32]:
@@ -278,7 +313,7 @@ def _agglomerate(vectors: Floats, n_subclusters: int) -> NDArray[np.int32]:
 
 
 def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: Integers) -> NDArray[np.int32]:
-    """Renumber clusters from 1 by number of landmarks, then number of labels (most first), then first row."""
+    """Renumber clusters from 1 by descending number of landmarks, then of labels, then by first row."""
     clusters, first_row, n_labels = np.unique(assignment, return_index=True, return_counts=True)
     n_landmarks = np.bincount(assignment, landmarks)[clusters]
     order = np.lexsort((first_row, -n_labels, -n_landmarks))
@@ -287,12 +322,16 @@ def _number_by_landmarks(assignment: NDArray[np.int32], landmarks: Integers) -> 
     return numbers[assignment]
 
 
-def _cluster_name(labels: Sequence[str], landmarks: Integers, distance: Floats) -> str:
+def _name_cluster(labels: Sequence[str], landmarks: Integers, distance: Floats) -> str:
+    """Join the most frequent and central labels; :func:`cluster_labels` gives the formula."""
+    centrality = np.ones_like(distance)
     d_max = distance.max()
-    centrality = 1 - distance / d_max if d_max > 0 else np.ones_like(distance)
+    if d_max > 0:
+        centrality = 1 - distance / d_max
     order = np.argsort(-np.log1p(landmarks) * centrality, kind="stable")
     # Two classes may have the same label.
-    return " / ".join(list(dict.fromkeys(labels[int(row)] for row in order))[:_LABELS_PER_NAME])
+    names = dict.fromkeys(labels[row] for row in order.tolist())
+    return " / ".join(list(names)[:_LABELS_PER_NAME])
 
 
 def sweep_file(
@@ -303,7 +342,15 @@ def sweep_file(
     *,
     progress: Progress | None = None,
 ) -> list[SweepPoint]:
-    """Compute inertia and silhouette of k-means for each k, and plot them."""
+    """Compute and plot inertia and silhouette of k-means for several numbers of clusters.
+
+    Args:
+        embeddings: Table of label embeddings.
+        picture: PNG file to write.
+        ks: Numbers of clusters, each at least 2.
+        seed: Random seed.
+        progress: Reports the numbers of clusters that are done.
+    """
     if min(ks) < 2:
         raise ConfigurationError(
             f"`ks` begins at {min(ks)}; the silhouette needs 2 clusters or more"
@@ -318,7 +365,7 @@ def sweep_file(
 def sweep(
     vectors: Floats, ks: Sequence[int], seed: int = 0, progress: Progress | None = None
 ) -> list[SweepPoint]:
-    """Compute inertia and silhouette (cosine) of k-means for each k, from 2 to one less than there are vectors."""
+    """Compute inertia and silhouette (cosine) of k-means for each k, from 2 to n_vectors - 1."""
     from sklearn.metrics import silhouette_score
 
     progress = progress or NoProgress()
@@ -327,8 +374,7 @@ def sweep(
     with one_thread():
         for k in ks:
             cluster, inertia, _ = k_means(vectors, k, seed)
-            points.append(
-                SweepPoint(k, inertia, float(silhouette_score(vectors, cluster, metric="cosine")))
-            )
+            silhouette = float(silhouette_score(vectors, cluster, metric="cosine"))
+            points.append(SweepPoint(k, inertia, silhouette))
             progress.advance()
     return points

@@ -1,7 +1,8 @@
-"""Suggestions in trees of several levels: scores of the names above the groups, and what decisions say of each level.
+"""Scores and decisions at the levels above the groups of a taxonomy.
 
-A name above groups, such as "string instruments" above "lutes" and "harps", is a node of its level. What is known of
-the groups below a node adds up to what is known of the node.
+A name above groups, such as "string instruments" above "lutes" and "harps", is a node of its level.
+The scores and the decided labels of the groups below a node add up to the scores and the decided
+labels of the node.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ import numpy as np
 from hgld.arrays import Booleans, Floats, Integers
 from hgld.taxonomy.groups import Group
 
-#: Weight of what is not known about a node, as a number of decided labels.
+#: Number of decided labels without similarity that are added to each node (additive smoothing).
 _SMOOTHING = 2.0
 #: Smallest standard deviation that cosines are divided by.
 _MIN_DEVIATION = 0.01
 
 
 def level_nodes(groups: Sequence[Group]) -> Integers:
-    """Return the node of each group at each level: int64, shape (n_levels, n_groups); nodes are numbered from 0.
+    """Return the node of each group at each level: int64, shape (n_levels, n_groups).
+
+    The nodes of each level are numbered from 0.
 
     >>> levels = ("group", "family", "kind")
     >>> violin = Group("violin", "strings", "", between=("bowed",), levels=levels)
@@ -30,17 +33,19 @@ def level_nodes(groups: Sequence[Group]) -> Integers:
     [[0, 1], [0, 1], [0, 0]]
     """
     nodes = []
-    for names in zip(*(group.path for group in groups), strict=True):
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        nodes.append([numbers[name] for name in names])
+    for level in range(len(groups[0].path)):
+        numbers: dict[str, int] = {}
+        for group in groups:
+            numbers.setdefault(group.path[level], len(numbers))
+        nodes.append([numbers[group.path[level]] for group in groups])
     return np.array(nodes, np.int64)
 
 
 def named_levels(groups: Sequence[Group]) -> list[int]:
-    """Return the finest level that each group says anything about: 0, or more for a group above other groups.
+    """Return the finest level that each group names: 0, or more for a group above other groups.
 
-    A taxonomy may have a group for what is not known more exactly. Its name is that of a node above other groups, and
-    is repeated at the finer levels.
+    A taxonomy may have a group for labels that cannot be assigned more exactly. Such a group has
+    the name of a node above other groups, and repeats the name at the finer levels.
 
     >>> levels = ("leaf", "shelf", "aisle")
     >>> rye = Group("Rye", "Food", "", between=("Bread",), levels=levels)
@@ -48,9 +53,9 @@ def named_levels(groups: Sequence[Group]) -> list[int]:
     >>> named_levels([rye, bread])
     [0, 1]
     """
-    groups_below = Counter(
-        (level, name) for group in groups for level, name in enumerate(group.path)
-    )
+    groups_below: Counter[tuple[int, str]] = Counter()
+    for group in groups:
+        groups_below.update(enumerate(group.path))
     levels = []
     for group in groups:
         named = 0
@@ -62,7 +67,7 @@ def named_levels(groups: Sequence[Group]) -> list[int]:
 
 
 def pool_scores(scores: Floats, groups: Sequence[Group]) -> list[Floats]:
-    """Return the scores of the nodes of each group: the sum of the scores of all groups below the node.
+    """Return the scores of the nodes of each group; a node has the sum of the groups below it.
 
     Args:
         scores: float64, shape (n_labels, n_groups).
@@ -89,13 +94,15 @@ def _sum_by_node(values: Floats, nodes: Integers, n_nodes: int) -> Floats:
 
 
 def rank_groups(pooled: Sequence[Floats], groups: Sequence[Group]) -> Integers:
-    """Rank groups by how many of the levels that they name are expected to be right, above those expected wrong.
+    """Rank groups by the sum of score - 0.5 over the levels that each group names.
 
-    Each level counts by its score minus one half. So the groups of the likeliest branch come first, and a group above
-    others comes before these as long as none of them is as likely as not.
+    The sum is half the expected number of right levels minus wrong levels. The groups of the
+    likeliest branch come first, and a group above other groups comes before all of them that have a
+    score below 0.5.
 
     Args:
         pooled: Scores by level, as :func:`pool_scores` returns them.
+        groups: The groups of the taxonomy.
 
     Returns:
         int64, shape (n_labels, n_groups); the indices of the groups, the best first.
@@ -113,28 +120,35 @@ def decided_similarity(
 ) -> Floats:
     """Return how similar labels are to the decided labels of each group and of the nodes above it.
 
-    The similarity to a decided label is the number of standard deviations by which the cosine is above the mean of
-    all other labels, multiplied by its absolute value: near neighbours count most, and labels without a neighbour
-    lose what others gain. A node has the mean of its decided labels, and a group that of its nodes.
+    The similarity to a decided label is ``z * |z|``, where ``z`` is the number of standard
+    deviations by which the cosine exceeds the mean over all other labels: near neighbours count
+    most. The similarity to a node is the smoothed mean over its decided labels, and the similarity
+    to a group is the mean over its nodes.
 
     Args:
         cosines: float64, shape (n_labels, n_decided).
-        decided_groups: int64, shape (n_decided,); index of the group, the number of groups for dropped labels.
-        is_own: bool, shape (n_labels, n_decided); whether the decision is on the label itself, which does not count.
+        decided_groups: int64, shape (n_decided,); index of the group, the number of groups for
+            dropped labels.
+        is_own: bool, shape (n_labels, n_decided); whether the decision is on the label itself; it
+            does not count.
+        groups: The groups of the taxonomy.
 
     Returns:
         float64, shape (n_labels, n_groups + 1); the last column is for no group.
     """
-    others = np.ma.masked_array(cosines, is_own)
-    deviations = (others - others.mean(axis=0)) / np.maximum(others.std(axis=0), _MIN_DEVIATION)
+    masked = np.ma.masked_array(cosines, is_own)
+    standard_deviation = np.maximum(masked.std(axis=0), _MIN_DEVIATION)
+    deviations = (masked - masked.mean(axis=0)) / standard_deviation
     similarities = (deviations * np.abs(deviations)).filled(0.0)
     values = np.zeros((len(cosines), len(groups) + 1))
     levels = level_nodes(groups)
     for nodes in levels:
         n_nodes = nodes.max() + 1
-        nodes_and_none = np.append(nodes, n_nodes)
-        decided_nodes = nodes_and_none[decided_groups]
+        # One node more, for labels without a group.
+        nodes_by_column = np.append(nodes, n_nodes)
+        decided_nodes = nodes_by_column[decided_groups]
         sums = _sum_by_node(similarities, decided_nodes, n_nodes + 1)
         n_decided = _sum_by_node(np.where(is_own, 0.0, 1.0), decided_nodes, n_nodes + 1)
-        values += (sums / (n_decided + _SMOOTHING))[:, nodes_and_none]
+        smoothed_means = sums / (n_decided + _SMOOTHING)
+        values += smoothed_means[:, nodes_by_column]
     return np.asarray(values / len(levels))

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
-from hgld.io.columns import read_table_rows
+from hgld.io.table_rows import read_table_rows
 from hgld.names import stored_name
 from hgld.taxonomy.decisions import MACHINE, Decision, decision_problem
 from hgld.taxonomy.groups import Group, survivors

@@ -13,17 +13,15 @@ import pyarrow as pa
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, similar_names
-from hgld.io.columns import (
+from hgld.io.columns import preview, read_text_columns, text_column_names
+from hgld.io.files import write_csv
+from hgld.io.table_rows import (
     escape_formula,
     parse_rows,
     parse_whole_number,
-    preview,
     read_rows,
-    read_text_columns,
-    text_column_names,
     unescape_formula,
 )
-from hgld.io.files import write_csv
 from hgld.labels.clean import count_labels
 from hgld.labels.encoders import word_list
 from hgld.labels.settings import PlainConfig, split_names

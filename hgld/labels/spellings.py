@@ -1,8 +1,9 @@
-"""Spellings of labels: which are one label, and which might be.
+"""Merge spelling variants of labels, and propose labels that may be variants.
 
-Labels that differ in spelling alone are one label: in case, white space, hyphens, Unicode forms, invisible characters
-and English plurals. Labels that differ by more, such as accents, punctuation or one typing mistake, may be different
-words: año and ano, sad and sąd. They are proposed, and people decide.
+Labels that differ only in spelling are merged: in case, white space, hyphens, Unicode forms,
+invisible characters and English plurals. Labels that differ by more, such as accents, punctuation
+or one typing mistake, may be different words: año and ano, sad and sąd. Such pairs are proposed,
+and people decide.
 """
 
 from __future__ import annotations
@@ -22,22 +23,23 @@ from hgld.taxonomy.label_identity import normalise_label
 _WRITTEN_OUT = str.maketrans(
     {"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa", "æ": "ae", "œ": "oe"}
 )
-#: Letters of the Latin, Greek and Cyrillic scripts with accents. Marks of other scripts are letters of their own.
+#: Letters of the Latin, Greek and Cyrillic scripts with accents. Marks of other scripts are letters
+#: of their own.
 _ACCENTED = re.compile("([A-Za-z\u00c0-\u024f\u0370-\u03ff\u0400-\u04ff])[\u0300-\u036f]+")
-#: Fewest letters of a word with a typing mistake.
+#: Smallest number of letters of a word with a typing mistake.
 _LONG = 6
-#: Most characters of labels that are compared letter by letter, which takes time by the square of their number.
+#: Largest number of characters of labels that are compared letter by letter, in quadratic time.
 _LONGEST = 100
 
 
 class Variant(NamedTuple):
-    """A spelling in the list and another one, which is its label or may be.
+    """A spelling, and the label that it was merged with or may be merged with.
 
     Args:
         variant: Spelling in the list.
-        label: Label of the spelling if the two are merged.
+        label: Label that replaces the spelling if the two are merged.
         why: How the two differ.
-        merged: Whether the spelling became the label.
+        merged: Whether the spelling was replaced by the label.
     """
 
     variant: str
@@ -64,19 +66,20 @@ def unify_spellings(
     words: frozenset[str] = frozenset(),
     decided: DecidedSpellings | None = None,
 ) -> tuple[list[str], list[Variant]]:
-    """Give all spellings of a label one of them: the most frequent, and of equally frequent ones the first.
+    """Replace all spellings of a label by its most frequent spelling, on ties by the first.
 
     Args:
         spellings: Label of each row.
         counts: Number of things that each row stands for.
         words: Words that are not typing mistakes, in lower case.
-        decided: Spellings that people merged or keep apart. Default: none.
+        decided: Spellings that people merged or keep apart. Default: no decisions.
 
     Returns:
-        The label of each row, and variants: the spellings that became another label, then proposals.
+        The label of each row, and the variants: replaced spellings, then proposals.
 
     Raises:
-        ConfigurationError: Decisions contradict one another, or keep labels apart that have the same identity.
+        ConfigurationError: Decisions contradict one another, or keep labels apart that have the
+            same identity.
 
     >>> labels, variants = unify_spellings(["Café", "café ", "cafe", "oat cookies", "Oat-cookie"], [1, 2, 1, 2, 1])
     >>> labels
@@ -100,22 +103,26 @@ def unify_spellings(
     label_counts: Counter[str] = Counter()
     for text, label in labels.items():
         label_counts[label] += frequency[text]
-        if text != label:
-            why = (
-                _difference(text, label) or decided_reasons.get(normalise_label(text)) or "decided"
-            )
-            variants.append(Variant(text, label, why, merged=True))
-    for proposal in _proposals(label_counts, words):
-        if (
-            frozenset((normalise_label(proposal.variant), normalise_label(proposal.label)))
-            not in apart
-        ):
+        if text == label:
+            continue
+        why = _describe_difference(text, label)
+        if not why:
+            why = decided_reasons.get(normalise_label(text)) or "decided"
+        variants.append(Variant(text, label, why, merged=True))
+    for proposal in _propose_merges(label_counts, words):
+        pair = frozenset((normalise_label(proposal.variant), normalise_label(proposal.label)))
+        if pair not in apart:
             variants.append(proposal)
     return [labels[text] for text in spellings], variants
 
 
 def _merge_spellings(frequency: Mapping[str, int], apart: set[frozenset[str]]) -> dict[str, str]:
-    """Return the label of each spelling by its normalised form, where labels that differ in spelling are one."""
+    """Merge labels that differ only in spelling, and return the label of each normalised spelling.
+
+    Args:
+        frequency: Number of things with each spelling.
+        apart: Pairs of normalised labels that people keep apart.
+    """
     label_of: dict[str, str] = {}
     labels_of_words: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     members: defaultdict[str, list[str]] = defaultdict(list)
@@ -123,25 +130,30 @@ def _merge_spellings(frequency: Mapping[str, int], apart: set[frozenset[str]]) -
         identity = normalise_label(text)
         if identity in label_of:
             continue
-        labels = labels_of_words[spelled_words(text)]
-        for label in labels:
-            if not any(frozenset((identity, member)) in apart for member in members[label]):
+        label = None
+        same_words = labels_of_words[spelled_words(text)]
+        for candidate in same_words:
+            pairs = {frozenset((identity, member)) for member in members[candidate]}
+            if apart.isdisjoint(pairs):
+                label = candidate
                 break
-        else:
+        if label is None:
             label = stored_name(text)
-            labels.append(label)
+            same_words.append(label)
         label_of[identity] = label
         members[label].append(identity)
     return label_of
 
 
 def _merge_decided(label_of: dict[str, str], merged: Iterable[Variant]) -> None:
-    """Change labels as people decided; spellings that are not in the list are ignored."""
+    """Apply merges that people decided to ``label_of``; spellings that are not in the list are ignored."""
     target_of: dict[str, str] = {}
     for row in merged:
         label = label_of.get(normalise_label(row.variant))
         target = label_of.get(normalise_label(row.label), stored_name(row.label))
-        if label is not None and label != target and target_of.setdefault(label, target) != target:
+        if label is None or label == target:
+            continue
+        if target_of.setdefault(label, target) != target:
             raise ConfigurationError(
                 f'"{label}" is merged with "{target_of[label]}" and with "{target}"; choose one'
             )
@@ -157,47 +169,50 @@ def _merge_decided(label_of: dict[str, str], merged: Iterable[Variant]) -> None:
 
 
 def _check_apart(label_of: Mapping[str, str], apart: Iterable[tuple[str, str]]) -> None:
-    """Raise unless spellings that people keep apart are different labels."""
+    """Raise a ConfigurationError if two spellings that people keep apart have the same label."""
     for first, second in apart:
-        identities = normalise_label(first), normalise_label(second)
-        if identities[0] == identities[1]:
+        first_identity = normalise_label(first)
+        second_identity = normalise_label(second)
+        if first_identity == second_identity:
             raise ConfigurationError(
                 f'"{first}" and "{second}" cannot be kept apart: labels that differ in case, white space or Unicode '
                 "form alone have the same identity; give one of them another name in the list"
             )
-        label = label_of.get(identities[0])
-        if label is not None and label == label_of.get(identities[1]):
+        label = label_of.get(first_identity)
+        if label is not None and label == label_of.get(second_identity):
             raise ConfigurationError(
                 f'"{first}" and "{second}" are kept apart, but both are merged with "{label}"'
             )
 
 
-def _difference(text: str, label: str) -> str:
-    """Say how a spelling differs from its label; empty if they differ by more than can be said."""
+def _describe_difference(text: str, label: str) -> str:
+    """Return in words how a spelling differs from its label; "" if no kind of difference applies."""
     if " ".join(text.split()).casefold() == " ".join(label.split()).casefold():
         return "case or spaces"
     if plain_label(text) == plain_label(label):
         return "Unicode form or invisible characters"
     if spelled_words(text) == spelled_words(label):
-        words = plain_label(text, hyphens_as_spaces=True)
-        return "hyphens" if words == plain_label(label, hyphens_as_spaces=True) else "plural"
-    if normalised_words(text) == normalised_words(label):
+        without_hyphens = plain_label(text, hyphens_as_spaces=True)
+        if without_hyphens == plain_label(label, hyphens_as_spaces=True):
+            return "hyphens"
+        return "plural"
+    text_words = normalised_words(text)
+    label_words = normalised_words(label)
+    if text_words == label_words:
         return "punctuation or another spelling"
-    if [*map(likely_singular, normalised_words(text))] == [
-        *map(likely_singular, normalised_words(label))
-    ]:
+    if list(map(likely_singular, text_words)) == list(map(likely_singular, label_words)):
         return "perhaps a plural"
-    if {*map(spelled_words, _without_accents(text))} & {
-        *map(spelled_words, _without_accents(label))
-    }:
+    text_forms = {spelled_words(form) for form in _without_accents(text)}
+    label_forms = {spelled_words(form) for form in _without_accents(label)}
+    if text_forms & label_forms:
         return "accents"
-    if {*_loose_forms(text)} & {*_loose_forms(label)}:
+    if set(_loose_forms(text)) & set(_loose_forms(label)):
         return "accents, punctuation or plural"
     return ""
 
 
 def _without_accents(text: str) -> tuple[str, str]:
-    """Return a text with its accents written out as letters, and without them."""
+    """Return a text with its accents written out as letters (ä as ae), and without accents (ä as a)."""
     normalised = normalise_label(text)
     forms = []
     for form in (normalised.translate(_WRITTEN_OUT), normalised):
@@ -220,8 +235,8 @@ def _loose_forms(label: str) -> list[tuple[str, ...]]:
     return forms
 
 
-def _proposals(label_counts: Mapping[str, int], words: frozenset[str]) -> Iterator[Variant]:
-    """Yield pairs of labels that may be one label, the less frequent one first.
+def _propose_merges(label_counts: Mapping[str, int], words: frozenset[str]) -> Iterator[Variant]:
+    """Iterate over pairs of labels that may be variants, the less frequent label as the variant.
 
     Args:
         label_counts: Number of things with each label.
@@ -231,23 +246,27 @@ def _proposals(label_counts: Mapping[str, int], words: frozenset[str]) -> Iterat
     root_of: dict[str, str] = {}
     for label in sorted(label_counts, key=lambda label: -label_counts[label]):
         forms = _loose_forms(label)
-        similar = next((label_of_form[form] for form in forms if form in label_of_form), None)
-        root_of[label] = label if similar is None else root_of[similar]
+        similar_labels = [label_of_form[form] for form in forms if form in label_of_form]
         for form in forms:
             label_of_form.setdefault(form, label)
-        if similar is not None:
-            yield Variant(label, similar, _difference(label, similar), merged=False)
+        root_of[label] = label
+        if similar_labels:
+            similar = similar_labels[0]
+            root_of[label] = root_of[similar]
+            yield Variant(label, similar, _describe_difference(label, similar), merged=False)
     yield from _typing_mistakes(label_counts, root_of, words)
 
 
 def _typing_mistakes(
     label_counts: Mapping[str, int], root_of: Mapping[str, str], words: frozenset[str]
 ) -> Iterator[Variant]:
-    """Yield labels that differ from exactly one other label by a typing mistake, with that label.
+    """Iterate over pairs of labels that differ by a typing mistake.
+
+    Labels that may be a mistyped form of several labels are left out.
 
     Args:
         label_counts: Number of things with each label.
-        root_of: Label that each label is proposed to be.
+        root_of: Most frequent label of each set of labels that were proposed as variants before.
         words: Words that are not typing mistakes.
     """
     form_of = {}
@@ -255,7 +274,9 @@ def _typing_mistakes(
         forms = _loose_forms(label)
         if forms and len(label) <= _LONGEST:
             form_of[label] = forms[0]
-    used = Counter(word for form in set(form_of.values()) for word in form)
+    n_labels_with_word: Counter[str] = Counter()
+    for form in set(form_of.values()):
+        n_labels_with_word.update(form)
     labels_of_gap: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
     for label, form in form_of.items():
         for gap in _gaps(form):
@@ -265,20 +286,21 @@ def _typing_mistakes(
         similar_roots: dict[str, str] = {}
         for gap in _gaps(form):
             for other in labels_of_gap[gap]:
-                if root_of[other] != root_of[label] and _is_mistake(
-                    form, form_of[other], used, words
-                ):
+                if root_of[other] == root_of[label]:
+                    continue
+                if _is_mistake(form, form_of[other], n_labels_with_word, words):
                     similar_roots[root_of[other]] = other
         if len(similar_roots) != 1:
             continue
-        other = next(iter(similar_roots.values()))
+        (other,) = similar_roots.values()
         pair = frozenset((label, other))
-        if pair not in proposed:
-            proposed.add(pair)
-            if _is_mistaken(label, other, form_of, words, label_counts):
-                yield Variant(label, other, "typing mistake", merged=False)
-            else:
-                yield Variant(other, label, "typing mistake", merged=False)
+        if pair in proposed:
+            continue
+        proposed.add(pair)
+        if _is_mistaken(label, other, form_of, words, label_counts):
+            yield Variant(label, other, "typing mistake", merged=False)
+        else:
+            yield Variant(other, label, "typing mistake", merged=False)
 
 
 def _is_mistaken(
@@ -288,7 +310,11 @@ def _is_mistaken(
     words: frozenset[str],
     label_counts: Mapping[str, int],
 ) -> bool:
-    """Return whether the first of two labels has the typing mistake: the unknown one, or the less frequent one."""
+    """Return whether the first of two labels is the mistyped label.
+
+    If the word list contains only one of the labels, the other label is mistyped; otherwise the
+    less frequent label is.
+    """
     is_known = words.issuperset(form_of[label])
     is_other_known = words.issuperset(form_of[other])
     if is_known != is_other_known:
@@ -297,20 +323,39 @@ def _is_mistaken(
 
 
 def _gaps(form: tuple[str, ...]) -> set[tuple[str, ...]]:
-    """Return the words of a label with one letter of a long one left out, which labels one mistake apart share."""
+    """Return the words of a label with one letter of a long word left out, in all ways.
+
+    Two labels that are one typing mistake apart have such a form in common.
+    """
     gaps = set()
     for number, word in enumerate(form):
-        if len(word) >= _LONG - 1:
-            gaps.add(form)
-            for letter in range(len(word)):
-                gaps.add((*form[:number], word[:letter] + word[letter + 1 :], *form[number + 1 :]))
+        if len(word) < _LONG - 1:
+            continue
+        gaps.add(form)
+        before = form[:number]
+        after = form[number + 1 :]
+        for letter in range(len(word)):
+            shorter = word[:letter] + word[letter + 1 :]
+            gaps.add((*before, shorter, *after))
     return gaps
 
 
 def _is_mistake(
-    form: tuple[str, ...], other: tuple[str, ...], used: Mapping[str, int], words: frozenset[str]
+    form: tuple[str, ...],
+    other: tuple[str, ...],
+    n_labels_with_word: Mapping[str, int],
+    words: frozenset[str],
 ) -> bool:
-    """Return whether a label is another one with one mistyped word, which no other label has and no list knows."""
+    """Return whether a label equals another label except for one mistyped word.
+
+    The mistyped word occurs in no other label and not in the word list.
+
+    Args:
+        form: Words of the label that may be mistyped.
+        other: Words of the other label.
+        n_labels_with_word: Number of labels with each word.
+        words: Words that are not typing mistakes.
+    """
     if len(form) != len(other):
         return False
     pairs = [(word, right) for word, right in zip(form, other, strict=True) if word != right]
@@ -320,12 +365,13 @@ def _is_mistake(
     has_letters_only = (word + right).replace("'", "").isalpha()
     if max(len(word), len(right)) < _LONG or not has_letters_only or word in words:
         return False
-    is_known = right in words or used[right] > 1 or min(len(word), len(right)) >= _LONG
-    return used[word] == 1 and is_known and _distance_is_one(word, right)
+    both_long = min(len(word), len(right)) >= _LONG
+    is_known = right in words or n_labels_with_word[right] > 1 or both_long
+    return n_labels_with_word[word] == 1 and is_known and _distance_is_one(word, right)
 
 
 def _distance_is_one(word: str, other: str) -> bool:
-    """Return whether a letter after the first was added, left out or exchanged with the next one.
+    """Return whether a letter after the first was added, left out or exchanged with the next letter.
 
     Words that differ by another letter are seldom mistakes: tannery and cannery, tower and power.
     """
@@ -333,6 +379,9 @@ def _distance_is_one(word: str, other: str) -> bool:
     start = 0
     while start < shorter and word[start] == other[start]:
         start += 1
-    first, second = word[start:], other[start:]
-    exchanged = first[:2] == second[1::-1] and first[2:] == second[2:]
-    return start > 0 and (first[1:] == second or first == second[1:] or exchanged)
+    if start == 0:
+        return False
+    first = word[start:]
+    second = other[start:]
+    is_exchanged = first[:2] == second[1::-1] and first[2:] == second[2:]
+    return is_exchanged or first[1:] == second or first == second[1:]

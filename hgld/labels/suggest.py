@@ -1,21 +1,9 @@
-"""The stage ``suggest``: the groups that annotators most likely choose for every label, with a score and a reason.
+"""The stage ``suggest``: the most likely groups for every label, with a score and a reason.
 
-A suggestion is never used as a decision. Suggestions improve with the decisions on other labels.
-
-Scores are those of a multinomial logistic model over the kinds of evidence: the logit of a group is the weighted sum
-of its evidence. Weaker kinds (what labels end in, what they are similar to) and "no group" have two weights each: one
-for labels of which no stronger kind knows anything, and one for those of which a stronger kind is certain; between
-them they are weighted by how certain it is. So a score means the same with and without superclasses.
-
-Kinds of evidence that agree are not independent, and annotators do not always follow them, so the model promises more
-than it keeps. The scores of a label are therefore multiplied by ``RELIABILITY`` of the evidence for its first
-suggestion. For terms and similarity it is a cap instead, since the lower scores that they give alone are not too
-high.
-
-The vocabulary and ``WEIGHTS`` are those of H-GLDv2's taxonomy, also with changes. Other taxonomies, of products or
-species, have ``OTHER_WEIGHTS``: labels and their superclasses are compared with the names of groups and of the levels
-above, and groups that attract too many of the labels are less likely (:func:`balance`). Decisions count at every
-level, so those on a few labels of a branch already tell where similar labels belong.
+A suggestion is never used as a decision. Suggestions improve with the decisions on other labels:
+decisions count at every level of the taxonomy, so decisions on a few labels of a branch already
+tell where similar labels belong. :mod:`hgld.labels.group_scores` describes the scores,
+:mod:`hgld.labels.evidence` the reasons.
 
 Answers of models to the same question are suggestions, too (:mod:`hgld.labels.machine_answers`).
 """
@@ -27,7 +15,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +25,10 @@ from hgld.arrays import Floats, Integers
 from hgld.errors import ConfigurationError, InputError
 from hgld.labels.embed import embed_labels, vectors_of_labels
 from hgld.labels.encoders import LoadEncoder, load_cached_encoder
-from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, EmbedTexts, Evidence, find_evidence
+from hgld.labels.evidence import EmbedTexts, Evidence, find_evidence
+from hgld.labels.group_examples import EmbeddedLabels
 from hgld.labels.group_levels import named_levels, pool_scores, rank_groups
+from hgld.labels.group_scores import score_groups, strongest_kinds
 from hgld.labels.machine_answers import Answer, answer_files, read_answers
 from hgld.labels.settings import DEFAULT_TEMPLATE
 from hgld.progress import Progress
@@ -62,64 +52,15 @@ STAGE = Stage(
 MAX_SUGGESTIONS = 3
 #: Score from which a suggestion counts as likely.
 LIKELY_SCORE = 0.9
-#: Below this score, a reason names the level above that reaches it.
+#: If a group's score is lower, the reason names the finest level above with at least this score.
 EVEN_SCORE = 0.5
-#: Highest score of an answer of a model. Nobody has measured what the scores of models promise, and from 0.9 on the
-#: review page accepts all suggestions on the screen at once.
+#: Highest score of a model's answer. The calibration of models is unknown, and the review page
+#: offers to accept all suggestions with 0.9 or more on the screen at once.
 MAX_ANSWER_SCORE = 0.89
-_SUGGESTION_COLUMNS = ("suggested_group", "suggestion_score", "suggestions")
-#: Weights of what :func:`features` returns.
-#:
-#: Fitted by ``benchmarks/suggestion_weights.py`` to one half of the development set in ``annotations/development``,
-#: whose labels are from all over the world. They are not fitted again as decisions come in: scores stay comparable,
-#: and the decision on a label cannot influence its own suggestions.
-WEIGHTS: Mapping[str, float] = {
-    "term": 1.45,
-    "superclass": 2.06,
-    "farther_superclass": 1.90,
-    "ending": 1.25,
-    "ending_beside_stronger": 0.99,
-    "similar": 1.26,
-    "similar_beside_stronger": 0.55,
-    "no_group": 1.66,
-    "no_group_beside_stronger": 1.66,
-}
-#: By kind of evidence, what first suggestions to which the model gives 0.9 or more keep of their scores: the share
-#: that is right, at the lower end of its 95 % Wilson interval, divided by the mean score.
-#:
-#: Measured by ``benchmarks/suggestion_weights.py`` on labels that the weights were not fitted to: by cross-validation
-#: within the same half, and on the names of released landmarks, whose groups are independent of the vocabulary. Too
-#: few suggestions by similarity have such scores to measure more than that.
-RELIABILITY: Mapping[str, float] = {
-    "term": 0.953,
-    "superclass": 0.949,
-    "farther_superclass": 0.667,
-    "ending": 0.927,
-    "similar": 0.9,
-    "names": 0.95,
-    "decided": 0.95,
-}
-#: Kinds for which the reliability is a cap on scores, not a factor.
-_CAPPED = ("term", "similar", "names", "decided")
-#: Weights for taxonomies other than H-GLDv2's. Those of names and of no group were fitted to lists of five domains
-#: (CIFAR-100, COCO, indoor scenes, groceries, landmarks); of the two best pairs, whose errors differ by 0.004, it is
-#: the one with the larger weight of no group, which promises less. That of decided labels was chosen on lists of nine
-#: other domains (such as sports, minerals, languages and dishes, with trees of three levels).
-OTHER_WEIGHTS: Mapping[str, float] = {
-    **WEIGHTS,
-    "similar": 2.2,
-    "names": 2.2,
-    "decided": 0.6,
-    "no_group": 0.5,
-}
-#: Labels and names of these taxonomies are encoded as they are and as the default template says.
+#: Templates for labels and names of taxonomies without a vocabulary: the text alone, and the
+#: default template.
 OTHER_TEMPLATES = ("{}", DEFAULT_TEMPLATE)
-#: How far :func:`balance` makes groups equally frequent, chosen on the same lists: 0 not at all, 1 by half.
-_BALANCE, _BALANCE_STEPS = 2.0, 60
-#: Share that counts as hardly any.
-_SMALL_SHARE = 0.05
-#: Share from which a kind of evidence is the reason for a suggestion.
-_REASON_SHARE = 0.25
+_SUGGESTION_COLUMNS = ("suggested_group", "suggestion_score", "suggestions")
 
 
 class Suggestion(NamedTuple):
@@ -167,7 +108,13 @@ class SuggestionInputs:
 
 @dataclass(frozen=True)
 class SuggestSummary:
-    """Numbers of labels and landmarks, of those with a likely group, and of decisions; answers by file of a model."""
+    """Numbers of labels, landmarks, decisions and answers of models.
+
+    Args:
+        likely_labels: Number of labels whose first suggestion has at least ``LIKELY_SCORE``.
+        likely_landmarks: Number of landmarks with these labels.
+        answers: Number of answers in each file MODEL.machine.csv.
+    """
 
     labels: int
     landmarks: int
@@ -198,14 +145,16 @@ def suggest_file(
         out: Table to write, in the same order; may be ``clusters`` itself.
         embeddings: Label embeddings. Default: label_embeddings.parquet beside ``clusters``.
         classes: ``classes`` tables; ``*.classes.parquet`` beside ``clusters`` by default.
-        taxonomy: CSV file of groups. Default: the one beside the last file of decisions that has one, else that of
-            the project, for GLDv2 ``annotations/taxonomy.csv``.
-        vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated. Default:
-            annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
-        decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last decision counts.
-        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, which become
-            suggestions; those of each model are written to MODEL.machine.csv beside the output, for hgld agreement.
-            Default: none.
+        taxonomy: CSV file of groups. Default: the taxonomy beside the last file of decisions that
+            has one; if no file has one, the taxonomy of the project, for GLDv2
+            ``annotations/taxonomy.csv``.
+        vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be
+            repeated. Default: annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
+        decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last
+            decision counts.
+        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of models' answers,
+            which become suggestions. Each model's answers are written to MODEL.machine.csv beside
+            the output, for hgld agreement.
         force: Run although the output is up to date.
         progress: Reports the texts that are embedded.
         load: Returns the encoder for a name and a device.
@@ -215,7 +164,8 @@ def suggest_file(
 
     Raises:
         InputError: A file is missing or invalid, or a label has no embedding.
-        ConfigurationError: The encoder of the label embeddings needs a package that is not installed.
+        ConfigurationError: The encoder of the label embeddings needs a package that is not
+            installed.
     """
     if taxonomy is None:
         taxonomy = _changed_taxonomy(decisions)
@@ -223,10 +173,11 @@ def suggest_file(
     bare = tables.read_table(clusters, tables.CLUSTERS)
     bare = bare.select([name for name in bare.column_names if name not in _SUGGESTION_COLUMNS])
     previous = tables.read_provenance(clusters)
-    ids, texts = (bare[name].to_pylist() for name in ("label_id", "label"))
-    answered = (
-        [] if answers is None else read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
-    )
+    answered: list[Answer] = []
+    if answers is not None:
+        ids = bare["label_id"].to_pylist()
+        texts = bare["label"].to_pylist()
+        answered = read_answers(answers, ids, texts, read_taxonomy(files.taxonomy))
     answered_by_file = answer_files(out, answered)
     if answers in answered_by_file:
         raise ConfigurationError(
@@ -235,15 +186,14 @@ def suggest_file(
 
     def compute() -> tuple[Sequence[pa.Table], SuggestSummary]:
         inputs = read_suggestion_inputs(files, progress=progress, load=load)
-        latest = {
-            row.label_id: row
-            for path in decisions
-            for row in read_surviving_decisions(path, inputs.groups)
-        }
+        latest: dict[str, Decision] = {}
+        for path in decisions:
+            for decision in read_surviving_decisions(path, inputs.groups):
+                latest[decision.label_id] = decision
         suggestions = add_answers(suggest_groups(inputs, latest.values()), answered)
         table = _with_suggestions(bare, suggestions)
-        for path, rows in answered_by_file.items():
-            write_decisions(path, rows)
+        for answer_file, rows in answered_by_file.items():
+            write_decisions(answer_file, rows)
         return [table], _summarise(inputs.landmarks, suggestions, latest.values(), answered_by_file)
 
     return STAGE.run(
@@ -257,9 +207,9 @@ def suggest_file(
             "decisions": decisions,
             "answers": answers,
         },
-        # Of the values alone, since the table may be replaced by the same one with suggestions.
+        # Digest of the values: the file may be replaced by the same table with suggestions.
         digests={"clusters": hashlib.sha256(json.dumps(bare.to_pydict()).encode()).hexdigest()},
-        further_files=[*answered_by_file],
+        further_files=list(answered_by_file),
         before=previous.before if previous.command == STAGE.name else previous,
         force=force,
     )
@@ -283,10 +233,14 @@ def _summarise(
 
 
 def _changed_taxonomy(decisions: Sequence[Path]) -> Path | None:
-    """Return the taxonomy beside the last file of decisions that has one, as groups were added; None if none has."""
+    """Return the taxonomy beside the last file of decisions that has one.
+
+    Annotators may have added groups to it.
+    """
     for path in reversed(decisions):
-        if taxonomy_beside(path).is_file():
-            return taxonomy_beside(path)
+        taxonomy = taxonomy_beside(path)
+        if taxonomy.is_file():
+            return taxonomy
     return None
 
 
@@ -297,25 +251,27 @@ def find_suggestion_files(
     taxonomy: Path | None = None,
     vocabulary: Sequence[Path] | None = None,
 ) -> SuggestionFiles:
-    """Return the files, with defaults in place of None."""
+    """Return the files that suggestions are made from; :func:`suggest_file` describes the defaults."""
+    if embeddings is None:
+        embeddings = clusters.with_name("label_embeddings.parquet")
+    if classes is None:
+        classes = tables.find_classes_tables(clusters)
     taxonomy = find_taxonomy(taxonomy, clusters)
     if vocabulary is None:
-        vocabulary = (
-            [annotation_file("vocabulary.csv")] if has_vocabulary(read_taxonomy(taxonomy)) else []
-        )
-    return SuggestionFiles(
-        clusters,
-        clusters.with_name("label_embeddings.parquet") if embeddings is None else embeddings,
-        tables.find_classes_tables(clusters) if classes is None else classes,
-        taxonomy,
-        vocabulary,
-    )
+        vocabulary = []
+        if has_vocabulary(read_taxonomy(taxonomy)):
+            vocabulary = [annotation_file("vocabulary.csv")]
+    return SuggestionFiles(clusters, embeddings, classes, taxonomy, vocabulary)
 
 
 def has_vocabulary(groups: Sequence[Group]) -> bool:
-    """Return whether hgld's vocabulary is about these groups: at least half are H-GLDv2's, by their keys."""
-    own = {group.key for group in read_taxonomy(annotation_file("taxonomy.csv"))}
-    return 2 * sum(group.key in own for group in groups) >= len(groups)
+    """Return whether hgld's vocabulary suits these groups.
+
+    At least half of the groups must have the key of a group of H-GLDv2.
+    """
+    bundled_keys = {group.key for group in read_taxonomy(annotation_file("taxonomy.csv"))}
+    n_bundled = sum(group.key in bundled_keys for group in groups)
+    return 2 * n_bundled >= len(groups)
 
 
 def read_suggestion_inputs(
@@ -324,9 +280,15 @@ def read_suggestion_inputs(
     progress: Progress | None = None,
     load: LoadEncoder = load_cached_encoder,
 ) -> SuggestionInputs:
-    """Read the files."""
+    """Read the files that suggestions are made from.
+
+    Args:
+        progress: Reports the texts that are embedded.
+        load: Returns the encoder for a name and a device.
+    """
     clusters = tables.read_table(files.clusters, tables.CLUSTERS)
-    ids, texts = (clusters[name].to_pylist() for name in ("label_id", "label"))
+    ids = clusters["label_id"].to_pylist()
+    texts = clusters["label"].to_pylist()
     vectors = vectors_of_labels(files.embeddings, files.clusters, ids, texts)
     groups = read_taxonomy(files.taxonomy)
     settings = tables.read_provenance(files.embeddings).parameters
@@ -335,81 +297,101 @@ def read_suggestion_inputs(
             f"{files.embeddings}: does not say which encoder made it; hgld embed writes a table that does"
         )
     if has_vocabulary(groups):
-        embed = _embed_once(settings, dict(zip(texts, vectors, strict=True)), progress, load)
+        embed = _CachingEmbedder(settings["encoder"], settings["templates"], progress, load)
+        embed.add(texts, vectors)
     else:
-        embed = _embed_once({**settings, "templates": OTHER_TEMPLATES}, {}, progress, load)
+        embed = _CachingEmbedder(settings["encoder"], OTHER_TEMPLATES, progress, load)
         vectors = embed(texts)
     keys = {group.key for group in groups}
+    vocabulary: list[VocabularyTerm] = []
+    for path in files.vocabulary:
+        vocabulary += read_vocabulary(path, keys)
+    landmarks = clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()
     return SuggestionInputs(
         labels=EmbeddedLabels(ids, texts, vectors),
-        landmarks=np.asarray(
-            clusters["landmarks_train"].to_numpy() + clusters["landmarks_index"].to_numpy()
-        ),
+        landmarks=np.asarray(landmarks),
         groups=groups,
-        vocabulary=[term for path in files.vocabulary for term in read_vocabulary(path, keys)],
+        vocabulary=vocabulary,
         classes=[tables.read_table(path, tables.CLASSES) for path in files.classes],
         embed=embed,
     )
 
 
-def _embed_once(
-    settings: Mapping[str, Any],
-    vectors: dict[str, Floats],
-    progress: Progress | None,
-    load: LoadEncoder,
-) -> EmbedTexts:
-    """Return a function that embeds texts without known vectors, each once, and loads the encoder for the first."""
+class _CachingEmbedder:
+    """Embeds texts, each once, and loads the encoder for the first text without a vector."""
 
-    def embed(texts: Sequence[str]) -> Floats:
-        new = [text for text in dict.fromkeys(texts) if text not in vectors]
+    def __init__(
+        self,
+        encoder: str,
+        templates: Sequence[str],
+        progress: Progress | None,
+        load: LoadEncoder,
+    ) -> None:
+        self._templates = templates
+        self._encoder = encoder
+        self._progress = progress
+        self._load = load
+        self._vectors: dict[str, Floats] = {}
+
+    def add(self, texts: Sequence[str], vectors: Floats) -> None:
+        """Add known vectors: float64, shape (n_texts, dimension)."""
+        self._vectors.update(zip(texts, vectors, strict=True))
+
+    def __call__(self, texts: Sequence[str]) -> Floats:
+        new = [text for text in dict.fromkeys(texts) if text not in self._vectors]
         if new:
-            encoder = load(settings["encoder"], None)
-            embedded = embed_labels(new, encoder, settings["templates"], progress=progress)
-            vectors.update(zip(new, embedded.astype(np.float64), strict=True))
-        return np.stack([vectors[text] for text in texts])
-
-    return embed
+            encoder = self._load(self._encoder, None)
+            vectors = embed_labels(new, encoder, self._templates, progress=self._progress)
+            self.add(new, vectors.astype(np.float64))
+        return np.stack([self._vectors[text] for text in texts])
 
 
 def suggest_groups(
     inputs: SuggestionInputs, decisions: Iterable[Decision] = ()
 ) -> list[list[Suggestion]]:
-    """Return at most ``MAX_SUGGESTIONS`` groups with any evidence for every label, the best one first.
+    """Return up to ``MAX_SUGGESTIONS`` groups with evidence for every label, the best group first.
 
-    The most likely group comes first. Taxonomies without a vocabulary have scores for every level: groups of the
-    likeliest branch come first (:func:`hgld.labels.group_levels.rank_groups`), and a group above others has the sum
-    of their scores. The decision on a label itself does not change its suggestions.
+    With a vocabulary, the most likely group comes first. Taxonomies without a vocabulary have
+    scores for every level: groups of the likeliest branch come first
+    (:func:`hgld.labels.group_levels.rank_groups`), and a group above other groups has the sum of
+    their scores. The decision on a label itself does not change its suggestions.
     """
     evidence = inputs.evidence(decisions)
     scores = score_groups(evidence)
     ranking = rank_scores(scores, inputs.groups)
     scores_by_level = [scores]
-    own_level = [0] * len(inputs.groups)
+    finest_levels = [0] * len(inputs.groups)
     if not has_vocabulary(inputs.groups):
         scores_by_level = pool_scores(scores, inputs.groups)
-        own_level = named_levels(inputs.groups)
+        finest_levels = named_levels(inputs.groups)
     kinds = strongest_kinds(evidence)
     has_evidence = np.any([part.values[:, :-1] != 0 for part in evidence], axis=0)
     suggestions = []
     for row, best_groups in enumerate(ranking[:, :MAX_SUGGESTIONS].tolist()):
-        of_label = []
+        label_suggestions = []
         for group in best_groups:
-            if has_evidence[row, group]:
-                reason = evidence[kinds[row, group]].explain(row, group)
-                path_scores = [float(of_level[row, group]) for of_level in scores_by_level]
-                score = path_scores[own_level[group]]
-                if score < EVEN_SCORE:
-                    reason += _likely_branch(inputs.groups[group], path_scores)
-                of_label.append(Suggestion(inputs.groups[group].key, score, reason))
-        suggestions.append(of_label)
+            if not has_evidence[row, group]:
+                continue
+            reason = evidence[kinds[row, group]].explain(row, group)
+            path_scores = [float(level_scores[row, group]) for level_scores in scores_by_level]
+            score = path_scores[finest_levels[group]]
+            if score < EVEN_SCORE:
+                reason += _likely_branch(inputs.groups[group], path_scores)
+            label_suggestions.append(Suggestion(inputs.groups[group].key, score, reason))
+        suggestions.append(label_suggestions)
     return suggestions
 
 
 def rank_scores(scores: Floats, groups: Sequence[Group]) -> Integers:
-    """Return the indices of the groups for each label in the order of suggestion: int64, shape (n_labels, n_groups).
+    """Return the indices of the groups for each label in the order of suggestion.
 
     Args:
-        scores: float64, shape (n_labels, n_groups), as :func:`score_groups` returns them.
+        scores: float64, shape (n_labels, n_groups); from
+            :func:`hgld.labels.group_scores.score_groups`.
+        groups: The groups of the taxonomy.
+
+    Returns:
+        int64, shape (n_labels, n_groups).
     """
     if has_vocabulary(groups):
         return np.asarray(np.argsort(-scores, axis=1, kind="stable"), np.int64)
@@ -417,10 +399,11 @@ def rank_scores(scores: Floats, groups: Sequence[Group]) -> Integers:
 
 
 def _likely_branch(group: Group, scores: Sequence[float]) -> str:
-    """Name the finest level above a group that is as likely as not; empty if there is none.
+    """Return a hint at the finest level above a group with a score of at least ``EVEN_SCORE``, or "".
 
     Args:
-        scores: Scores of the group and of the names above it, finest first; the names above may have none.
+        scores: Score of the group, then scores of the levels above it, finest first; the levels
+            above may be missing.
     """
     for name, score in zip(group.path, scores, strict=False):
         if score >= EVEN_SCORE and name != group.name:
@@ -431,10 +414,10 @@ def _likely_branch(group: Group, scores: Sequence[float]) -> str:
 def add_answers(
     suggestions: Sequence[Sequence[Suggestion]], answers: Iterable[Answer]
 ) -> list[list[Suggestion]]:
-    """Return suggestions with the groups that models answered, in place of less likely ones.
+    """Return suggestions with the groups that models answered, in place of less likely groups.
 
-    A group that is suggested already keeps its score; another has the one that the model claims, up to
-    ``MAX_ANSWER_SCORE``.
+    A group that is suggested already keeps its score; another group gets the score that the model
+    claims, up to ``MAX_ANSWER_SCORE``.
     """
     suggested = [{suggestion.group: suggestion for suggestion in row} for row in suggestions]
     answered: list[dict[str, Suggestion]] = [{} for _ in suggested]
@@ -444,150 +427,33 @@ def add_answers(
             continue
         reason = f"{answer.model} answered so, score {answer.score:g}"
         score = min(answer.score, MAX_ANSWER_SCORE)
-        known = answered[answer.label].get(group) or suggested[answer.label].get(group)
-        if known:
-            reason = f"{known.reason}; {reason}"
-            score = known.score
+        earlier = answered[answer.label].get(group) or suggested[answer.label].get(group)
+        if earlier:
+            reason = f"{earlier.reason}; {reason}"
+            score = earlier.score
         answered[answer.label][group] = Suggestion(group, score, reason)
     merged = []
     for suggested_groups, answered_groups in zip(suggested, answered, strict=True):
-        if not answered_groups:
-            merged.append([*suggested_groups.values()])
-            continue
-        others = [each for group, each in suggested_groups.items() if group not in answered_groups]
-        kept = [*answered_groups.values(), *others][: max(MAX_SUGGESTIONS, len(answered_groups))]
-        merged.append(sorted(kept, key=lambda suggestion: -suggestion.score))
+        label_suggestions = list(answered_groups.values())
+        for group, suggestion in suggested_groups.items():
+            if group not in answered_groups and len(label_suggestions) < MAX_SUGGESTIONS:
+                label_suggestions.append(suggestion)
+        if answered_groups:
+            label_suggestions.sort(key=lambda suggestion: -suggestion.score)
+        merged.append(label_suggestions)
     return merged
 
 
 def _with_suggestions(bare: pa.Table, suggestions: Sequence[Sequence[Suggestion]]) -> pa.Table:
-    columns = (
-        pa.array([row[0].group if row else None for row in suggestions], pa.string()),
-        pa.array([row[0].score if row else None for row in suggestions], pa.float32()),
-        pa.array(
-            [[suggestion._asdict() for suggestion in row] for row in suggestions],
-            tables.SUGGESTIONS,
-        ),
-    )
-    for name, column in zip(_SUGGESTION_COLUMNS, columns, strict=True):
-        bare = bare.append_column(name, column)
-    return bare
-
-
-def score_groups(evidence: Sequence[Evidence]) -> Floats:
-    """Return the probability that annotators choose each group: float64, shape (n_labels, n_groups).
-
-    The scores are a softmax over the logits of the groups and of none, reduced by ``RELIABILITY``, so the scores of a
-    label add up to less than 1, and to little without evidence.
-    """
-    weights = _weights(evidence)
-    values = features(evidence)
-    decided = values.pop("decided")
-    logits = np.sum(
-        [weights[name] * values[name] for name in values if name in weights],
-        axis=0,
-    )
-    if weights is OTHER_WEIGHTS:
-        # Decisions say which groups are frequent, so what they add is not balanced.
-        logits = balance(logits) + weights["decided"] * decided
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    scores = exponentials[:, :-1] / exponentials.sum(axis=1, keepdims=True)
-    first = scores.argmax(axis=1)[:, None]
-    kinds = np.take_along_axis(strongest_kinds(evidence), first, axis=1)
-    reliability = np.array([RELIABILITY[kind] for kind in EVIDENCE_KINDS])[kinds]
-    is_capped = np.isin(kinds, [EVIDENCE_KINDS.index(kind) for kind in _CAPPED])
-    factor_to_cap = np.minimum(reliability / np.take_along_axis(scores, first, axis=1), 1)
-    return np.asarray(scores * np.where(is_capped, factor_to_cap, reliability))
-
-
-def _weights(evidence: Sequence[Evidence]) -> Mapping[str, float]:
-    """Return the weights for evidence with or without the kind "names"."""
-    return OTHER_WEIGHTS if evidence[EVIDENCE_KINDS.index("names")].values.any() else WEIGHTS
-
-
-def balance(logits: Floats) -> Floats:
-    """Lower the logits of groups that are likely for more of the labels than others, and raise those of fewer.
-
-    Some names are similar to most texts, others to few, whatever these mean. Each group gets the same summand for all
-    labels: ``-_BALANCE`` times the logarithm of how many labels it attracts with it, compared with the mean. One
-    label more for each keeps the summands of short lists small.
-
-    Args:
-        logits: float64, shape (n_labels, n_groups + 1); the last column is for no group.
-    """
-    shift = np.zeros(logits.shape[1] - 1)
-    for _ in range(_BALANCE_STEPS):
-        shares = np.exp(logits[:, :-1] + shift - logits.max(axis=1, keepdims=True))
-        none = np.exp(logits[:, -1:] - logits.max(axis=1, keepdims=True))
-        attracted = (shares / (shares.sum(axis=1, keepdims=True) + none)).sum(axis=0)
-        target = -_BALANCE * np.log((attracted + 1) / (attracted.mean() + 1))
-        shift += (target - shift) / (1 + 2 * _BALANCE)  # whole steps would oscillate
-    return np.concatenate([logits[:, :-1] + shift, logits[:, -1:]], axis=1)
-
-
-def features(evidence: Sequence[Evidence]) -> dict[str, Floats]:
-    """Return what the weights multiply.
-
-    Shares count by their logarithm, as in a product of probabilities. A kind of evidence is as certain as its shares
-    sum to.
-
-    Returns:
-        For each of ``OTHER_WEIGHTS``, float64, shape (n_labels, n_groups + 1).
-    """
-    values = {kind: part.values for kind, part in zip(EVIDENCE_KINDS, evidence, strict=True)}
-    superclass = values["superclass"] + values["farther_superclass"]
-    term = values["term"].sum(axis=1, keepdims=True)
-    known = np.maximum(term, superclass.sum(axis=1, keepdims=True))
-    logs = {
-        kind: np.log1p(value / _SMALL_SHARE)
-        for kind, value in values.items()
-        if kind not in ("similar", "names", "decided")
-    }
-    # A term of a group is in that group, however many labels below the same superclass were dropped.
-    for kind in ("superclass", "farther_superclass"):
-        logs[kind][:, -1:] *= 1 - term
-    no_group = np.zeros_like(values["term"])
-    no_group[:, -1] = 1
-    names = values["names"]
-    # What the names of a group say counts once; its other examples add what they say beyond that.
-    similar = np.maximum(values["similar"] - np.maximum(names, 0), 0)
-    known_or_ending = np.maximum(known, values["ending"].sum(axis=1, keepdims=True))
-    return {
-        "term": logs["term"],
-        "superclass": logs["superclass"],
-        "farther_superclass": logs["farther_superclass"],
-        "ending": logs["ending"] * (1 - known),
-        "ending_beside_stronger": logs["ending"] * known,
-        # The cosine of a text with itself would say the same once more, in a unit that depends on the encoder.
-        "similar": similar * (1 - known),
-        "similar_beside_stronger": similar * known * (1 - term),
-        "names": names * (1 - known),
-        "decided": values["decided"] * (1 - known),
-        "no_group": no_group * (1 - known_or_ending),
-        "no_group_beside_stronger": no_group * known_or_ending,
-    }
-
-
-def strongest_kinds(evidence: Sequence[Evidence]) -> Integers:
-    """Return the kind of evidence behind each suggestion, as an index into ``EVIDENCE_KINDS``.
-
-    It is the strongest kind that gives the group a share of ``_REASON_SHARE`` or more, else the one with the largest
-    weighted value.
-
-    Returns:
-        int64, shape (n_labels, n_groups).
-    """
-    weights = _weights(evidence)
-    weighted = {
-        name: weights.get(name, 0) * values[:, :-1] for name, values in features(evidence).items()
-    }
-    weighted["ending"] += weighted["ending_beside_stronger"]
-    # Beside a term of another group, similarity adds nothing to the logit, but is the only evidence to name.
-    weighted["similar"] = (
-        weights["similar"] * evidence[EVIDENCE_KINDS.index("similar")].values[:, :-1]
-    )
-    if weights is OTHER_WEIGHTS:  # names are all that there is, however little they say
-        weighted["names"] = np.maximum(weighted["names"], 1e-6)
-    most = np.argmax([weighted[kind] for kind in EVIDENCE_KINDS], axis=0)
-    is_reason = np.stack([part.values[:, :-1] >= _REASON_SHARE for part in evidence[:4]])
-    return np.asarray(np.where(is_reason.any(axis=0), is_reason.argmax(axis=0), most), np.int64)
+    """Add the columns of the first suggestion, its score, and all suggestions to a table of clusters."""
+    groups = []
+    scores = []
+    records = []
+    for label_suggestions in suggestions:
+        first = label_suggestions[0] if label_suggestions else None
+        groups.append(first.group if first else None)
+        scores.append(first.score if first else None)
+        records.append([suggestion._asdict() for suggestion in label_suggestions])
+    table = bare.append_column("suggested_group", pa.array(groups, pa.string()))
+    table = table.append_column("suggestion_score", pa.array(scores, pa.float32()))
+    return table.append_column("suggestions", pa.array(records, tables.SUGGESTIONS))

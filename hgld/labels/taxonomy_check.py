@@ -1,9 +1,9 @@
-"""Find mistakes in a taxonomy: cycles, doubled and empty groups, missing guidelines, classes of several groups."""
+"""Check a taxonomy for cycles, doubled names, missing guidelines, and empty or overlapping groups."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -20,10 +20,12 @@ from hgld.taxonomy.label_identity import normalise_label
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a taxonomy.
+    """A problem of a taxonomy.
 
     Args:
-        is_error: Whether the taxonomy should not be used like this.
+        problem: Kind of problem, such as "cycle".
+        what: Names of the groups, levels or classes concerned.
+        is_error: Whether the taxonomy must be corrected before use.
     """
 
     problem: str
@@ -48,18 +50,26 @@ def check_taxonomy(
 ) -> TaxonomyReport:
     """Check a taxonomy.
 
-    ``hgld taxonomy check`` describes the parameters.
+    Args:
+        taxonomy: CSV file of groups.
+        classes: ``classes`` tables; classes below several groups, and groups without classes, are
+            reported.
+        clusters: Table of clusters with suggestions; groups that are neither suggested nor decided
+            are reported.
+        decisions: CSV files of decisions; groups that are neither suggested nor decided are
+            reported.
 
     Raises:
         InputError: A file is invalid.
     """
     groups = read_taxonomy(taxonomy)
-    findings = [*_cycles(groups), *_doubled_names(groups)]
+    findings = _find_cycle(groups) + _find_doubled_names(groups)
     used: set[str | None] = set()
     for path in decisions:
-        used |= {row.group for row in read_surviving_decisions(path, groups)}
+        used.update(decision.group for decision in read_surviving_decisions(path, groups))
     if clusters is not None:
-        used |= {*tables.read_table(clusters, tables.CLUSTERS)["suggested_group"].to_pylist()}
+        suggested = tables.read_table(clusters, tables.CLUSTERS)["suggested_group"]
+        used.update(suggested.to_pylist())
     without_guideline = [group.name for group in groups if not group.guideline]
     if without_guideline:
         findings.append(_group_finding("no guideline", without_guideline))
@@ -67,7 +77,7 @@ def check_taxonomy(
     if unused and (decisions or clusters is not None):
         findings.append(_group_finding("empty", unused))
     if classes:
-        findings += _shared_classes(groups, read_class_tree(classes))
+        findings += _check_classes(groups, read_class_tree(classes))
     return TaxonomyReport(len(groups), findings)
 
 
@@ -75,47 +85,63 @@ def _group_finding(problem: str, names: Sequence[str]) -> Finding:
     return Finding(problem, f"{counted(len(names), 'group')}: {preview(names)}")
 
 
-def _cycles(groups: Sequence[Group]) -> Iterator[Finding]:
-    """Find a name that is below itself, in one row or by several."""
-    above: defaultdict[str, list[str]] = defaultdict(list)
+def _find_cycle(groups: Sequence[Group]) -> list[Finding]:
+    """Find a name that is below itself, in one row of the taxonomy or across several rows."""
+    parents: defaultdict[str, list[str]] = defaultdict(list)
     for group in groups:
-        for name, parent in pairwise(map(normalise_label, group.path)):
+        path = [normalise_label(name) for name in group.path]
+        for name, parent in pairwise(path):
             if name != parent:
-                above[name].append(parent)
+                parents[name].append(parent)
     try:
-        TopologicalSorter(above).prepare()
+        TopologicalSorter(parents).prepare()
     except CycleError as error:
-        yield Finding("cycle", " > ".join(f'"{name}"' for name in error.args[1]), is_error=True)
+        cycle = [f'"{name}"' for name in error.args[1]]
+        return [Finding("cycle", " > ".join(cycle), is_error=True)]
+    return []
 
 
-def _doubled_names(groups: Sequence[Group]) -> Iterator[Finding]:
-    """Find names of a level that differ only in case, spaces or forms of characters."""
+def _find_doubled_names(groups: Sequence[Group]) -> list[Finding]:
+    """Find names of a level that differ only in case, spaces or Unicode forms."""
+    findings = []
     for column, level in enumerate(groups[0].levels):
         spellings = defaultdict(set)
         for group in groups:
             spellings[normalise_label(group.path[column])].add(group.path[column])
         for names in spellings.values():
             if len(names) > 1:
-                listed = " and ".join(f'"{name}"' for name in sorted(names))
-                yield Finding("doubled", f"{level}: {listed} are one name", is_error=True)
+                quoted = [f'"{name}"' for name in sorted(names)]
+                problem = f"{level}: {' and '.join(quoted)} are one name"
+                findings.append(Finding("doubled", problem, is_error=True))
+    return findings
 
 
-def _shared_classes(groups: Sequence[Group], tree: ClassTree) -> Iterator[Finding]:
-    """Find classes below items of several groups, none of which is below another; and groups without classes."""
-    group_of = {item: group.name for group in groups for item in group.items}
-    above = {item: ancestors(item, tree.superclasses) for item in group_of}
-    shared = defaultdict(list)
-    filled = set()
+def _check_classes(groups: Sequence[Group], tree: ClassTree) -> list[Finding]:
+    """Find classes that belong to several groups, and groups without classes.
+
+    A class belongs to the groups that the taxonomy links to the class or to its nearest
+    superclasses.
+    """
+    group_of_item: dict[str, str] = {}
+    for group in groups:
+        for item in group.items:
+            group_of_item[item] = group.name
+    ancestors_of_item = {item: ancestors(item, tree.superclasses) for item in group_of_item}
+    shared_classes: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    filled: set[str] = set()
     for item in tree.superclasses:
-        linked = ({item} | ancestors(item, tree.superclasses)) & group_of.keys()
-        filled |= {group_of[each] for each in linked}
-        nearest = {group_of[each] for each in nearest_classes(linked, above)}
-        if len(nearest) > 1:
-            shared[tuple(sorted(nearest))].append(f"{tree.labels[item]} ({item})")
-    for names, items in shared.items():
-        yield Finding("classes of several groups", f"{' and '.join(names)}: {preview(items, 5)}")
-    if empty := [group.name for group in groups if group.items and group.name not in filled]:
-        yield Finding(
-            "empty",
-            f"{counted(len(empty), 'group')} without a class in the table: {preview(empty)}",
-        )
+        linked_items = ({item} | ancestors(item, tree.superclasses)) & group_of_item.keys()
+        filled.update(group_of_item[linked] for linked in linked_items)
+        nearest_items = nearest_classes(linked_items, ancestors_of_item)
+        nearest_groups = {group_of_item[linked] for linked in nearest_items}
+        if len(nearest_groups) > 1:
+            shared_classes[tuple(sorted(nearest_groups))].append(f"{tree.labels[item]} ({item})")
+    findings = []
+    for names, classes in shared_classes.items():
+        what = f"{' and '.join(names)}: {preview(classes, 5)}"
+        findings.append(Finding("classes of several groups", what))
+    empty = [group.name for group in groups if group.items and group.name not in filled]
+    if empty:
+        what = f"{counted(len(empty), 'group')} without a class in the table: {preview(empty)}"
+        findings.append(Finding("empty", what))
+    return findings

@@ -1,4 +1,4 @@
-"""Words of labels: words as they are compared, the head noun phrase, its endings, and the terms of a guideline."""
+"""Split labels into normalised words, find their head nouns, and list the terms of a guideline."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLACE = re.compile(r"\s+(?:in|for|on|at|near|with|from|by)\s+.*|\s*[(,].*")
 _COLLECTIONS = frozenset(
     ("chain", "cluster", "collection", "complex", "group", "network", "pair", "part", "series")
 )
-#: British and older spellings of words in names of landmarks, and those that they are compared as.
+#: American spelling of words that names of landmarks have in a British or an older spelling.
 _SPELLINGS = {
     "archaeological": "archeological",
     "archaeology": "archeology",
@@ -24,7 +24,7 @@ _SPELLINGS = {
     "sepulchre": "sepulcher",
     "theatre": "theater",
 }
-#: Typographic forms of signs, and the signs that they are compared as.
+#: Replaces typographic hyphens, dashes and quotation marks by ASCII characters.
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("‐‑‒–—―−", "-"),
@@ -38,7 +38,7 @@ _PUNCTUATION += (
     "\u0964\u0965\u1361-\u1368\u2000-\u206f\u3000-\u3003\u3008-\u3011\u3014-\u301f\u30fb"
 )
 _WORD = re.compile(f"[^{_PUNCTUATION}]+")
-#: Hyphens and underscores between words, of which one at least is no number.
+#: Hyphens and underscores between two words, unless both are numbers.
 _BETWEEN_WORDS = re.compile(
     f"(?<=[^{_PUNCTUATION}_-])(?:(?<![0-9])[-_]+|[-_]+(?![0-9]))(?=[^{_PUNCTUATION}_-])"
 )
@@ -47,22 +47,26 @@ _LEADING_HYPHENS = re.compile("^[-_]+(?![0-9])")
 
 
 def guideline_terms(guideline: str) -> list[str]:
-    """Return the typical members listed in the first sentence of a guideline, after the colon if there is one.
+    """Return the typical members that the first sentence of a guideline lists.
 
-    Later sentences describe what does not belong to the group.
+    The list follows the colon; without a colon, the whole sentence is the list. Later sentences
+    describe labels that do not belong to the group.
 
     >>> guideline_terms("Watercraft, also ashore: ship, ferry, tug. A port is a harbor.")
     ['ship', 'ferry', 'tug']
     """
-    before, colon, after = guideline.partition(". ")[0].rstrip(".").partition(":")
-    return [term for text in (after if colon else before).split(",") if (term := text.strip())]
+    first_sentence = guideline.partition(". ")[0].rstrip(".")
+    before, colon, after = first_sentence.partition(":")
+    listed = after if colon else before
+    terms = [text.strip() for text in listed.split(",")]
+    return [term for term in terms if term]
 
 
 def spelled_words(label: str) -> tuple[str, ...]:
-    """Return the words of a label, equal for two labels that differ in spelling alone.
+    """Return the words of a label in a form that is equal for two labels that differ only in spelling.
 
-    Case, white space, hyphens between words, Unicode forms, invisible characters and English plurals are spelling.
-    Accents, tones, vowel signs and all other signs are not.
+    Case, white space, hyphens between words, Unicode forms, invisible characters and English
+    plurals are spelling. Accents, tones, vowel signs and all other signs are not.
 
     >>> spelled_words("Open\u2011Air Theatres") == spelled_words("open air theatre")
     True
@@ -73,27 +77,30 @@ def spelled_words(label: str) -> tuple[str, ...]:
 
 
 def plain_label(label: str, *, hyphens_as_spaces: bool = False) -> str:
-    """Return the normalised label with plain hyphens and quotation marks, and without spaces around slashes.
+    """Return the normalised label with ASCII punctuation and without spaces around slashes.
 
     >>> plain_label("Castle / Fort"), plain_label("open\u2011air", hyphens_as_spaces=True)
     ('castle/fort', 'open air')
     """
     plain = re.sub(r" ?/ ?", "/", normalise_label(label.translate(_SIGNS)))
-    return _BETWEEN_WORDS.sub(" ", plain) if hyphens_as_spaces else plain
+    if hyphens_as_spaces:
+        return _BETWEEN_WORDS.sub(" ", plain)
+    return plain
 
 
 @lru_cache(maxsize=100_000)
 def normalised_words(text: str) -> tuple[str, ...]:
-    """Return the words of a text as :func:`spelled_words` does, without punctuation and in one of several spellings.
+    """Return the words of a text in the singular, without punctuation, in American spelling.
 
     >>> normalised_words("Rock formations"), normalised_words("Open-air theatres"), normalised_words("C++ (language)")
     (('rock', 'formation'), ('open', 'air', 'theater'), ('c++', 'language'))
     """
-    words = [
-        singular(_LEADING_HYPHENS.sub("", word))
-        for word in _WORD.findall(plain_label(text, hyphens_as_spaces=True))
-    ]
-    return tuple(_SPELLINGS.get(word, word) for word in words if word)
+    words = []
+    for word in _WORD.findall(plain_label(text, hyphens_as_spaces=True)):
+        noun = singular(_LEADING_HYPHENS.sub("", word))
+        if noun:
+            words.append(_SPELLINGS.get(noun, noun))
+    return tuple(words)
 
 
 def head_words(label: str) -> tuple[str, ...]:
@@ -102,6 +109,9 @@ def head_words(label: str) -> tuple[str, ...]:
     >>> head_words("Rock formations in the United States"), head_words("group of lakes"), head_words("arch bridge")
     (('rock', 'formation'), ('lake',), ('arch', 'bridge'))
     """
-    head, _, members = _PLACE.sub("", normalise_label(label)).partition(" of ")
+    without_place = _PLACE.sub("", normalise_label(label))
+    head, _, members = without_place.partition(" of ")
     words = normalised_words(head)
-    return normalised_words(members) if members and words and words[-1] in _COLLECTIONS else words
+    if members and words and words[-1] in _COLLECTIONS:
+        return normalised_words(members)
+    return words

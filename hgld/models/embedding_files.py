@@ -20,7 +20,8 @@ from pydantic import TypeAdapter
 
 from hgld.compute.parts import Part
 from hgld.errors import ConfigurationError
-from hgld.io.files import atomic_write, files_below, path_beside, sha256_of
+from hgld.io.file_listing import files_below
+from hgld.io.files import atomic_write, path_beside, sha256_of
 from hgld.models.model_files import model_files
 from hgld.models.model_settings import OPEN_CLIP, ModelSource
 from hgld.models.settings import EmbedImagesConfig

@@ -19,8 +19,10 @@ from hgld import tables
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.hierarchy.build_inputs import InputTables, find_annotations, find_input_tables
 from hgld.hierarchy.files import write_official
-from hgld.io.files import exclusive_lock, folder_draft, replace_folder, sha256_of
+from hgld.io.files import sha256_of
+from hgld.io.folder_replacement import folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, repository_tags, require_replaceable_repository, upload_folder
+from hgld.io.locks import exclusive_lock
 from hgld.io.markdown import in_words
 from hgld.release.documents import files_in, write_croissant, write_documents
 from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts, ReleaseSettings

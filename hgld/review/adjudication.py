@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, indented_list
-from hgld.io.files import require_other_file
+from hgld.io.writable import require_other_file
 from hgld.review.decision_files import (
     UNSURE,
     GroupConflict,

@@ -39,7 +39,8 @@ from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.resampling import percentile_interval
 from hgld.errors import ConfigurationError, InputError
 from hgld.figures.groups import Confusion, draw_confusion
-from hgld.io.files import require_other_file, require_own_json, write_text
+from hgld.io.files import require_own_json, write_text
+from hgld.io.writable import require_other_file
 from hgld.review.decision_files import (
     DROPPED,
     UNSURE,

@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from hgld.errors import ConfigurationError, InputError, counted, indented_list
 from hgld.io.columns import preview
-from hgld.io.files import require_other_file
+from hgld.io.writable import require_other_file
 from hgld.review.labels import Candidate, ReviewLabel
 from hgld.review.state import (
     ReviewState,

@@ -18,7 +18,7 @@ from itertools import chain, count
 from typing import Any
 
 from hgld.errors import ConflictError, InputError, counted
-from hgld.io.columns import without_control_characters
+from hgld.io.table_rows import without_control_characters
 from hgld.names import stored_name
 from hgld.review.decision_files import UNSURE, category
 from hgld.review.group_tree import GroupTree, TreePath

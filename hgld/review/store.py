@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hgld.errors import BusyError, ConfigurationError, InputError, StorageError
-from hgld.io.files import check_writable_file, exclusive_lock, require_other_file
+from hgld.io.locks import exclusive_lock
+from hgld.io.writable import check_writable_file, require_other_file
 from hgld.review.state import Change, Event, FieldKind, ReviewState
 from hgld.taxonomy.decisions import check_annotator, parse_time
 from hgld.version import __version__

@@ -12,7 +12,8 @@ from hgld.errors import counted
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
-from hgld.io.files import require_own_json, require_suffix, write_text
+from hgld.io.files import require_own_json, write_text
+from hgld.io.writable import require_suffix
 from hgld.search.gallery import Gallery
 from hgld.search.searcher import Answers
 from hgld.tables import Provenance, write_results

@@ -16,8 +16,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.columns import escape_formula, preview, read_rows, unescape_formula, unify_line_breaks
+from hgld.io.columns import preview
 from hgld.io.files import atomic_write, require_own_csv
+from hgld.io.table_rows import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.names import stored_id, stored_name
 from hgld.taxonomy.groups import Group, survivors
 from hgld.taxonomy.label_identity import normalise_label
@@ -166,8 +167,8 @@ def read_decisions(
         Decisions in the order of the file, which may have none.
 
     Raises:
-        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if it lacks a value, if its decision and
-            group do not fit together (:func:`decision_problem`), if its time or ``blind`` is invalid, or if its
+        InputError: See :func:`hgld.io.table_rows.read_rows`. A row is invalid if it lacks a value, if its decision
+            and group do not fit together (:func:`decision_problem`), if its time or ``blind`` is invalid, or if its
             label_id is in an earlier row. Answers of models are refused, and so are decisions more than half of
             whose groups, and more than two, are not in the taxonomy.
     """
@@ -294,7 +295,7 @@ def corrected_decisions(
 def decisions_as_csv(decisions: Iterable[Decision]) -> str:
     """Return decisions as CSV, sorted by label so that two versions can be compared line by line.
 
-    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.columns.escape_formula`), and line
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.table_rows.escape_formula`), and line
     breaks in comments become line feeds.
     """
     blind_text = {value: text for text, value in _BLIND.items()}

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.columns import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.io.files import write_csv
+from hgld.io.table_rows import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.names import stored_name
 from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 from hgld.taxonomy.project import PROJECT_FILE, project_file_of
@@ -215,7 +215,7 @@ def read_taxonomy(path: Path) -> list[Group]:
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     """Write a taxonomy atomically, in the format of :func:`read_taxonomy`.
 
-    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.columns.escape_formula`).
+    Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.table_rows.escape_formula`).
     """
     groups = list(groups)
     optional = {
@@ -253,7 +253,7 @@ def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]
         Terms in the order of the file, without those of groups that the taxonomy does not have.
 
     Raises:
-        InputError: See :func:`hgld.io.columns.read_rows`. A row is invalid if it has no term, the term or an item
+        InputError: See :func:`hgld.io.table_rows.read_rows`. A row is invalid if it has no term, the term or an item
             of an earlier row, or an invalid item.
     """
     first_lines: dict[str, int] = {}

@@ -17,15 +17,9 @@ from typing import Any
 
 from hgld import tables
 from hgld.errors import ConfigurationError, InputError, counted
-from hgld.io.columns import (
-    escape_formula,
-    preview,
-    read_rows,
-    text_column_names,
-    unescape_formula,
-    unify_line_breaks,
-)
+from hgld.io.columns import preview, text_column_names
 from hgld.io.files import atomic_write, require_own_csv, write_csv
+from hgld.io.table_rows import escape_formula, read_rows, unescape_formula, unify_line_breaks
 from hgld.names import stored_name
 from hgld.taxonomy.groups import Group, read_taxonomy, write_taxonomy
 from hgld.taxonomy.settings import ImportConfig

@@ -13,9 +13,10 @@ from typing import Any
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation.metric_units import shown_value
-from hgld.io.files import exclusive_lock, folder_draft, replace_folder
+from hgld.io.folder_replacement import folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
 from hgld.io.licences import model_fields
+from hgld.io.locks import exclusive_lock
 from hgld.io.markdown import markdown_table
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.model_files import CONFIG, HUB_PREFIX, find_checkpoint, is_function, is_published

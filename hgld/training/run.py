@@ -14,8 +14,9 @@ from hgld.compute.processes import Processes
 from hgld.compute.scoring import checked_device
 from hgld.datasets.loading import evaluation_batches
 from hgld.errors import ConfigurationError
-from hgld.io.files import exclusive_lock
-from hgld.io.settings import read_settings, to_dict, to_yaml, training_file
+from hgld.io.locks import exclusive_lock
+from hgld.io.presets import training_file
+from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.losses.base import Loss
 from hgld.losses.cross_batch_memory import CrossBatchMemory
 from hgld.losses.registry import LabelSpace, build_loss
@@ -36,7 +37,7 @@ def read_training_settings(config: str | Path, overrides: Sequence[str] = ()) ->
     """Read the settings of a training; by default, images are normalised as the backbone expects.
 
     Args:
-        config: The YAML file, or the name of a preset (:mod:`hgld.io.settings`).
+        config: The YAML file, or the name of a preset (:mod:`hgld.io.presets`).
         overrides: Values such as ``loss.lambda=0.3``.
     """
     settings = read_settings(TrainingSettings, training_file(config), overrides)

@@ -29,7 +29,8 @@ import yaml
 
 from hgld.errors import ConfigurationError, indented_list
 from hgld.io.files import atomic_write, sha256_of
-from hgld.io.settings import flatten, read_values, training_file
+from hgld.io.presets import training_file
+from hgld.io.settings import flatten, read_values
 from hgld.training.loggers import LoggedRun, RunLoggers
 from hgld.version import __version__
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from hgld.io.columns import parse_whole_number, read_table_rows
+from hgld.io.table_rows import parse_whole_number, read_table_rows
 from hgld.names import stored_id
 from hgld.tables import CLASSES, SCRAPED, Provenance, classes_path, read_table, write_table
 from hgld.taxonomy.label_identity import parse_item

@@ -15,8 +15,8 @@ from typing import Any
 
 from hgld.errors import ConfigurationError, InputError
 from hgld.io.columns import column_names
-from hgld.io.files import exclusive_lock
 from hgld.io.journal import Journal
+from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from hgld.benchmark.runs import SweepSettings, read_benchmark
-from hgld.io.settings import comparison_presets, training_presets
+from hgld.io.presets import comparison_presets, training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
 from tests.benchmark.miniature_datasets import DATASETS

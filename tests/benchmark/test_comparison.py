@@ -17,7 +17,8 @@ from hgld.benchmark.runs import BenchmarkSettings, Run, train_and_evaluate
 from hgld.cli.benchmark import format_comparison, format_results
 from hgld.compute.parts import Part
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.io.files import exclusive_lock, sha256_of
+from hgld.io.files import sha256_of
+from hgld.io.locks import exclusive_lock
 from hgld.models.model_loading import read_checkpoint
 from hgld.tables import read_provenance
 from tests.assertions import not_none

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hgld.benchmark.runs import read_benchmark, sweep_runs, table_runs
-from hgld.io.settings import comparison_presets, training_presets
+from hgld.io.presets import comparison_presets, training_presets
 from hgld.losses.registry import LabelSpace
 from hgld.training.run import read_training_settings, training_loss
 from tests.benchmark.miniatures import (

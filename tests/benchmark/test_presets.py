@@ -8,7 +8,7 @@ import pytest
 from hgld.benchmark.presets import list_presets, resolve_preset
 from hgld.benchmark.runs import read_benchmark, table_runs
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.settings import comparison_presets, training_presets
+from hgld.io.presets import comparison_presets, training_presets
 from hgld.resources import preset_folder
 from hgld.training.run import read_training_settings
 from tests.commands import run_hgld

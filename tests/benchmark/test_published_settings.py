@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from hgld.benchmark.runs import read_benchmark, table_runs
-from hgld.io.settings import flatten, to_dict, training_presets
+from hgld.io.presets import training_presets
+from hgld.io.settings import flatten, to_dict
 from hgld.training.run import read_training_settings
 from hgld.training.training_settings import TrainingSettings
 

@@ -19,7 +19,7 @@ from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.download import partial_path
 from hgld.gldv2.fetch import FetchRecord, FetchSummary, fetch_gldv2, files_to_fetch
 from hgld.gldv2.settings import DownloadConfig, FetchConfig
-from hgld.io.files import exclusive_lock
+from hgld.io.locks import exclusive_lock
 from tests.commands import run_hgld
 from tests.gldv2.file_server import Fault, FileServer
 from tests.gldv2.test_download import RecordedProgress

@@ -13,17 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.io.columns import (
-    as_texts,
-    column_names,
-    escape_formula,
-    parse_whole_number,
-    read_columns,
-    read_rows,
-    read_text_columns,
-    require_non_null,
-    unescape_formula,
-)
+from hgld.io.columns import as_texts, column_names, read_columns, read_text_columns, require_non_null
+from hgld.io.table_rows import escape_formula, parse_whole_number, read_rows, unescape_formula
 
 TABLE = pa.table({"id": ["a", "b"], "landmark_id": [7, 3], "extra": [0.5, 1.5]})
 

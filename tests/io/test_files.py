@@ -14,20 +14,10 @@ from pathlib import Path
 import pytest
 
 from hgld.errors import BusyError, ConfigurationError, ConflictError
-from hgld.io.files import (
-    atomic_write,
-    check_writable_folder,
-    digest_of,
-    exclusive_lock,
-    file_digests,
-    finish_replacing,
-    folder_draft,
-    is_locked,
-    replace_folder,
-    replace_together,
-    sha256_of,
-    write_csv,
-)
+from hgld.io.files import atomic_write, digest_of, sha256_of, write_csv
+from hgld.io.folder_replacement import file_digests, finish_replacing, folder_draft, replace_folder, replace_together
+from hgld.io.locks import exclusive_lock, is_locked
+from hgld.io.writable import check_writable_folder
 from tests.child_processes import run_script
 
 
@@ -177,7 +167,7 @@ def test_waiting_run_gets_the_lock(tmp_path: Path) -> None:
 
 def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.files import exclusive_lock, is_locked\n"
+        "import sys, time\nfrom pathlib import Path\nfrom hgld.io.locks import exclusive_lock, is_locked\n"
         "with exclusive_lock(Path(sys.argv[1])):\n    print('locked', flush=True)\n    time.sleep(60)\n"
     )
     command = [sys.executable, "-c", script, str(tmp_path / "out")]
@@ -225,7 +215,7 @@ NAMES = ("a.csv", "a.xlsx", "b.csv")
 KILLED_FOLDERS = """
 import shutil, sys
 from pathlib import Path
-from hgld.io.files import folder_draft, replace_folder
+from hgld.io.folder_replacement import folder_draft, replace_folder
 from tests.kill_points import kill_points
 
 home = Path(sys.argv[1])
@@ -266,7 +256,7 @@ print(number, *sorted(seen))
 KILLED_SETS = """
 import shutil, sys
 from pathlib import Path
-from hgld.io.files import file_digests, finish_replacing, replace_together
+from hgld.io.folder_replacement import file_digests, finish_replacing, replace_together
 from tests.io.test_files import NAMES, content
 from tests.kill_points import kill_points
 
@@ -360,7 +350,7 @@ def test_files_saved_meanwhile_are_kept(folder: Path) -> None:
 
 def test_files_saved_after_a_kill_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("hgld.io.files.finish_replacing", interrupt)
+        patch.setattr("hgld.io.folder_replacement.finish_replacing", interrupt)
         with pytest.raises(KeyboardInterrupt):
             replace(folder)
     (folder / "a.xlsx").write_text("mine")

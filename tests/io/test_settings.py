@@ -198,7 +198,7 @@ def test_written_settings_can_be_read_again(base: Path, tmp_path: Path) -> None:
 
 @given(st.floats(allow_nan=False))
 def test_written_numbers_can_be_read_again(number: float) -> None:
-    from hgld.io.settings import _Loader
+    from hgld.io.yaml_files import _Loader
 
     for text in (repr(number).replace("inf", ".inf"), yaml.safe_dump(number).split("\n")[0]):
         value = yaml.load(text, _Loader)

@@ -8,16 +8,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hgld.labels.class_tree import levels_above
-from hgld.labels.evidence import (
-    EVIDENCE_KINDS,
-    EmbeddedLabels,
-    Evidence,
-    Example,
-    collect_examples,
-    find_evidence,
-    nearest_examples,
-    taxonomy_terms,
-)
+from hgld.labels.evidence import EVIDENCE_KINDS, Evidence, find_evidence, nearest_examples
+from hgld.labels.group_examples import EmbeddedLabels, Example, collect_examples, taxonomy_terms
 from hgld.labels.wording import normalised_words
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import Decision
@@ -272,7 +264,7 @@ def test_own_decisions_are_found_by_id_or_text() -> None:
     examples = collect_examples(labels, groups, [], decisions)
     assert [example.source for example in examples.rows] == ["name", "guideline", "decision", "decision", "decision"]
     assert [example.group for example in examples.rows] == [0, 0, 0, 1, 0]
-    assert [set(own) for own in examples.own] == [{2}, {3}, set()]
+    assert [set(own) for own in examples.own_decisions] == [{2}, {3}, set()]
     assert [examples.quote(number) for number in range(1, 4)] == [
         "“Standing water” of the guideline",
         "“lough” (decided lake)",

@@ -15,19 +15,15 @@ from hgld.errors import InputError
 from hgld.labels.clusters import cluster_file
 from hgld.labels.embed import embed_file, embed_labels
 from hgld.labels.encoders import TextEncoder, load_encoder
-from hgld.labels.evidence import EVIDENCE_KINDS, EmbeddedLabels, Evidence
+from hgld.labels.evidence import EVIDENCE_KINDS, Evidence
+from hgld.labels.group_examples import EmbeddedLabels
+from hgld.labels.group_scores import OTHER_WEIGHTS, RELIABILITY, WEIGHTS, balance, features, score_groups
 from hgld.labels.settings import ClusterConfig, EmbedConfig
 from hgld.labels.suggest import (
     MAX_SUGGESTIONS,
-    OTHER_WEIGHTS,
-    RELIABILITY,
-    WEIGHTS,
     Suggestion,
     SuggestionInputs,
     SuggestSummary,
-    balance,
-    features,
-    score_groups,
     suggest_file,
     suggest_groups,
 )

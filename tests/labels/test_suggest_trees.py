@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hgld.labels.evidence import EmbeddedLabels
+from hgld.labels.group_examples import EmbeddedLabels
 from hgld.labels.suggest import Suggestion, SuggestionInputs, suggest_groups
 from hgld.taxonomy.decisions import Decision
 from hgld.taxonomy.groups import Group

@@ -17,7 +17,8 @@ from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
 from hgld.gldv2.tar_images import ImageReader
-from hgld.io.files import exclusive_lock, path_beside
+from hgld.io.files import path_beside
+from hgld.io.locks import exclusive_lock
 from hgld.models.embedding_model import EmbeddingModel
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import EmbedImagesSummary, embed_images

@@ -12,7 +12,8 @@ import torch
 from hgld.compute.parts import Part
 from hgld.datasets.manifest import write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
-from hgld.io.files import exclusive_lock, path_beside
+from hgld.io.files import path_beside
+from hgld.io.locks import exclusive_lock
 from hgld.models.embedding_files import part_file
 from hgld.models.image_embedder import ImageEmbedder
 from hgld.models.image_embedding import embed_images, embed_part

@@ -23,7 +23,9 @@ from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.hierarchy import load_hierarchy
 from hgld.hierarchy.build import build_file
 from hgld.hierarchy.settings import BuildConfig
-from hgld.io.files import exclusive_lock, folder_draft, sha256_of
+from hgld.io.files import sha256_of
+from hgld.io.folder_replacement import folder_draft
+from hgld.io.locks import exclusive_lock
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.labels.clean import clean_file
 from hgld.labels.settings import CleanConfig

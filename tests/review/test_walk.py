@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from starlette.testclient import TestClient
 
 from hgld.errors import ConflictError, InputError
-from hgld.io.columns import unify_line_breaks
+from hgld.io.table_rows import unify_line_breaks
 from hgld.names import stored_name
 from hgld.review.decision_files import export_decisions
 from hgld.review.label_lists import LabelLists, View

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from hgld.errors import InputError
-from hgld.io.columns import read_rows
+from hgld.io.table_rows import read_rows
 from hgld.labels.wording import guideline_terms, normalised_words
 from hgld.resources import annotation_file
 from hgld.taxonomy.decisions import read_decisions

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.settings import comparison_file, comparison_presets, training_file, training_presets
+from hgld.io.presets import comparison_file, comparison_presets, training_file, training_presets
 from hgld.losses import LabelSpace, build_loss
 from hgld.training.run import read_training_settings
 

@@ -15,7 +15,7 @@ import pytest
 from requests import Response, Session
 
 from hgld.errors import BusyError, ConfigurationError, InputError, SourceError
-from hgld.io.files import exclusive_lock
+from hgld.io.locks import exclusive_lock
 from hgld.progress import NoProgress
 from hgld.tables import CLASSES, SCRAPED, classes_path, read_table
 from hgld.wikimedia.client import WikimediaClient

@@ -23,7 +23,7 @@ from hgld.datasets.readers.base import (
 )
 from hgld.datasets.readers.settings import DymlSettings, INaturalistSettings, VehicleIdSettings
 from hgld.errors import InputError, indented_list
-from hgld.io.columns import parse_whole_number, read_rows
+from hgld.io.table_rows import parse_whole_number, read_rows
 
 log = logging.getLogger(__name__)
 

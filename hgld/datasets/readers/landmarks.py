@@ -25,8 +25,8 @@ from hgld.datasets.splits import check_test_share, first_labels, open_set_split
 from hgld.errors import ConfigurationError, InputError, indented_list, require_at_least
 from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_sets import Labelling, LabelSets
-from hgld.io.columns import parse_whole_number, read_rows
 from hgld.io.restricted_pickle import read_pickle
+from hgld.io.table_rows import parse_whole_number, read_rows
 from hgld.io.text_array import TextArray
 from hgld.ragged import RaggedIndices
 from hgld.tables import IMAGES, read_table

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hgld.errors import InputError, indented_list
-from hgld.io.files import require_other_file
+from hgld.io.writable import require_other_file
 from hgld.pages.server import PageKeys, ServerConfig, listen, serve_page
 from hgld.review.adjudication import (
     AdjudicateSummary,

@@ -4,7 +4,7 @@ Spreadsheet programs change texts that look like numbers, dates or formulas, so 
 
 CSV is UTF-8 with a byte order mark, by which Excel knows the encoding, and every value is quoted. Spreadsheet
 programs take a value that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end for a formula, quoted or not.
-Such values are written after an apostrophe, which is removed on reading (:func:`hgld.io.columns.escape_formula`).
+Such values are written after an apostrophe, which is removed on reading (:func:`hgld.io.table_rows.escape_formula`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from hgld.errors import InputError, counted, indented_list
-from hgld.io.columns import escape_formula, locate_invalid_byte, unescape_formula
+from hgld.io.columns import locate_invalid_byte
 from hgld.io.files import atomic_write
+from hgld.io.table_rows import escape_formula, unescape_formula
 from hgld.names import stored_name
 from hgld.review.labels import N_EXAMPLES, ReviewLabel, example_link, fit_for_cell
 from hgld.tables import nouns

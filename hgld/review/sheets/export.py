@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hgld.errors import BusyError, ConfigurationError, InputError, counted, indented_list
-from hgld.io.files import exclusive_lock, file_digests, finish_replacing, replace_together
+from hgld.io.folder_replacement import file_digests, finish_replacing, replace_together
+from hgld.io.locks import exclusive_lock
 from hgld.names import stored_name
 from hgld.review.labels import find_inputs, review_labels
 from hgld.review.settings import ExportConfig

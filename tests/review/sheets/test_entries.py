@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hgld.errors import InputError
-from hgld.io.columns import escape_formula, unescape_formula
+from hgld.io.table_rows import escape_formula, unescape_formula
 from hgld.review.labels import MAX_UNITS, FactBook, fit_for_cell, review_labels
 from hgld.review.sheets.entries import (
     COLUMNS,

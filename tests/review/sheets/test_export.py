@@ -10,7 +10,7 @@ from openpyxl import load_workbook
 
 from hgld.cli.review import format_export
 from hgld.errors import BusyError, ConfigurationError, ConflictError, InputError
-from hgld.io.files import exclusive_lock
+from hgld.io.locks import exclusive_lock
 from hgld.review.settings import ExportConfig
 from hgld.review.sheets.entries import REQUIRED_COLUMNS, Entry, read_csv_sheet, read_entries
 from hgld.review.sheets.export import export_sheets
