@@ -298,7 +298,7 @@ def allocate_subclusters(total: int, inertia: Floats, max_subclusters: Integers)
     for _ in range(min(total, int(max_subclusters.sum())) - len(inertia)):
         priority = np.where(counts < max_subclusters, inertia / counts, -1.0)
         counts[np.argmax(priority)] += 1
-    return counts.tolist()
+    return [int(count) for count in counts]
 
 
 def _agglomerate(vectors: Floats, n_subclusters: int) -> NDArray[np.int32]:
