@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 
 from hgld.errors import ConfigurationError, InputError, indented_list
 from hgld.io.columns import PARQUET, starts_with
-from hgld.io.files import atomic_write, require_own_csv, require_suffix, sha256_of
+from hgld.io.files import atomic_write, require_own_csv, sha256_of
 from hgld.io.text_array import TextArray, in_one_chunk
+from hgld.io.writable import require_suffix
 from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
 from hgld.version import __version__
 
