@@ -1,4 +1,7 @@
-"""Batches of images, and how worker processes read them; their number changes neither the batches nor the pixels."""
+"""Batches of images, read by worker processes.
+
+The number of workers changes neither the batches nor the pixels.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from hgld.datasets.samplers import BatchSampler, epoch_generator
 from hgld.datasets.transforms import Normalisation
 from hgld.errors import ConfigurationError, HgldError, InputError, indented_list, require_at_least
 
-#: Images as one tensor, or as a list where their heights or widths differ.
+#: Images as one tensor, or as a list if their heights or widths differ.
 Images: TypeAlias = Tensor | list[Tensor]
 A = TypeVar("A")
 T = TypeVar("T")
@@ -34,13 +37,14 @@ _Indices = list[int] | list[tuple[int, int]]
 
 
 class Example(NamedTuple):
-    """An image, or the features of one, with its labels.
+    """An image, or its features, with its labels.
 
     Args:
-        image: uint8, shape (3, h, w), pixels before normalisation; or float32, shape (C,), the features of a frozen
-            backbone.
+        image: uint8, shape (3, h, w), pixels before normalisation; or float32, shape (C,), the
+            features of a frozen backbone.
         labels: int64, shape (L,), finest first, or (K, L) for images with several labels; see
             :meth:`~hgld.datasets.manifest.Manifest.labels_of`.
+        row: Row of the image in the manifest.
     """
 
     image: Tensor
@@ -53,9 +57,13 @@ class Batch:
     """A batch of images; smaller than the requested batch size if images could not be read.
 
     Args:
-        pixels: uint8, shape (b, 3, h, w); or float32, shape (b, C) for features; or, where heights or widths differ,
-            a list of b tensors of shape (3, h, w).
-        normalisation: Function from pixels to the input of the model; None for features, which are input as they are.
+        pixels: uint8, shape (b, 3, h, w); or float32, shape (b, C) for features; or, if heights or
+            widths differ, a list of b tensors of shape (3, h, w).
+        labels: int64, shape (b, L) or (b, K, L); see :class:`Example`.
+        rows: int64, shape (b,); rows of the images in the manifest.
+        skipped: Images that could not be read.
+        normalisation: Function from pixels to the input of the model; None for features, which are
+            not normalised.
     """
 
     pixels: Images
@@ -76,12 +84,15 @@ class Batch:
         """Return the input of a model, normalised on its device.
 
         Args:
+            device: Device of the result.
             dtype: Type of normalised images; features remain float32.
         """
 
         def load(pixels: Tensor) -> Tensor:
             pixels = pixels.to(device, non_blocking=True)
-            return pixels if self.normalisation is None else self.normalisation(pixels, dtype)
+            if self.normalisation is None:
+                return pixels
+            return self.normalisation(pixels, dtype)
 
         return map_images(load, self.pixels)
 
@@ -97,7 +108,9 @@ class ExampleDataset(Protocol):
     An index is a row, or a pair of a row and the seed of its random augmentation.
 
     Attributes:
-        normalisation: Function from the pixels of an example to the input of a model; None if examples are features.
+        manifest: The images.
+        normalisation: Function from the pixels of an example to the input of a model; None if
+            examples are features.
     """
 
     manifest: Manifest
@@ -113,35 +126,38 @@ def collate(
 ) -> Batch:
     """Stack examples of a dataset into a batch, which is empty if every image was skipped."""
     readable = [example for example in examples if isinstance(example, Example)]
-    placeholder = Example(
-        torch.empty(3, 0, 0, dtype=torch.uint8), torch.empty(0, dtype=torch.int64), 0
-    )
-    images, labels, rows = zip(*(readable or [placeholder]), strict=True)
-    n = len(readable)
+    skipped = [example for example in examples if isinstance(example, SkippedImage)]
+    # A placeholder gives an empty batch its shape.
+    stacked = readable or [
+        Example(torch.empty(3, 0, 0, dtype=torch.uint8), torch.empty(0, dtype=torch.int64), 0)
+    ]
+    n_images = len(readable)
     return Batch(
-        pixels=_stack(images)[:n],
-        labels=torch.stack(labels)[:n],
-        rows=torch.tensor(rows)[:n],
-        skipped=[example for example in examples if isinstance(example, SkippedImage)],
+        pixels=_stack([example.image for example in stacked])[:n_images],
+        labels=torch.stack([example.labels for example in stacked])[:n_images],
+        rows=torch.tensor([example.row for example in stacked])[:n_images],
+        skipped=skipped,
         normalisation=normalisation,
     )
 
 
 def map_images(function: Callable[[Tensor], Tensor], images: Images) -> Images:
-    """Apply a function, such as a copy to a device, to a batch of images or to each of a list."""
-    return function(images) if isinstance(images, Tensor) else [function(image) for image in images]
+    """Apply a function, such as a copy to a device, to a batch of images or to each image of a list."""
+    if isinstance(images, Tensor):
+        return function(images)
+    return [function(image) for image in images]
 
 
 def _stack(images: Sequence[Tensor]) -> Images:
+    """Stack images of the same shape; return a list if their shapes differ."""
     if len({image.shape for image in images}) > 1:
         return list(images)
-    # Not torch.stack: its threads wait for each other, which takes twenty times as long on a busy machine.
+    # Not torch.stack: its threads wait for each other, which takes 20 times as long on a busy machine.
     if images[0].ndim == 1:
         return torch.from_numpy(np.stack([image.numpy() for image in images]))
-    # The colours of a pixel are side by side in memory, and stay so.
-    return torch.from_numpy(np.stack([image.permute(1, 2, 0).numpy() for image in images])).permute(
-        0, 3, 1, 2
-    )
+    # The colours of a pixel are adjacent in memory, and stay so.
+    colours_last = np.stack([image.permute(1, 2, 0).numpy() for image in images])
+    return torch.from_numpy(colours_last).permute(0, 3, 1, 2)
 
 
 _open_readers: weakref.WeakSet[BatchReader] = weakref.WeakSet()
@@ -154,30 +170,35 @@ class _Workers:
     results: Iterator[Batch | HgldError] | None = None
 
     def close(self) -> None:
-        self.loader = self.results = None
+        self.loader = None
+        self.results = None
 
 
 class BatchReader:
-    """Reads batches of a dataset, any number of times, in worker processes that stay until it is closed.
+    """Reader of batches of a dataset, in worker processes that stay until the reader is closed.
 
-    There is one iteration at a time: one that is begun ends the one before.
+    A reader has one iteration at a time: a new iteration ends the previous one.
 
     Args:
-        workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
+        dataset: The images.
+        workers: Number of processes that read images, at most the number of cores; 0 to read in the
+            calling process.
 
     Attributes:
-        waited_s: Seconds that all iterations together have waited for a batch; without workers, the time of reading.
+        waited_s: Seconds that all iterations together have waited for batches; without workers, the
+            time of reading.
     """
 
     def __init__(self, dataset: ExampleDataset, workers: int) -> None:
         require_at_least(0, workers=workers)
         self.waited_s = 0.0
-        self._dataset, self._n_workers = dataset, workers
+        self._dataset = dataset
+        self._n_workers = workers
         self._indices = _Replaceable()
         self._workers = _Workers()
         _open_readers.add(self)
-        # A reader may be lost in a reference cycle, such as that of the traceback of an error. Python would then end
-        # the queues of workers before these, which torch would wait for in vain.
+        # A reader may be lost in a reference cycle, such as the traceback of an error. Python would then
+        # end the queues of workers before the workers, and torch would wait for them in vain.
         weakref.finalize(self, self._workers.close)
 
     def training(
@@ -189,7 +210,7 @@ class BatchReader:
         processes: Processes | None = None,
         seed: int,
     ) -> Iterator[Batch]:
-        """Iterate over the batches of an epoch; arguments as of :func:`training_batches`."""
+        """Iterate over the batches of an epoch; arguments as in :func:`training_batches`."""
         processes = processes or Processes()
         if sampler.batch_size % processes.count:
             raise ConfigurationError(
@@ -212,27 +233,30 @@ class BatchReader:
         """Iterate over images as :func:`evaluation_batches` does.
 
         Args:
-            row_ranges: int64, shape (n,) each: rows of the manifest. No batch has rows of two of them.
+            row_ranges: int64, shape (n,) each: rows of the manifest. A batch has rows of one range.
+            batch_size: Largest number of images of a batch.
         """
         require_at_least(1, batch_size=batch_size)
-        indices = (
-            rows[start : start + batch_size].tolist()
-            for rows in row_ranges
-            for start in range(0, len(rows), batch_size)
-        )
-        return self._read(indices)
+
+        def indices() -> Iterator[_Indices]:
+            for rows in row_ranges:
+                for start in range(0, len(rows), batch_size):
+                    yield rows[start : start + batch_size].tolist()
+
+        return self._read(indices())
 
     def close(self) -> None:
         """End the worker processes; a later iteration starts new ones."""
         self._workers.close()
 
     def _read(self, indices: Iterator[_Indices]) -> Iterator[Batch]:
+        """Yield the batches of some indices."""
         self._indices.replace(indices)
         workers = self._workers
         workers.results = None
         while True:
             started = time.perf_counter()
-            if workers.results is None:  # here, as this is where workers start
+            if workers.results is None:  # workers start here, so their start counts as waiting
                 if workers.loader is None:
                     workers.loader = worker_loader(
                         partial(_read_batch, self._dataset),
@@ -260,20 +284,26 @@ def training_batches(
     seed: int,
     workers: int,
 ) -> Iterator[Batch]:
-    """Iterate over the batches of an epoch, or over this process's share of each.
+    """Iterate over the batches of an epoch, or over this process's share of each batch.
 
-    The augmentation of an image depends only on the seed, the epoch, the number of the batch and the position in it,
-    so an epoch that is resumed in the middle continues as if uninterrupted.
+    The augmentation of an image depends only on the seed, the epoch, the number of the batch and the
+    position in it, so an epoch that is resumed in the middle continues as if uninterrupted.
 
     Args:
+        dataset: The images.
+        sampler: Sampler of the batches.
+        epoch: Number of the epoch.
         start: Number of the first batch to return, from 0.
-        processes: Processes that share each batch in contiguous pieces, of equal size unless the sampler made a
-            smaller batch. Default: this one alone.
-        workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
+        processes: Processes that share each batch in contiguous pieces, of equal size unless the
+            sampler made a smaller batch. Default: this process alone.
+        seed: Seed of the augmentation.
+        workers: Number of processes that read images, at most the number of cores; 0 to read in the
+            calling process.
 
     Raises:
-        ConfigurationError: The batch size is not a multiple of the number of processes, or ``workers`` is negative.
-        InputError: A tar file cannot be read, or no image of a batch can be.
+        ConfigurationError: The batch size is not a multiple of the number of processes, or
+            ``workers`` is negative.
+        InputError: A tar file cannot be read, or all images of a batch are unreadable.
     """
     reader = BatchReader(dataset, workers)
     return reader.training(sampler, epoch, start=start, processes=processes, seed=seed)
@@ -285,18 +315,23 @@ def evaluation_batches(
     """Iterate over images in the given order; a batch without readable images is empty.
 
     Args:
+        dataset: The images.
         rows: int64, shape (n,): rows of the manifest.
-        workers: Number of processes that read images, no more than there are cores; 0 reads them in this one.
+        batch_size: Largest number of images of a batch.
+        workers: Number of processes that read images, at most the number of cores; 0 to read in the
+            calling process.
     """
     return BatchReader(dataset, workers).evaluation([rows], batch_size=batch_size)
 
 
 def _require_images(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Yield batches; raise an InputError if a batch has no images."""
     for batch in batches:
         if not len(batch):
+            reasons = [image.reason for image in batch.skipped]
             raise InputError(
-                f"none of the {len(batch.skipped):,} images of a batch can be read; is the folder of the images "
-                f"right?\n{indented_list([image.reason for image in batch.skipped], limit=5)}"
+                f"none of the {len(reasons):,} images of a batch can be read; is the folder of the images "
+                f"right?\n{indented_list(reasons, limit=5)}"
             )
         yield batch
 
@@ -304,7 +339,8 @@ def _require_images(batches: Iterator[Batch]) -> Iterator[Batch]:
 class _Results(Dataset[T | HgldError]):
     """Results of a function by its argument.
 
-    Errors are returned as values: if a worker raised them, torch would replace the message by a traceback.
+    Errors are returned as values: if a worker raised them, torch would replace the message by a
+    traceback.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:
@@ -325,8 +361,10 @@ def worker_loader(
     Args:
         function: Function that workers can receive; a :class:`HgldError` that it raises is a result.
         arguments: An argument for each result; they are read again for each iteration.
-        stays_open: Whether the processes stay for further iterations, whatever signals they get, and batches go to
-            pinned memory.
+        workers: Number of processes, at most the number of cores; 0 to compute in the calling
+            process.
+        stays_open: Whether the processes stay for further iterations and ignore stop signals, and
+            batches are copied to pinned memory.
     """
     # Decoding is bound by the processor; torch warns users of more workers than cores.
     workers = min(workers, usable_cores())
@@ -338,17 +376,18 @@ def worker_loader(
         persistent_workers=stays_open and workers > 0,
         collate_fn=_identity,
         worker_init_fn=_start_worker if stays_open else None,
-        generator=torch.Generator(),  # otherwise each iteration draws a seed from the generator that dropout uses
+        generator=torch.Generator(),  # or each iteration would draw from the generator of dropout
         pin_memory=stays_open and torch.cuda.is_available(),
     )
 
 
 def _read_batch(dataset: ExampleDataset, indices: _Indices) -> Batch:
+    """Return a batch of the images of some indices."""
     return collate([dataset[index] for index in indices], dataset.normalisation)
 
 
 class _Replaceable:
-    """Indices that are replaced for each iteration of a DataLoader, which keeps its sampler."""
+    """Iterable whose indices are replaced for each iteration of a DataLoader, which keeps its sampler."""
 
     def __init__(self) -> None:
         self._indices: Iterator[_Indices] = iter(())
@@ -366,10 +405,11 @@ def _start_worker(_number: int) -> None:
 
 @atexit.register
 def _close_readers() -> None:
-    """Close readers that the traceback of an uncaught error keeps: multiprocessing would wait for their workers.
+    """Close readers at exit that the traceback of an uncaught error still references.
 
-    A worker that has missed the end of its loader, as may happen on a busy machine, ignores the signal by which
-    multiprocessing ends daemons, and would be waited for, too.
+    Otherwise multiprocessing would wait for their workers. A worker that has missed the end of its
+    loader, as may happen on a busy machine, ignores the signal by which multiprocessing ends daemons,
+    so it is killed.
     """
     for reader in list(_open_readers):
         reader.close()

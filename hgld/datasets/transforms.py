@@ -1,7 +1,7 @@
-"""Pictures, and how they become the input of a network.
+"""Pictures, and the transforms that turn them into inputs of a network.
 
-The pixels of a picture are decoded by Pillow (:mod:`hgld.io.images`) when a transform asks for them, in full or at a
-fraction of their size.
+Pillow decodes the pixels of a picture (:mod:`hgld.io.images`) when a transform asks for them, in full
+or at a fraction of their size.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Window: TypeAlias = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Normalisation:
-    """Normalise pixels on the device of the model, so that workers pass on a byte a value instead of four.
+    """Normalise pixels on the device of the model, so that workers send one byte per value, not four.
 
     Pixel values x become (x / 255 - mean) / std, computed as x * (1 / (255 std)) - mean / std.
 
@@ -45,15 +45,17 @@ class Normalisation:
         """Normalise pixels.
 
         Args:
-            dtype: Type of the result, to which values computed in float32 are rounded.
+            pixels: uint8, shape (..., 3, h, w).
+            dtype: Type of the result; values are computed in float32, then rounded.
 
         Returns:
-            Shape (..., 3, h, w), with the colours of a pixel side by side in memory, as in torch's ``channels_last``.
+            Shape (..., 3, h, w), with the colours of a pixel adjacent in memory, as in torch's
+            ``channels_last``.
         """
         std = np.array(self.std, np.float32)
         colours_last = pixels.movedim(-3, -1)
         *shape, width, n_colours = colours_last.shape
-        # For a whole row, as operations on three values at a time take several times as long.
+        # For a whole row, since operations on three values at a time take several times as long.
         factors = np.tile(1 / (255 * std), width)
         offsets = np.tile(np.array(self.mean, np.float32) / std, width)
         values = colours_last.reshape(*shape, width * n_colours).to(torch.float32)
@@ -66,19 +68,20 @@ class Picture:
     """A picture, upright and in RGB, that is decoded on demand.
 
     Args:
-        image: Picture that is upright and in RGB already, or a JPEG file that was opened by Pillow.
+        image: Picture that is upright and in RGB, or a JPEG file that was opened by Pillow.
         jpeg: Content of the JPEG file.
     """
 
     def __init__(self, image: Image.Image, jpeg: bytes | None = None) -> None:
-        self._image, self._jpeg = image, jpeg
+        self._image = image
+        self._jpeg = jpeg
         self.width, self.height = image.size if jpeg is None else upright_size(image)
 
     def decode(self, reduction: int = 1) -> Image.Image:
         """Return the decoded picture.
 
         Args:
-            reduction: 1, 2, 4 or 8, by which width and height may be divided (rounded up) if that is faster.
+            reduction: 1, 2, 4 or 8, by which width and height may be divided (rounded up) for speed.
         """
         if self._jpeg is None:
             return self._image
@@ -89,23 +92,27 @@ class Picture:
 
 
 def open_picture(data: bytes) -> Picture:
-    """Open an image file, whose pixels are decoded at once unless it is of JPEG."""
+    """Open an image file; JPEG files are decoded later, others at once."""
     image = open_image(data)
-    return Picture(image, data) if image.format == "JPEG" else Picture(upright_rgb(image))
+    if image.format == "JPEG":
+        return Picture(image, data)
+    return Picture(upright_rgb(image))
 
 
 class ImageSettings(Settings):
-    """Settings of the image transforms; the defaults are those of the papers.
+    """Settings of the image transforms; the defaults are the settings of the papers.
 
     The evaluation transform is one of four, by ``fit``:
 
-    - ``crop``: resize the shorter side to ``resize``, and take the centre crop of ``size`` x ``size``;
-    - ``squash``: resize to ``resize`` x ``resize``, whatever the aspect ratio, and take the centre crop of ``size`` x
-      ``size``, which is everything if the two are equal;
-    - ``pad``: resize the longer side to ``resize``, pad the shorter one with the mean colour, and take the centre
-      crop of ``size`` x ``size`` (``border`` of timm);
-    - ``longest``: reduce the longer side to ``size``, and keep the aspect ratio. Smaller images stay as they are;
-      ``resize`` has no meaning. This is the transform of ROxford and RParis (Radenovic et al., 2018).
+    - ``crop``: resize the shorter side to ``resize``, and take the centre crop of ``size`` x
+      ``size``;
+    - ``squash``: resize to ``resize`` x ``resize``, without keeping the aspect ratio, and take the
+      centre crop of ``size`` x ``size``, which is the whole image if the two are equal;
+    - ``pad``: resize the longer side to ``resize``, pad the shorter side with the mean colour, and
+      take the centre crop of ``size`` x ``size`` (``border`` of timm);
+    - ``longest``: reduce the longer side to ``size``, and keep the aspect ratio. Smaller images stay
+      as they are; ``resize`` has no effect. This is the transform of ROxford and RParis (Radenovic
+      et al., 2018).
 
     Args:
         size: Height and width of the input of the model, in pixels; for ``longest``, of its longer side at most.
@@ -125,7 +132,7 @@ class ImageSettings(Settings):
         crop_ratio: For training, smallest and largest ratio of width to height of the random crop.
         flip: For training, whether to mirror each image with probability 1/2.
 
-    >>> ImageSettings(fit="longest", size=1024).resize  # of no meaning here, so it may be less than the size
+    >>> ImageSettings(fit="longest", size=1024).resize  # has no effect, so it may be less than size
     256
     """
 
@@ -149,11 +156,13 @@ class ImageSettings(Settings):
             )
         if min(self.std) <= 0:
             raise ValueError(f"std is {self.std}; expected numbers above 0")
-        if self.crop_scale is not None and not 0 < self.crop_scale[0] <= self.crop_scale[1] <= 1:
+        smallest_crop, largest_crop = self.crop_scale or (1.0, 1.0)
+        if not 0 < smallest_crop <= largest_crop <= 1:
             raise ValueError(
                 f"crop_scale is {self.crop_scale}; expected two numbers in order, above 0 and at most 1"
             )
-        if not 0 < self.crop_ratio[0] <= self.crop_ratio[1]:
+        narrowest_crop, widest_crop = self.crop_ratio
+        if not 0 < narrowest_crop <= widest_crop:
             raise ValueError(
                 f"crop_ratio is {self.crop_ratio}; expected two numbers in order, above 0"
             )
@@ -202,11 +211,13 @@ def evaluation_transform(settings: ImageSettings) -> Transform:
 class Transform:
     """Function from a picture in RGB to the input of a model: pixels, and their normalisation.
 
-    A box is the part of the picture that counts; it is rounded to whole pixels, and cut out before anything else.
-    With ``longest``, it is reduced by the factor by which the whole picture would be.
+    A box is the part of the picture that counts; it is rounded to whole pixels, and cut out first.
+    With ``longest``, it is reduced by the same factor as the whole picture would be.
 
     Args:
+        settings: Settings of the image transforms.
         crop_scale: Smallest and largest area of a random crop; None for the evaluation transform.
+        flips: Whether to mirror the picture with probability 1/2.
     """
 
     settings: ImageSettings
@@ -226,7 +237,7 @@ class Transform:
         """Return the pixels before normalisation: uint8, shape (3, h, w)."""
         region: Window = 0, 0, picture.width, picture.height
         if box is not None:
-            left, top, right, bottom = map(round, box)
+            left, top, right, bottom = [round(edge) for edge in box]
             region = left, top, right - left, bottom - top
         if self.crop_scale is not None:
             image = self._random_crop(picture, region, self.crop_scale)
@@ -239,65 +250,66 @@ class Transform:
     def _random_crop(
         self, picture: Picture, region: Window, crop_scale: tuple[float, float]
     ) -> Image.Image:
-        settings, output = self.settings, (self.settings.size, self.settings.size)
-        size = (
-            region[2:]
-            if settings.train_resize is None
-            else _with_shorter_side(region, settings.train_resize)
-        )
+        """Return a random crop of a region, resized to the size of the input."""
         from torchvision.transforms import RandomResizedCrop
 
-        # Only the shape of this tensor is read.
-        shape = torch.empty(3, size[1], size[0], device="meta")
+        settings = self.settings
+        output_size = (settings.size, settings.size)
+        size = region[2:]
+        if settings.train_resize is not None:
+            size = _with_shorter_side(region, settings.train_resize)
+        shape = torch.empty(3, size[1], size[0], device="meta")  # a tensor without values
         top, left, height, width = RandomResizedCrop.get_params(
             shape, list(crop_scale), list(settings.crop_ratio)
         )
         flips = self._draw_flip()
         if settings.train_resize is None:
-            image, crop = self._decode(
-                picture, (region[0] + left, region[1] + top, width, height), output
-            )
+            crop = (region[0] + left, region[1] + top, width, height)
+            image, crop = self._decode(picture, crop, output_size)
         else:
             image, region = self._decode(picture, region, size)
             image = self._resize(_cut(image, region), size)
             crop = (left, top, width, height)
-        return _mirror_if(flips, self._resize(_cut(image, crop), output))
+        return _mirror_if(flips, self._resize(_cut(image, crop), output_size))
 
     def _fit(self, picture: Picture, region: Window) -> Image.Image:
+        """Return the centre crop of a region after resizing, padded to the size of the input."""
         settings = self.settings
-        size = settings.resize, settings.resize
+        resized_width = resized_height = settings.resize
         if settings.fit == "crop":
-            size = _with_shorter_side(region, settings.resize)
+            resized_width, resized_height = _with_shorter_side(region, settings.resize)
         elif settings.fit == "pad":
             ratio = max(region[2:]) / settings.resize
-            size = max(round(region[2] / ratio), 1), max(round(region[3] / ratio), 1)
-        width, height = (min(length, settings.size) for length in size)
-        # As torchvision does, half a pixel is rounded to an even number.
-        left, top = round((size[0] - width) / 2), round((size[1] - height) / 2)
+            resized_width = max(round(region[2] / ratio), 1)
+            resized_height = max(round(region[3] / ratio), 1)
+        width = min(resized_width, settings.size)
+        height = min(resized_height, settings.size)
+        # Half a pixel is rounded to an even number, as in torchvision.
+        left = round((resized_width - width) / 2)
+        top = round((resized_height - height) / 2)
         flips = self._draw_flip()
-        image, region = self._decode(picture, region, size)
-        image = _cut(self._resize(_cut(image, region), size), (left, top, width, height))
-        image = _mirror_if(flips, image)
-        if (width, height) == (settings.size, settings.size):
+        image, region = self._decode(picture, region, (resized_width, resized_height))
+        image = self._resize(_cut(image, region), (resized_width, resized_height))
+        image = _mirror_if(flips, _cut(image, (left, top, width, height)))
+        if width == height == settings.size:
             return image
-        mean_red, mean_green, mean_blue = (round(255 * value) for value in settings.mean)
-        padded = Image.new("RGB", (settings.size, settings.size), (mean_red, mean_green, mean_blue))
+        red, green, blue = [round(255 * value) for value in settings.mean]
+        padded = Image.new("RGB", (settings.size, settings.size), (red, green, blue))
         padded.paste(image, ((settings.size - width) // 2, (settings.size - height) // 2))
         return padded
 
     def _reduce_longest(self, picture: Picture, region: Window) -> Image.Image:
-        """Reduce the longer side by Pillow's ``thumbnail``, as the landmark benchmarks are published."""
+        """Reduce the longer side of a region by Pillow's ``thumbnail``, as the landmark benchmarks do."""
         settings = self.settings
         side = max(settings.size * max(region[2:]) / max(picture.width, picture.height), 1)
         flips = self._draw_flip()
         image, region = self._decode(picture, region, (side, side), longest=True)
-        reduced = _cut(
-            image, region
-        ).copy()  # as `thumbnail` changes the image, which may be a caller's
+        reduced = _cut(image, region).copy()  # `thumbnail` changes the image, maybe a caller's
         reduced.thumbnail((side, side), Image.Resampling[settings.interpolation.upper()])
         return _mirror_if(flips, reduced)
 
     def _resize(self, image: Image.Image, size: tuple[int, int]) -> Image.Image:
+        """Resize an image with the interpolation of the settings."""
         return image.resize(size, Image.Resampling[self.settings.interpolation.upper()])
 
     def _draw_flip(self) -> bool:
@@ -308,20 +320,24 @@ class Transform:
     ) -> tuple[Image.Image, Window]:
         """Decode a picture, and return the region in it; both are reduced if the settings allow it.
 
-        The region keeps at least the size that it is resized to; with ``longest``, its longer side does.
+        The region keeps at least the size to which it is resized; with ``longest``, its longer side.
         """
         if not self.settings.reduced_decoding:
             return picture.decode(), region
-        factors = [length / wanted for length, wanted in zip(region[2:], size, strict=True)]
-        factor = max(factors) if longest else min(factors)
-        image = picture.decode(
-            max(reduction for reduction in (1, 2, 4, 8) if reduction == 1 or reduction <= factor)
-        )
-        width, height = image.size
-        if (width, height) == (picture.width, picture.height):
+        x_factor = region[2] / size[0]
+        y_factor = region[3] / size[1]
+        factor = max(x_factor, y_factor) if longest else min(x_factor, y_factor)
+        reduction = 1
+        while reduction < 8 and 2 * reduction <= factor:
+            reduction *= 2
+        image = picture.decode(reduction)
+        if image.size == (picture.width, picture.height):
             return image, region
-        left, right = (int(x * width / picture.width) for x in (region[0], region[0] + region[2]))
-        top, bottom = (int(y * height / picture.height) for y in (region[1], region[1] + region[3]))
+        left, top, width, height = region
+        right = (left + width) * image.width // picture.width
+        bottom = (top + height) * image.height // picture.height
+        left = left * image.width // picture.width
+        top = top * image.height // picture.height
         return image, (left, top, max(right - left, 1), max(bottom - top, 1))
 
 
@@ -334,6 +350,7 @@ def _with_shorter_side(region: Window, length: int) -> tuple[int, int]:
 
 
 def _cut(image: Image.Image, window: Window) -> Image.Image:
+    """Return a part of an image; the image itself if the window is the whole image."""
     left, top, width, height = window
     if window == (0, 0, *image.size):
         return image
@@ -341,4 +358,6 @@ def _cut(image: Image.Image, window: Window) -> Image.Image:
 
 
 def _mirror_if(flips: bool, image: Image.Image) -> Image.Image:
-    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if flips else image
+    if flips:
+        return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    return image

@@ -240,7 +240,7 @@ def test_all_images_of_a_class_are_used_over_epochs() -> None:
 def test_rows_of_a_class_are_in_the_order_of_random_numbers() -> None:
     classes = np.random.default_rng(0).integers(40, size=1000)
     sampler = ClassBalancedSampler(classes[:, None], 8, 2, seed=0)
-    rows = sampler._rows_of(np.repeat(np.arange(40), 3), np.random.default_rng(1))
+    rows = sampler._group_rows(np.repeat(np.arange(40), 3), np.random.default_rng(1))
     order = np.lexsort((np.random.default_rng(1).random(1000), classes))
     assert rows.reshape(40, 6).tolist() == [order[classes[order] == name][:6].tolist() for name in range(40)]
 
