@@ -24,7 +24,7 @@ from PIL import Image, ImageEnhance, ImageOps
 from hgld.audit import DuplicatesConfig, compare, measure_recall
 from hgld.audit.grey_thumbnails import grey_thumbnail
 from hgld.audit.planted_copies import Alter
-from hgld.datasets.image_dataset import EncodedImages
+from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.io.images import open_image, upright_rgb
 from hgld.io.markdown import markdown_table

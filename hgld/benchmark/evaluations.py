@@ -23,7 +23,7 @@ from hgld.compute.parts import Part
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import write_manifest
 from hgld.datasets.readers.base import build_manifest
-from hgld.datasets.readers.fine_grained import DymlLevel, label_files, read_test_set
+from hgld.datasets.readers.dyml import DymlLevel, label_files, read_test_set
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, RankingConfig, evaluate_files
 from hgld.evaluation.gldv2_retrieval import LANDMARKS, SOLUTION
 from hgld.evaluation.results import RetrievalResult

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from hgld.datasets.image_labels import ImageLabels
-from hgld.datasets.readers.fine_grained import read_test_set
-from hgld.datasets.readers.landmarks import SETTINGS, RevisitedGroundTruth, read_ground_truth
+from hgld.datasets.readers.dyml import read_test_set
+from hgld.datasets.readers.revisited import SETTINGS, RevisitedGroundTruth, read_ground_truth
 from hgld.errors import InputError
 from hgld.evaluation.evaluation_files import EvaluationInputs, EvaluationProtocol, InputSet
 from hgld.evaluation.metrics import REVISITED_METRICS
@@ -115,10 +115,10 @@ def benchmark_tasks(queries: Embeddings, gallery: Embeddings, folder: Path) -> l
         queries: Embeddings with ids such as ``bmk_fine/query/0.jpg``, relative to the folder.
         gallery: Embeddings with ids such as ``bmk_fine/gallery/0.jpg``; may be the same object.
         folder: Folder of the ground truth, see
-            :func:`~hgld.datasets.readers.fine_grained.read_test_set`.
+            :func:`~hgld.datasets.readers.dyml.read_test_set`.
 
     Raises:
-        InputError: See :func:`~hgld.datasets.readers.fine_grained.read_test_set`, or images are not
+        InputError: See :func:`~hgld.datasets.readers.dyml.read_test_set`, or images are not
             embedded.
     """
     tasks = []

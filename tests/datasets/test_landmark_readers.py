@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hgld.cli.images import format_manifest
 from hgld.datasets.manifest import read_manifest
 from hgld.datasets.manifest_files import make_manifest
-from hgld.datasets.readers.landmarks import SETTINGS, Gldv2, read_ground_truth
+from hgld.datasets.readers.landmarks import Gldv2
+from hgld.datasets.readers.revisited import SETTINGS, read_ground_truth
 from hgld.datasets.splits import open_set_split
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images

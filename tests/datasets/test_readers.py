@@ -16,19 +16,20 @@ from hgld.datasets.image_dataset import ImageDataset
 from hgld.datasets.manifest import Manifest, read_manifest
 from hgld.datasets.manifest_files import make_manifest
 from hgld.datasets.readers.base import Reader, disambiguate
+from hgld.datasets.readers.dyml import Dyml
 from hgld.datasets.readers.fine_grained import (
     CAR_TYPE,
     FAMILY,
     ORDER,
     Cars196,
     Cub,
-    Dyml,
     INaturalist,
     InShop,
     StanfordOnlineProducts,
     VehicleId,
 )
-from hgld.datasets.readers.landmarks import Gldv1, Revisited, Sfm120k
+from hgld.datasets.readers.landmarks import Gldv1, Sfm120k
+from hgld.datasets.readers.revisited import Revisited
 from hgld.datasets.transforms import ImageSettings, evaluation_transform
 from hgld.errors import ConfigurationError, InputError
 from tests.assertions import not_none

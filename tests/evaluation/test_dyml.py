@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from hgld.datasets.readers.fine_grained import LEVELS, read_test_set
+from hgld.datasets.readers.dyml import LEVELS, read_test_set
 from hgld.errors import InputError
 from tests.datasets.test_readers import write
 

@@ -11,8 +11,8 @@ import torch
 
 from hgld.compute.processes import Processes
 from hgld.datasets.image_labels import ImageLabels
-from hgld.datasets.readers.fine_grained import LEVELS
-from hgld.datasets.readers.landmarks import RevisitedGroundTruth
+from hgld.datasets.readers.dyml import LEVELS
+from hgld.datasets.readers.revisited import RevisitedGroundTruth
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import (
     EvaluationConfig,

@@ -1,4 +1,4 @@
-"""The interface of readers, and what they share: lists in text files, and manifests from columns."""
+"""Interface of readers, lists in text files, and manifests from columns."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ LabelColumn: TypeAlias = Sequence[str] | pa.Array | pa.ChunkedArray
 class ReaderResult:
     """The images of a dataset.
 
-    Args:
-        excluded: Number of images that are not in the manifest, by reason; may be 0.
-        broken_links: Number of links to images that are not there.
+    manifest: Images and labels.
+    excluded: Number of images that are not in the manifest, by reason; may be 0.
+    other_files: Number of files among the images that are not images, by suffix.
+    broken_links: Number of links to missing images.
     """
 
     manifest: Manifest
@@ -36,17 +37,17 @@ class ReaderResult:
 
 
 class Reader(Protocol):
-    """Reads a dataset in its published layout.
+    """Interface of readers of a dataset in its published layout.
 
-    A reader is a frozen dataclass. The settings that affect its result are the fields of a dataclass in
-    :mod:`hgld.datasets.readers.settings`, from which it is derived. Each field is an option of the reader's command,
-    whose help text is in the ``Args:`` section of the settings.
+    A reader is a frozen dataclass. The settings that affect its result are the fields of a dataclass
+    in :mod:`hgld.datasets.readers.settings`, its base class. Each field is an option of the reader's
+    command, whose help text is in the ``Args:`` section of the settings.
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:
         """Return the files that define the images and their labels, by their role in the layout.
 
-        A folder or a tar file stands for the images that are in it.
+        A folder or a tar file stands for the images in it.
         """
 
     def read(self, root: Path) -> ReaderResult:
@@ -70,7 +71,8 @@ def read_text_lists(
     for split, path in files.items():
         for name, values in read_text_list(path, columns, header_lines).items():
             rows.setdefault(name, []).extend(values)
-        rows["split"] += [split] * (len(rows[columns[0]]) - len(rows["split"]))
+        n_new = len(rows[columns[0]]) - len(rows["split"])
+        rows["split"] += [split] * n_new
     return rows
 
 
@@ -89,7 +91,8 @@ def read_text_list(
         raise InputError(
             f"{path}: not UTF-8 (byte {error.start:,}); expected a text file"
         ) from error
-    rows, problems = [], []
+    rows = []
+    problems = []
     for number, line in enumerate(lines[header_lines:], header_lines + 1):
         values = line.split()
         if len(values) == len(columns):
@@ -102,9 +105,7 @@ def read_text_list(
         raise InputError(f"{path}: {bad_rows(problems)}")
     if not rows:
         raise InputError(f"{path}: no rows; expected lines with {expected}")
-    return {
-        name: list(values) for name, values in zip(columns, zip(*rows, strict=True), strict=True)
-    }
+    return {name: [values[number] for values in rows] for number, name in enumerate(columns)}
 
 
 def match_texts(
@@ -114,9 +115,12 @@ def match_texts(
 
     Args:
         source: File or folder of the texts, for messages.
+        texts: The texts.
+        pattern: Regular expression of a whole text.
         example: Text that matches the pattern, for messages.
     """
-    matches, problems = [], []
+    matches = []
+    problems = []
     for text in texts:
         match = re.fullmatch(pattern, text)
         if match is None:
@@ -137,16 +141,18 @@ def build_manifest(
     """Create a manifest from columns, sequences or Arrow arrays.
 
     Args:
-        source: File or folder that the labels are from, for messages.
-        columns: Columns ``path`` and ``split``; ``id``, by default the path; ``offset`` and ``size`` of images in
-            tar files.
+        source: File or folder of the labels, for messages.
+        columns: Columns ``path`` and ``split``; ``id``, by default the path; ``offset`` and ``size``
+            of images in tar files.
+        levels: Labels of the images by level, finest first.
+        describe_row: Function from a row number to the words for that row in error messages.
     """
     nulls = pa.nulls(len(columns["path"]), pa.int64())
     columns = {"id": columns["path"], "offset": nulls, "size": nulls, **columns}
     table = {}
     for column in MANIFEST.schema:
         table[column.name] = _as_arrow(columns[column.name], column.type)
-    table["path"] = pa.array(columns["path"], pa.string())  # as the file system has it
+    table["path"] = pa.array(columns["path"], pa.string())  # not in NFC, but as in the file system
     for name, labels in levels.items():
         table[name] = _as_arrow(labels, pa.string())
     with prefix_input_errors(source):
@@ -155,8 +161,13 @@ def build_manifest(
 
 def _as_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
     """Return a column whose texts are in NFC."""
-    column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, kind)
-    return pc.utf8_normalize(column, form="NFC") if column.type == pa.string() else column
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        column = values
+    else:
+        column = pa.array(values, kind)
+    if column.type == pa.string():
+        return pc.utf8_normalize(column, form="NFC")
+    return column
 
 
 def disambiguate(levels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -171,10 +182,13 @@ def disambiguate(levels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     parents: list[str] | None = None
     for level, names in reversed(list(levels.items())):
         if parents is not None:
-            n_parents = Counter(name for name, _ in set(zip(names, parents, strict=True)))
-            names = [
-                f"{name} ({parent})" if n_parents[name] > 1 else name
-                for name, parent in zip(names, parents, strict=True)
-            ]
-        unique[level] = parents = list(names)
-    return dict(reversed(list(unique.items())))
+            pairs = list(zip(names, parents, strict=True))
+            n_parents = Counter(name for name, _ in set(pairs))
+            names = []
+            for name, parent in pairs:
+                if n_parents[name] > 1:
+                    name = f"{name} ({parent})"
+                names.append(name)
+        parents = list(names)
+        unique[level] = parents
+    return {level: unique[level] for level in levels}

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from hgld.arrays import Integers
 from hgld.datasets.readers.base import (
     ReaderResult,
     build_manifest,
@@ -21,17 +16,17 @@ from hgld.datasets.readers.base import (
     read_text_list,
     read_text_lists,
 )
-from hgld.datasets.readers.settings import DymlSettings, INaturalistSettings, VehicleIdSettings
+from hgld.datasets.readers.settings import INaturalistSettings, VehicleIdSettings
 from hgld.errors import InputError, indented_list
-from hgld.io.table_rows import parse_whole_number, read_rows
 
 log = logging.getLogger(__name__)
 
 _RANKS = ("genus", "family", "order", "class", "phylum", "kingdom")
 
-# Groups of the classes of CUB-200-2011 and Cars196 are those of Chang et al. (Your "Flamingo" is My "Bird", CVPR
-# 2021), which the authors of H-GLDv2 adopted. For the birds, their copy swaps the red-legged kittiwake (84), a gull,
-# with the white-breasted kingfisher (83), one of the Halcyonidae; this is corrected here.
+# The groups of the classes of CUB-200-2011 and Cars196 come from Chang et al. (Your "Flamingo" is My
+# "Bird", CVPR 2021); the authors of H-GLDv2 adopted them. For the birds, their copy swaps the
+# red-legged kittiwake (84), a gull, with the white-breasted kingfisher (83), one of the Halcyonidae;
+# this is corrected here.
 
 #: Class numbers of the birds of each family, by order.
 _BIRDS: Mapping[str, Mapping[str, str]] = {
@@ -91,15 +86,6 @@ _CARS = {
     "van": "64 71 88 119 166 169",
     "wagon": "18 30 82-84 92 116",
 }
-#: Order of each family.
-ORDER = {family: order for order, families in _BIRDS.items() for family in families}
-#: Names of the levels, finest first as in a label matrix.
-LEVELS = ("fine", "middle", "coarse")
-#: Folder of DyML-Product's test set.
-PRODUCT = "mini-bmk_all_in_one"
-_LABEL = "label"
-#: The last name of the header, joined with the first image.
-_JOINED = re.compile(r"\s*([A-Za-z_]+)([0-9].*)")
 
 
 def _by_class(groups: Mapping[str, str]) -> dict[int, str]:
@@ -108,20 +94,22 @@ def _by_class(groups: Mapping[str, str]) -> dict[int, str]:
     >>> _by_class({"cab": "1 4-6"})
     {1: 'cab', 4: 'cab', 5: 'cab', 6: 'cab'}
     """
-    ranges = [
-        (group, item.partition("-")) for group, text in groups.items() for item in text.split()
-    ]
-    return {
-        n: group
-        for group, (first, _, last) in ranges
-        for n in range(int(first), int(last or first) + 1)
-    }
+    group_by_class = {}
+    for group, text in groups.items():
+        for item in text.split():
+            first, _, last = item.partition("-")
+            for number in range(int(first), int(last or first) + 1):
+                group_by_class[number] = group
+    return group_by_class
 
 
+#: Order of each family of birds.
+ORDER: dict[str, str] = {}
 #: Family of each bird, by class number.
-FAMILY = {
-    number: family for families in _BIRDS.values() for number, family in _by_class(families).items()
-}
+FAMILY: dict[int, str] = {}
+for _order, _families in _BIRDS.items():
+    ORDER.update(dict.fromkeys(_families, _order))
+    FAMILY.update(_by_class(_families))
 #: Type of each car, by class number.
 CAR_TYPE = _by_class(_CARS)
 
@@ -147,7 +135,8 @@ class StanfordOnlineProducts:
 class VehicleId(VehicleIdSettings):
     """Reader of PKU VehicleID (Liu et al., CVPR 2016): ``train_test_split/train_list.txt``, and a test list.
 
-    Vehicles are the only level. Test lists have 800, 1,600 or 2,400 vehicles (small, medium and large), or more.
+    The only level is the vehicle. Test lists have 800, 1,600 or 2,400 vehicles (small, medium and
+    large), or more.
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:
@@ -167,9 +156,9 @@ class VehicleId(VehicleIdSettings):
 class InShop:
     """Reader of In-Shop Clothes Retrieval (Liu et al., DeepFashion, CVPR 2016): ``list_eval_partition.txt``.
 
-    The file is in the folder or in ``Eval``, and begins with the number of images and a header. The levels are item,
-    category and gender, of which the latter two are folders of the image. An item in several categories belongs to
-    the first one listed.
+    The file is in the folder or in ``Eval``, and begins with the number of images and a header. The
+    levels are item, category and gender; category and gender are folders of the image. An item in
+    several categories belongs to the first category listed.
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:
@@ -179,30 +168,30 @@ class InShop:
     def read(self, root: Path) -> ReaderResult:
         path = self.files(root)["partition"]
         rows = read_text_list(path, ("image_name", "item_id", "evaluation_status"), header_lines=2)
-        match_texts(
-            path, rows["evaluation_status"], "train|query|gallery", "train, query or gallery"
-        )
+        statuses = rows["evaluation_status"]
+        match_texts(path, statuses, "train|query|gallery", "train, query or gallery")
         pattern = "[^/]+/(?P<gender>[^/]+)/(?P<category>[^/]+)/.+"
         images = match_texts(
             path, rows["image_name"], pattern, "img/WOMEN/Dresses/id_00000002/02_1_front.jpg"
         )
         items = rows["item_id"]
-        groups = [(image["category"], image["gender"]) for image in images]
-        first: dict[str, tuple[str, str]] = {}
-        for item, group in zip(items, groups, strict=True):
-            first.setdefault(item, group)
-        if ambiguous := {
-            item for item, group in zip(items, groups, strict=True) if first[item] != group
-        }:
+        first_groups: dict[str, tuple[str, str]] = {}
+        ambiguous = set()
+        for item, image in zip(items, images, strict=True):
+            group = (image["category"], image["gender"])
+            if first_groups.setdefault(item, group) != group:
+                ambiguous.add(item)
+        if ambiguous:
             log.warning(
                 "%s: %d items are in several categories and belong to the first, such as %s",
                 path,
                 len(ambiguous),
                 min(ambiguous),
             )
-        categories, genders = zip(*(first[item] for item in items), strict=True)
+        categories = [first_groups[item][0] for item in items]
+        genders = [first_groups[item][1] for item in items]
         levels = disambiguate({"item": items, "category": categories, "gender": genders})
-        columns = {"path": rows["image_name"], "split": rows["evaluation_status"]}
+        columns = {"path": rows["image_name"], "split": statuses}
         return ReaderResult(build_manifest(root, columns, levels))
 
 
@@ -210,9 +199,10 @@ class InShop:
 class INaturalist(INaturalistSettings):
     """Reader of iNaturalist-2018 (Van Horn et al., CVPR 2018) with the splits of Smooth-AP (Brown et al., ECCV 2020).
 
-    The lists, ``Inat_dataset_splits/Inaturalist_{train,test}_set1.txt``, have paths with the super-category and the
-    number of the species. The ranks above each species are in ``train2018.json``. A name with several parents, as
-    some genera have, is extended by its parent, since levels are nested.
+    The lists, ``Inat_dataset_splits/Inaturalist_{train,test}_set1.txt``, have paths with the
+    super-category and the number of the species. The ranks above each species are in
+    ``train2018.json``. A name with several parents, as some genera have, is extended by its parent,
+    since levels are nested.
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:
@@ -225,25 +215,21 @@ class INaturalist(INaturalistSettings):
         rows = read_text_lists(self._lists(root), ("path",))
         pattern = "(?:[^/]+/)*(?P<super_category>[^/]+)/(?P<species>[0-9]+)/[^/]+"
         images = match_texts(root, rows["path"], pattern, "train_val2018/Aves/2761/0a1b.jpg")
-        species = [image["species"] for image in images]
+        levels = {"species": [image["species"] for image in images]}
         if self.levels == "full":
-            ranks = _read_ranks(root / "train2018.json", species)
-            above = {
-                name: [ranks[number][column] for number in species]
-                for column, name in enumerate(_RANKS)
-            }
-            levels = disambiguate({"species": species, **above})
+            ranks = _read_ranks(root / "train2018.json", levels["species"])
+            for column, name in enumerate(_RANKS):
+                levels[name] = [ranks[number][column] for number in levels["species"]]
+            levels = disambiguate(levels)
         else:
-            levels = {
-                "species": species,
-                "super_category": [image["super_category"] for image in images],
-            }
+            levels["super_category"] = [image["super_category"] for image in images]
         return ReaderResult(build_manifest(root, rows, levels))
 
     def _lists(self, root: Path) -> dict[str, Path]:
+        folder = root / "Inat_dataset_splits"
         return {
-            split: root / f"Inat_dataset_splits/Inaturalist_{split}_set1.txt"
-            for split in ("train", "test")
+            "train": folder / "Inaturalist_train_set1.txt",
+            "test": folder / "Inaturalist_test_set1.txt",
         }
 
 
@@ -254,15 +240,15 @@ def _read_ranks(path: Path, species: Sequence[str]) -> dict[str, list[str]]:
             f'{path}: no such file; it is part of the dataset, and only `levels` "base" does without it'
         )
     try:
-        categories = json.loads(path.read_bytes())["categories"]
-        ranks = {
-            str(category["id"]): [str(category[rank]) for rank in _RANKS] for category in categories
-        }
+        ranks = {}
+        for category in json.loads(path.read_bytes())["categories"]:
+            ranks[str(category["id"])] = [str(category[rank]) for rank in _RANKS]
     except (ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"{path}: expected categories with id, {', '.join(_RANKS)} ({type(error).__name__}: {error})"
         ) from error
-    if unknown := sorted(set(species) - set(ranks)):
+    unknown = sorted(set(species) - set(ranks))
+    if unknown:
         raise InputError(
             f"{path}: {len(unknown):,} species are not among its categories:\n{indented_list(unknown)}"
         )
@@ -273,29 +259,31 @@ def _read_ranks(path: Path, species: Sequence[str]) -> dict[str, list[str]]:
 class Cub:
     """Reader of CUB-200-2011 (Wah et al., 2011): ``images.txt`` and ``image_class_labels.txt``.
 
-    Lines of the first file have the id of an image and its path below ``images``, those of the second the id and the
-    number of the class. The levels are species, family and order. The
-    first 100 species are for training.
+    Lines of ``images.txt`` have the id of an image and its path below ``images``, lines of
+    ``image_class_labels.txt`` the id and the number of the class. The levels are species, family and
+    order. The first 100 species are for training.
     """
 
     def files(self, root: Path) -> Mapping[str, Path]:
-        return {name: root / f"{name}.txt" for name in ("images", "image_class_labels")}
+        return {
+            "images": root / "images.txt",
+            "image_class_labels": root / "image_class_labels.txt",
+        }
 
     def read(self, root: Path) -> ReaderResult:
         files = self.files(root)
         rows = read_text_list(files["images"], ("image_id", "image_name"))
         labels = read_text_list(files["image_class_labels"], ("image_id", "class_id"))
-        class_of = dict(zip(labels["image_id"], labels["class_id"], strict=True))
-        names = match_texts(
-            files["images"], rows["image_name"], r"([0-9]{3})\.[^/]+/[^/]+", "001.Tern/1.jpg"
+        classes = dict(zip(labels["image_id"], labels["class_id"], strict=True))
+        image_names = rows["image_name"]
+        matches = match_texts(
+            files["images"], image_names, r"([0-9]{3})\.[^/]+/[^/]+", "001.Tern/1.jpg"
         )
-        numbers = [int(name[1]) for name in names]
-        images = zip(rows["image_id"], rows["image_name"], numbers, strict=True)
-        problems = [
-            f"image {image}: {path}, class {class_of.get(image)}"
-            for image, path, number in images
-            if class_of.get(image) != str(number) or number not in FAMILY
-        ]
+        numbers = [int(match[1]) for match in matches]
+        problems = []
+        for image, name, number in zip(rows["image_id"], image_names, numbers, strict=True):
+            if classes.get(image) != str(number) or number not in FAMILY:
+                problems.append(f"image {image}: {name}, class {classes.get(image)}")
         if problems:
             raise InputError(
                 f"{root}: the class of {len(problems):,} images differs from the one that their folder names, or is "
@@ -303,14 +291,15 @@ class Cub:
             )
         families = [FAMILY[number] for number in numbers]
         levels = {
-            "species": [path.split("/")[0] for path in rows["image_name"]],
+            "species": [name.split("/")[0] for name in image_names],
             "family": families,
             "order": [ORDER[family] for family in families],
         }
-        paths = [f"images/{path}" for path in rows["image_name"]]
-        return ReaderResult(
-            build_manifest(root, {"path": paths, "split": _halves(numbers, len(FAMILY))}, levels)
-        )
+        columns = {
+            "path": [f"images/{name}" for name in image_names],
+            "split": _halves(numbers, len(FAMILY)),
+        }
+        return ReaderResult(build_manifest(root, columns, levels))
 
 
 @dataclass(frozen=True)
@@ -327,7 +316,7 @@ class Cars196:
     def read(self, root: Path) -> ReaderResult:
         from scipy.io import loadmat
 
-        (path,) = self.files(root).values()
+        path = self.files(root)["annotations"]
         if not path.is_file():
             raise InputError(f"{path}: no such file; is this the folder of the dataset?")
         try:
@@ -336,8 +325,8 @@ class Cars196:
             paths = [str(image["relative_im_path"]) for image in contents["annotations"]]
             classes = [int(image["class"]) for image in contents["annotations"]]
             levels = {
-                "model": [names[n - 1] for n in classes],
-                "type": [CAR_TYPE[n] for n in classes],
+                "model": [names[number - 1] for number in classes],
+                "type": [CAR_TYPE[number] for number in classes],
             }
         # scipy raises NotImplementedError for files of MATLAB 7.3.
         except (ValueError, LookupError, TypeError, NotImplementedError) as error:
@@ -345,187 +334,10 @@ class Cars196:
                 f"{path}: expected annotations with relative_im_path and class, and class_names of {len(CAR_TYPE)} "
                 f"models ({type(error).__name__}: {error})"
             ) from error
-        return ReaderResult(
-            build_manifest(root, {"path": paths, "split": _halves(classes, len(CAR_TYPE))}, levels)
-        )
+        columns = {"path": paths, "split": _halves(classes, len(CAR_TYPE))}
+        return ReaderResult(build_manifest(root, columns, levels))
 
 
 def _halves(classes: Sequence[int], n_classes: int) -> list[str]:
     """Return the split of each image: train for the first half of the classes, test for the others."""
     return ["train" if number <= n_classes // 2 else "test" for number in classes]
-
-
-@dataclass(frozen=True)
-class Dyml(DymlSettings):
-    """Reader of a part of DyML-Vehicle, -Animal or -Product (Sun et al., Dynamic Metric Learning, CVPR 2021).
-
-    ``train`` is ``train/label.csv``, whose images are in ``train/imgs``, with the levels fine, middle and coarse.
-    ``fine``, ``middle`` and ``coarse`` are test sets of Vehicle and Animal, with the splits query and gallery and
-    that level alone; ``test`` is the test set of Product, with all three levels. Training and test sets number their
-    classes independently.
-    """
-
-    def files(self, root: Path) -> Mapping[str, Path]:
-        if self.part in LEVELS:
-            return {
-                split: root / f"bmk_{self.part}" / f"{split}.csv" for split in ("query", "gallery")
-            }
-        return {"labels": root / ("train" if self.part == "train" else PRODUCT) / "label.csv"}
-
-    def read(self, root: Path) -> ReaderResult:
-        if self.part not in LEVELS:
-            (path,) = self.files(root).values()
-            images, labels = read_label_csv(path, [f"{level}_id" for level in LEVELS])
-            columns = {
-                "path": [f"{path.parent.name}/imgs/{image}" for image in images],
-                "split": [self.part] * len(images),
-            }
-            return ReaderResult(
-                build_manifest(root, columns, dict(zip(LEVELS, labels.T.astype(str), strict=True)))
-            )
-        if not (root / f"bmk_{self.part}").is_dir():
-            raise InputError(
-                f'{root}: no folder bmk_{self.part}; for the test set of DyML-Product, set `part` to "test"'
-            )
-        test_set = read_test_set(root)[self.part]
-        columns = {
-            "path": [*test_set.query_ids, *test_set.gallery_ids],
-            "split": ["query"] * len(test_set.query_ids) + ["gallery"] * len(test_set.gallery_ids),
-        }
-        levels = {
-            str(self.part): [*map(str, test_set.query_labels), *map(str, test_set.gallery_labels)]
-        }
-        return ReaderResult(build_manifest(root, columns, levels))
-
-
-@dataclass(frozen=True)
-class DymlLevel:
-    """The test set of a level; relevant are the gallery images with the query's label, except the query itself.
-
-    Args:
-        gallery_ids: Paths of the gallery images, relative to the folder of the dataset.
-        self_positions: int64, shape (n_query,): position of each query in the gallery; -1 if it is not there.
-    """
-
-    query_ids: tuple[str, ...]
-    query_labels: Integers
-    gallery_ids: tuple[str, ...]
-    gallery_labels: Integers
-    self_positions: Integers
-
-
-def read_test_set(folder: Path) -> dict[str, DymlLevel]:
-    """Read and validate the test set in a folder of DyML-Vehicle, -Animal or -Product.
-
-    Vehicle and Animal have a folder per level, such as ``bmk_fine``, with ``query.csv`` and ``gallery.csv`` (image,
-    label) and the image folders ``query`` and ``gallery``; the gallery includes the queries. Product has one folder,
-    ``mini-bmk_all_in_one``, with ``label.csv`` (image and its label at each level) and ``imgs``; each image is a
-    query against all others.
-
-    Returns:
-        The levels by name, those of ``LEVELS``; in DyML-Product they share their images.
-
-    Raises:
-        InputError: There is no test set in the folder, a file is malformed, or a query has another label than the
-            gallery image of the same name, so that names do not identify the query.
-    """
-    if (folder / PRODUCT).is_dir():
-        return _read_product(folder)
-    if not (folder / f"bmk_{LEVELS[0]}").is_dir():
-        raise InputError(
-            f"{folder}: neither bmk_{LEVELS[0]} (DyML-Vehicle and -Animal) nor {PRODUCT} (DyML-Product) in this "
-            "folder; unpack the dataset here, or name the folder that holds these"
-        )
-    return {level: _read_level(folder, f"bmk_{level}") for level in LEVELS}
-
-
-def label_files(folder: Path) -> list[Path]:
-    """Return the files with the labels of a test set."""
-    if (folder / PRODUCT).is_dir():
-        return [folder / PRODUCT / "label.csv"]
-    return [
-        folder / f"bmk_{level}" / f"{part}.csv" for level in LEVELS for part in ("query", "gallery")
-    ]
-
-
-def _read_product(folder: Path) -> dict[str, DymlLevel]:
-    columns = [f"{level}_id" for level in LEVELS]
-    images, labels = read_label_csv(folder / PRODUCT / "label.csv", columns)
-    ids = _ids(f"{PRODUCT}/imgs", images)
-    return {
-        level: DymlLevel(ids, column, ids, column, np.arange(len(ids)))
-        for level, column in zip(LEVELS, labels.T.copy(), strict=True)
-    }
-
-
-def _read_level(folder: Path, name: str) -> DymlLevel:
-    queries, query_labels = read_label_csv(folder / name / "query.csv", [_LABEL])
-    gallery, gallery_labels = read_label_csv(folder / name / "gallery.csv", [_LABEL])
-    position_of = {image: n for n, image in enumerate(gallery)}
-    self_positions = np.array([position_of.get(image, -1) for image in queries])
-    differs = (self_positions >= 0) & (query_labels != gallery_labels[self_positions]).any(axis=1)
-    if differs.any():
-        first = int(differs.argmax())
-        raise InputError(
-            f"{folder / name}: {differs.sum():,} queries have another label than the gallery image of the same name, "
-            f"first {queries[first]} ({query_labels[first, 0]} and {gallery_labels[self_positions[first], 0]}); the "
-            "name must identify the query in the gallery: rename the images, also in the CSV files"
-        )
-    return DymlLevel(
-        _ids(f"{name}/query", queries),
-        query_labels[:, 0],
-        _ids(f"{name}/gallery", gallery),
-        gallery_labels[:, 0],
-        self_positions,
-    )
-
-
-def _ids(folder: str, images: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{folder}/{image}" for image in images)
-
-
-def read_label_csv(path: Path, columns: Sequence[str]) -> tuple[list[str], Integers]:
-    """Read a file such as ``label.csv``.
-
-    In the published files, as the authors' own reader shows, there is no line break after the header: the first image
-    is on the same line, as in ``fname, labels0.jpg, 17``. Readers that discard this line as the header lose the
-    image; this one reads it as a row.
-
-    Returns:
-        The images, and their labels: int64, shape (n_images, n_columns).
-    """
-    lines: dict[str, int] = {}
-
-    def parse(line: int, row: Mapping[str, str]) -> list[int]:
-        image = row["fname"].strip()
-        if not image:
-            raise ValueError("the fname is empty")
-        if image in lines:
-            raise ValueError(
-                f"{image} is already in line {lines[image]}; expected one row per image"
-            )
-        lines[image] = line
-        return [parse_whole_number(column, row[column].strip()) for column in columns]
-
-    labels = read_rows(
-        path, ["fname", *columns], parse, parse_header=partial(_split_first_line, columns)
-    )
-    return list(lines), np.array(labels, np.int64)
-
-
-def _split_first_line(columns: Sequence[str], values: list[str]) -> list[list[str]]:
-    """Split the first line into the header and, if it is on the same line, the first row.
-
-    >>> _split_first_line(["label"], ["fname", " labels0.jpg", " 17"])
-    [['fname', 'label'], ['0.jpg', ' 17']]
-    """
-    width = 1 + len(columns)
-    names, rest = values[:width], values[width:]
-    images = []
-    for n, name in enumerate(names):
-        if joined := _JOINED.fullmatch(name):
-            names[n] = joined[1]
-            images.append(joined[2])
-    # With a single label, its column has various names.
-    header = ["fname", _LABEL] if len(names) == width == 2 else names
-    return [header, [*images, *rest]] if rest else [header]

@@ -1,4 +1,4 @@
-"""Readers of one's own images: with a table of labels, or in folders that are named by their labels."""
+"""Readers of the user's own images: with a table of labels, or in folders named by their labels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hgld.io.columns import read_text_columns
 from hgld.names import stored_id
 from hgld.tables import MANIFEST
 
-#: Split of all images, where there is only one.
+#: Name of the split if there is only one.
 _ONE_SPLIT = "all"
 
 
@@ -35,9 +35,10 @@ _ONE_SPLIT = "all"
 class LabelTable(LabelTableSettings):
     """Reader of a CSV or Parquet table with a row per image, and of images in folders or tar files.
 
-    A path of the table is that of an image below the folder or in a tar file, see
-    :func:`~hgld.datasets.image_folders.match_paths`. Labels are texts or numbers; each label of a level has one label
-    at the next. Several labels of an image are in one cell per level, see :mod:`hgld.datasets.label_columns`.
+    A path of the table names an image below the folder or in a tar file, see
+    :func:`~hgld.datasets.image_folders.match_paths`. Labels are texts or numbers; each label of a
+    level has one label at the next level. Several labels of an image are in one cell per level, see
+    :mod:`hgld.datasets.label_columns`.
     """
 
     def __post_init__(self) -> None:
@@ -66,50 +67,62 @@ class LabelTable(LabelTableSettings):
 
     def read(self, root: Path) -> ReaderResult:
         """Read the table, and find the images."""
-        sources = [self.code] if self.code is not None else _parse_levels(self.levels)
-        facts = [self.path, *filter(None, (self.id, self.split))]
-        table = read_text_columns(
-            self.table, list(dict.fromkeys([*facts, *sources])), may_be_lists=sources
-        )
+        paths, levels, table = self._read_table()
         found = find_images(root)
-        matches = match_paths(table[self.path].to_pylist(), found.names)
-        self._check_matches(root, table[self.path].to_pylist(), found, matches)
-        levels = self._levels({name: table[name] for name in sources})
-        kept = pa.array([row for row, match in enumerate(matches) if match is not None], pa.int64())
-        columns = {
-            "id": table[self.id or self.path].take(kept),
-            "split": table[self.split].take(kept) if self.split else [_ONE_SPLIT] * len(kept),
-            **found.places([match for match in matches if match is not None]),
-        }
+        matches = match_paths(paths, found.names)
+        self._check_matches(root, paths, found, matches)
+        matched_rows = []
+        matched_images = []
+        for row, match in enumerate(matches):
+            if match is not None:
+                matched_rows.append(row)
+                matched_images.append(match)
+        rows = pa.array(matched_rows, pa.int64())
+        columns = {"id": table[self.id or self.path].take(rows), **found.places(matched_images)}
+        columns["split"] = [_ONE_SPLIT] * len(rows)
+        if self.split is not None:
+            columns["split"] = table[self.split].take(rows)
+        labels = {name: column.take(rows) for name, column in levels.items()}
         excluded = {
-            "that are not there": len(matches) - len(kept),
-            "that the table does not list": len(found) - len(kept),
-        }
-        labels: Mapping[str, LabelColumn] = {
-            name: column.take(kept) for name, column in levels.items()
+            "that are not there": len(matches) - len(rows),
+            "that the table does not list": len(found) - len(rows),
         }
         return _finish(self, self.table, columns, labels, bool(self.split), excluded, found)
 
+    def _read_table(self) -> tuple[list[str], dict[str, pa.ChunkedArray], pa.Table]:
+        """Return the paths of the images, the columns of the levels, and the whole table."""
+        if self.code is not None:
+            sources = [self.code]
+        else:
+            sources = _parse_levels(self.levels)
+        names = [self.path, *sources]
+        if self.id is not None:
+            names.append(self.id)
+        if self.split is not None:
+            names.append(self.split)
+        table = read_text_columns(self.table, list(dict.fromkeys(names)), may_be_lists=sources)
+        levels = self._levels({name: table[name] for name in sources})
+        return table[self.path].to_pylist(), levels, table
+
     def _levels(self, levels: dict[str, pa.ChunkedArray]) -> dict[str, pa.ChunkedArray]:
-        """Return the column of each level: texts, or lists of texts where images may have several labels."""
+        """Return the column of each level: texts, or lists of texts for several labels per image."""
         if self.label_separator is not None:
             levels = {
                 name: split_labels(column, self.label_separator) for name, column in levels.items()
             }
         if self.code is None:
             return levels
-        names = _parse_levels(self.levels)
-        return split_codes(
-            levels[self.code],
-            self.code_separator,
-            names,
-            lambda row: f"{self.table}: row {row + 1}",
-        )
+
+        def describe(row: int) -> str:
+            return f"{self.table}: row {row + 1}"
+
+        level_names = _parse_levels(self.levels)
+        return split_codes(levels[self.code], self.code_separator, level_names, describe)
 
     def _check_matches(
         self, root: Path, paths: Sequence[str], found: FoundImages, matches: Sequence[int | None]
     ) -> None:
-        """Raise if images are missing, unless they are to be left out, or if two rows name the same image."""
+        """Raise an InputError if two rows name the same image, or if images that are needed are missing."""
         missing = [path for path, match in zip(paths, matches, strict=True) if match is None]
         if len(missing) == len(paths) or (missing and not self.skip_missing):
             advice = "is it the right folder, and `path` the right column?"
@@ -121,7 +134,8 @@ class LabelTable(LabelTableSettings):
                 f"{indented_list(missing, limit=5)}"
             )
         counts = Counter(match for match in matches if match is not None)
-        if repeated := [found.names[match] for match, count in counts.items() if count > 1]:
+        repeated = [found.names[match] for match, count in counts.items() if count > 1]
+        if repeated:
             raise InputError(
                 f"{self.table}: {len(repeated):,} images have several rows; keep one for each\n"
                 f"{indented_list(repeated, limit=5)}"
@@ -132,8 +146,9 @@ class LabelTable(LabelTableSettings):
 class NestedFolders(NestedFoldersSettings):
     """Reader of images in folders such as ``Fruit/Apple/Golden-Delicious``, or in tar files with such folders.
 
-    The topmost folders are the coarsest level; folders below the finest level do not count. Folders of the same name
-    in different folders are different classes, told apart by the name of the folder above.
+    The topmost folders are the coarsest level; folders below the finest level are ignored. Folders of
+    the same name in different folders are different classes, distinguished by the name of the folder
+    above.
     """
 
     def __post_init__(self) -> None:
@@ -158,16 +173,18 @@ class NestedFolders(NestedFoldersSettings):
         self._check_depth(root, found.names, folders)
         splits = [_ONE_SPLIT] * len(folders)
         if self.split_folders:
-            splits, folders = [parts[0] for parts in folders], [parts[1:] for parts in folders]
-        levels = {
-            name: [parts[above] for parts in folders]
-            for name, above in zip(self._level_names(), reversed(range(self.depth)), strict=True)
-        }
+            splits = [parts[0] for parts in folders]
+            folders = [parts[1:] for parts in folders]
+        levels = {}
+        for number, name in enumerate(self._level_names()):
+            depth = self.depth - 1 - number  # finest first
+            levels[name] = [parts[depth] for parts in folders]
         ids = [image_id(name) for name in found.names]
         columns = {"id": ids, "split": splits, **found.places(range(len(found)))}
         return _finish(self, root, columns, disambiguate(levels), self.split_folders, {}, found)
 
     def _level_names(self) -> list[str]:
+        """Return the names of the levels, finest first."""
         if self.levels is not None:
             return _parse_levels(self.levels)
         return [f"level_{level}" for level in range(self.depth, 0, -1)]
@@ -175,19 +192,19 @@ class NestedFolders(NestedFoldersSettings):
     def _check_depth(
         self, root: Path, names: Sequence[str], folders: Sequence[Sequence[str]]
     ) -> None:
-        """Raise if images are in fewer folders than there are levels, and splits above them."""
-        needed = self.depth + self.split_folders
-        if shallow := [
-            name for name, parts in zip(names, folders, strict=True) if len(parts) < needed
-        ]:
-            fitting = min(map(len, folders)) - self.split_folders
-            advice = (
-                f"`depth` {fitting} fits all images"
-                if fitting > 0
-                else "move them into folders of their class"
-            )
+        """Raise an InputError if images are in fewer folders than the levels and splits need."""
+        n_needed = self.depth + self.split_folders
+        shallow = []
+        for name, parts in zip(names, folders, strict=True):
+            if len(parts) < n_needed:
+                shallow.append(name)
+        if shallow:
+            fitting_depth = min(len(parts) for parts in folders) - self.split_folders
+            advice = "move them into folders of their class"
+            if fitting_depth > 0:
+                advice = f"`depth` {fitting_depth} fits all images"
             raise InputError(
-                f"{root}: {len(shallow):,} of {len(names):,} images are in fewer than {needed} nested folders; "
+                f"{root}: {len(shallow):,} of {len(names):,} images are in fewer than {n_needed} nested folders; "
                 f"{advice}, and hgld manifest table takes any\n{indented_list(shallow, limit=5)}"
             )
 
@@ -201,15 +218,24 @@ def _finish(
     excluded: Mapping[str, int],
     found: FoundImages,
 ) -> ReaderResult:
-    """Add the levels of the hierarchy, if there is one, and split the images at random, if that is asked for."""
+    """Add the levels of the hierarchy and the random splits, if the reader's settings ask for them.
+
+    Args:
+        reader: Reader with its settings.
+        source: File or folder of the labels, for messages.
+        columns: Columns of the manifest, except levels.
+        labels: Columns of the levels, finest first.
+        own_splits: Whether the splits come from the images, and not from the hierarchy.
+        excluded: Number of excluded images, by reason.
+        found: Images below the folder.
+    """
     if reader.hierarchy is not None:
         columns, labels, n_excluded = _join_hierarchy(
             reader.hierarchy, columns, labels, own_splits=own_splits
         )
         excluded = {**excluded, "missing from the hierarchy": n_excluded}
-    manifest = split_at_random(
-        build_manifest(source, columns, labels), reader.test_share, reader.open_set, reader.seed
-    )
+    manifest = build_manifest(source, columns, labels)
+    manifest = split_at_random(manifest, reader.test_share, reader.open_set, reader.seed)
     return ReaderResult(manifest, excluded, found.other_files, found.broken_links)
 
 
@@ -220,34 +246,42 @@ def _join_hierarchy(
     *,
     own_splits: bool,
 ) -> tuple[dict[str, LabelColumn], dict[str, LabelColumn], int]:
-    """Return columns and levels of the images that a hierarchy has, with its levels and splits; count the others."""
+    """Add the levels and splits of a hierarchy, and drop images that it lacks.
+
+    Returns:
+        Columns and levels of the remaining images, and the number of dropped images.
+    """
     hierarchy = load_hierarchy(path)
     (finest,) = levels
     images = pa.table({**columns, **levels})
-    known = [stored_id(str(number)) for number in hierarchy.landmark_ids.tolist()]
-    rows = pc.index_in(images[finest], value_set=pa.array(known))
-    found = images.filter(rows.is_valid())
-    if not len(found):
+    known_ids = [stored_id(str(number)) for number in hierarchy.landmark_ids.tolist()]
+    rows = pc.index_in(images[finest], value_set=pa.array(known_ids))
+    kept = images.filter(rows.is_valid())
+    if not len(kept):
         raise InputError(
             f'{path}: has none of the ids of the images, such as "{images[finest][0]}"; is it that of other images?'
         )
-    n_splits = Counter(known)
-    if twice := [name for name in pc.unique(found[finest]).to_pylist() if n_splits[name] > 1]:
+    n_splits = Counter(known_ids)
+    repeated = [name for name in pc.unique(kept[finest]).to_pylist() if n_splits[name] > 1]
+    if repeated:
         raise InputError(
-            f"{path}: has {len(twice):,} ids of the images in several splits, such as {min(twice)}"
+            f"{path}: has {len(repeated):,} ids of the images in several splits, such as {min(repeated)}"
         )
-    of_image = rows.drop_null().to_numpy()
-    above = label_columns(
-        hierarchy.labels[of_image, 1:], hierarchy.level_names[1:], hierarchy.nodes
+    hierarchy_rows = rows.drop_null().to_numpy()
+    levels_above = label_columns(
+        hierarchy.labels[hierarchy_rows, 1:], hierarchy.level_names[1:], hierarchy.nodes
     )
-    kept: dict[str, LabelColumn] = {name: found[name] for name in columns}
+    kept_columns: dict[str, LabelColumn] = {name: kept[name] for name in columns}
     if not own_splits:
-        kept["split"] = hierarchy.splits[of_image].tolist()
-    return kept, {finest: found[finest], **above}, len(images) - len(found)
+        kept_columns["split"] = hierarchy.splits[hierarchy_rows].tolist()
+    return kept_columns, {finest: kept[finest], **levels_above}, len(images) - len(kept)
 
 
 def _hierarchy_files(hierarchy: Path | None) -> Mapping[str, Path]:
-    return {} if hierarchy is None else {"hierarchy": hierarchy}
+    """Return the file of the hierarchy by its role, if there is a hierarchy."""
+    if hierarchy is None:
+        return {}
+    return {"hierarchy": hierarchy}
 
 
 def _parse_levels(text: str) -> list[str]:
@@ -257,10 +291,10 @@ def _parse_levels(text: str) -> list[str]:
         raise ConfigurationError(
             f'`levels` is "{text}"; expected different names, finest first: product,group,kind'
         )
-    if taken := [
-        name for name in levels if name in (*MANIFEST.schema.names, *MANIFEST.optional.names)
-    ]:
-        raise ConfigurationError(
-            f'`levels` has "{taken[0]}", which names another column of manifests; rename it in the table'
-        )
+    other_columns = {*MANIFEST.schema.names, *MANIFEST.optional.names}
+    for name in levels:
+        if name in other_columns:
+            raise ConfigurationError(
+                f'`levels` has "{name}", which names another column of manifests; rename it in the table'
+            )
     return levels

@@ -1,4 +1,4 @@
-"""The readers by the name of their command. Importing this module imports none of them."""
+"""The readers by the name of their command, imported on demand."""
 
 from __future__ import annotations
 
@@ -29,9 +29,11 @@ class ReaderEntry:
 
     Args:
         target: Module in this package and class of the reader, as ``module:Class``.
+        summary: Help text of the command.
         example: Settings for the usage example of the command.
-        argument: Setting that is the argument of the command, which then takes the folder of the images as an option.
-        settings: Dataclass of the settings, from which the class of the reader is derived if it has any.
+        argument: Setting that is the argument of the command; the folder of the images is then an
+            option.
+        settings: Dataclass of the settings, the base class of the reader if it has settings.
     """
 
     target: str
@@ -47,7 +49,7 @@ class ReaderEntry:
         return reader
 
 
-#: Readers of published layouts and of one's own, by the names of the commands of ``hgld manifest``.
+#: Readers of published layouts and of the user's own images, by the commands of ``hgld manifest``.
 READERS: Mapping[str, ReaderEntry] = {
     "table": ReaderEntry(
         "own_images:LabelTable",
@@ -94,7 +96,7 @@ READERS: Mapping[str, ReaderEntry] = {
         settings=VehicleIdSettings,
     ),
     "dyml": ReaderEntry(
-        "fine_grained:Dyml",
+        "dyml:Dyml",
         "DyML-Vehicle, -Animal or -Product: label.csv, or query.csv and gallery.csv; fine, middle and coarse.",
         settings=DymlSettings,
     ),
@@ -105,7 +107,7 @@ READERS: Mapping[str, ReaderEntry] = {
         settings=Gldv1Settings,
     ),
     "revisited": ReaderEntry(
-        "landmarks:Revisited",
+        "revisited:Revisited",
         "ROxford5k or RParis6k: gnd_roxford5k.pkl or gnd_rparis6k.pkl; queries with their boxes, and gallery.",
         settings=RevisitedSettings,
     ),
