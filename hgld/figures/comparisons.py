@@ -1,4 +1,4 @@
-"""Figures of comparisons: curves, scores and class means of methods; intervals and pairs of metrics of models."""
+"""Figures that compare methods and models: curves, scores, class means, intervals and scatter plots."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -45,8 +46,11 @@ class LineStyle:
 class Line:
     """A curve of one or several runs: the mean over a band from the minimum to the maximum.
 
-    ``x`` is float64, shape (n,), and ``y`` float64, shape (n_runs, n), NaN where a run has no value, but another has.
-    Title and style are the same in all panels.
+    Args:
+        title: Title in the legend, the same in all panels, like the style.
+        style: Style of the curve.
+        x: float64, shape (n,).
+        y: float64, shape (n_runs, n); NaN for a run without a value where another run has a value.
     """
 
     title: str
@@ -57,7 +61,16 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """A plot of several curves, in the order of the legend; ``ticks`` are labels by position on the x axis."""
+    """A plot of several curves, in the order of the legend.
+
+    Args:
+        title: Title of the plot.
+        lines: Curves.
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
+        scale: Scale of the x axis.
+        ticks: Labels by position on the x axis. Default: numbers.
+    """
 
     title: str
     lines: Sequence[Line]
@@ -81,15 +94,17 @@ def draw_panels(
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:
+    """Draw the curves of a panel."""
     for line in panel.lines:
+        style = line.style
         axes.plot(
             line.x,
             np.nanmean(line.y, axis=0),
-            "--" if line.style.dashed else "-",
-            color=line.style.colour,
-            linewidth=2.0 if line.style.thick else 1.2,
+            "--" if style.dashed else "-",
+            color=style.colour,
+            linewidth=2.0 if style.thick else 1.2,
             marker="o" if len(line.x) <= _MAX_MARKERS else "",
-            markersize=4 if line.style.thick else 3,
+            markersize=4 if style.thick else 3,
             label=line.title,
         )
         if len(line.y) > 1:
@@ -97,7 +112,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
                 line.x,
                 np.nanmin(line.y, axis=0),
                 np.nanmax(line.y, axis=0),
-                color=line.style.colour,
+                color=style.colour,
                 alpha=0.15,
                 linewidth=0,
             )
@@ -106,17 +121,22 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
         axes.set_xticks(list(panel.ticks), list(panel.ticks.values()))
         axes.set_xticks([], minor=True)
     axes.set_xlabel(panel.x_label)
-    axes.set_ylabel("\n".join(filter(None, (panel.y_label, _range_without_zero(axes)))), fontsize=9)
+    y_labels = [label for label in (panel.y_label, _range_without_zero(axes)) if label]
+    axes.set_ylabel("\n".join(y_labels), fontsize=9)
     axes.set_title(panel.title, fontsize=10, color=INK)
     open_axes(axes)
 
 
 def _range_without_zero(axes: Axes) -> str:
-    """Return the range of the y axis if 0 is not in it, as differences look larger then than they are."""
+    """Return the range of the y axis if it does not include 0, since differences then look larger."""
     low, high = axes.get_ylim()
     if low <= 0 <= high:
         return ""
-    digits = 0 if high - low > 10 else 1 if high - low > 0.5 else 2
+    digits = 2
+    if high - low > 10:
+        digits = 0
+    elif high - low > 0.5:
+        digits = 1
     return f"axis from {low:.{digits}f} to {high:.{digits}f}"
 
 
@@ -130,10 +150,11 @@ class ScoreDensities:
 
     Args:
         title: Title of the method.
-        separation: Probability that a pair of the finest level scores higher than another pair (ROC AUC), 0 to 1.
+        separation: Probability that a pair of the finest level scores higher than another pair (ROC
+            AUC), 0 to 1.
         edges: Edges of the bins, float64, shape (n_bins + 1,).
-        densities: Densities by shared level, 0 for none, float64, shape (L + 1, n_bins); NaN for a level without
-            pairs.
+        densities: Densities by shared level, 0 for no shared level, float64, shape (L + 1, n_bins);
+            NaN for a level without pairs.
     """
 
     title: str
@@ -143,7 +164,13 @@ class ScoreDensities:
 
 
 def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Sequence[str]) -> None:
-    """Draw densities, one panel per method; titles are those of the L + 1 levels, level 0 first."""
+    """Draw densities, one panel per method.
+
+    Args:
+        path: File of the figure.
+        methods: Distributions of each method.
+        level_titles: Titles of the L + 1 levels, level 0 first.
+    """
     n_levels = len(level_titles) - 1
     colours = level_colours(n_levels)[::-1]
     figure, panels = make_axes(len(methods), 2.6)
@@ -161,9 +188,8 @@ def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Seq
             axes.stairs(density, scores.edges, color=colours[level], alpha=0.18, fill=True)
         for score, style, name in ((_BETA, ":", "β = 0.6"), (_ALPHA, "--", "α = 0.9")):
             axes.axvline(score, color=INK, linestyle=style, linewidth=1, label=f"{name} (Eq. 7)")
-        axes.set_title(
-            f"{scores.title}: AUC {100 * scores.separation:.1f} %", fontsize=10, color=INK
-        )
+        title = f"{scores.title}: AUC {100 * scores.separation:.1f} %"
+        axes.set_title(title, fontsize=10, color=INK)
         axes.set_ylim(bottom=0)
         axes.set_xlim(limits)
         axes.set_yticks([])
@@ -184,17 +210,24 @@ def _x_limits(methods: Sequence[ScoreDensities]) -> tuple[float, float]:
     return edges[bins[0]], edges[bins[-1] + 1]
 
 
-#: Vectors up to which t-SNE has scikit-learn's 1,000 iterations; more have 500. With 5,685 embeddings of labels these
-#: take half the time, and neighbours stay together as well: trustworthiness 0.990 of ten neighbours for both.
+#: Number of vectors up to which t-SNE has scikit-learn's 1,000 iterations; more vectors have 500. With
+#: 5,685 embeddings of labels these take half the time, and neighbours stay together as well:
+#: trustworthiness 0.990 of ten neighbours for both.
 _FEW = 2000
 
 
 def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
     """Project vectors to two dimensions by t-SNE (van der Maaten and Hinton, 2008), which keeps neighbours together.
 
-    The perplexity is 30, or a third of the number of other vectors if that is less; there are 1,000 iterations, or
-    500 for more than 2,000 vectors. Vectors and positions are float64, shapes (n, d) and (n, 2); fewer than four
-    vectors are placed side by side.
+    The perplexity is 30, or a third of the number of other vectors if that is less. There are 1,000
+    iterations, or 500 for more than 2,000 vectors. Fewer than four vectors are placed side by side.
+
+    Args:
+        vectors: float64, shape (n, d).
+        seed: Seed of the projection.
+
+    Returns:
+        float64, shape (n, 2).
     """
     from sklearn.manifold import TSNE
 
@@ -211,12 +244,20 @@ def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
         return np.asarray(method.fit_transform(vectors), np.float64)
 
 
+#: Colour of the categories without a colour.
 _OTHERS = "#c9ced4"
 
 
 @dataclass(frozen=True, eq=False)
 class ClassMeans:
-    """Positions of n classes in the embedding space of one method, float64, shape (n, 2), with four roots at most."""
+    """Positions of n classes in the embedding space of one method.
+
+    Args:
+        title: Title of the method.
+        positions: float64, shape (n, 2).
+        categories: Category of each class.
+        roots: Root of each class; four roots at most.
+    """
 
     title: str
     positions: NDArray[np.float64]
@@ -225,29 +266,28 @@ class ClassMeans:
 
 
 def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
-    """Draw the same classes of several methods side by side; the most frequent categories are coloured."""
+    """Draw the same classes for several methods side by side; the most frequent categories are coloured."""
     from matplotlib.lines import Line2D
 
-    counts, roots = Counter(methods[0].categories), sorted(set(methods[0].roots))
+    counts = Counter(methods[0].categories)
+    roots = sorted(set(methods[0].roots))
     # Ties are broken by name, so that the picture is reproducible.
     frequent = sorted(counts, key=lambda name: (-counts[name], name))[: len(LIGHT)]
-    colours = dict.fromkeys(counts, _OTHERS) | dict(zip(frequent, LIGHT, strict=False))
+    colours = dict.fromkeys(counts, _OTHERS)
+    colours.update(zip(frequent, LIGHT, strict=False))
     markers = dict(zip(roots, "o^sD", strict=False))
     figure, panels = make_axes(len(methods), 4.2)
     size = float(np.clip(6000 / counts.total(), 4, 50))
     for axes, method in zip(panels, methods, strict=True):
         positions = _rotate_to_width(method.positions)
+        class_colours = np.array([colours[name] for name in method.categories])
         for root in roots:
             in_root = np.array([class_root == root for class_root in method.roots])
             axes.scatter(
                 positions[in_root, 0],
                 positions[in_root, 1],
                 s=size,
-                c=[
-                    colours[name]
-                    for name, selected in zip(method.categories, in_root, strict=True)
-                    if selected
-                ],
+                c=class_colours[in_root].tolist(),
                 marker=markers[root],
                 edgecolor="white",
                 linewidth=0.5,
@@ -257,20 +297,25 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
         axes.set_yticks([])
         axes.set_aspect("equal", "datalim")
         axes.spines[:].set_color(_OTHERS)
-    root_of = dict(zip(methods[0].categories, methods[0].roots, strict=True))
-    entries = [
-        (f"{name} ({counts[name]})", colours[name], markers[root_of[name]]) for name in frequent
-    ]
+    root_by_category = dict(zip(methods[0].categories, methods[0].roots, strict=True))
+    titles = []
+    handles = []
+
+    def add_entry(title: str, colour: str, marker: str) -> None:
+        titles.append(title)
+        handles.append(Line2D([], [], linestyle="", color=colour, marker=marker))
+
+    for name in frequent:
+        marker = markers[root_by_category[name]]
+        add_entry(f"{name} ({counts[name]})", colours[name], marker)
     if len(frequent) < len(counts):
-        entries.append(("others", _OTHERS, "o"))
+        add_entry("others", _OTHERS, "o")
     if len(roots) > 1:
-        entries += [(root, INK, markers[root]) for root in roots]
+        for root in roots:
+            add_entry(root, INK, markers[root])
     figure.legend(
-        [
-            Line2D([], [], linestyle="", color=colour, marker=marker)
-            for _, colour, marker in entries
-        ],
-        [name for name, _, _ in entries],
+        handles,
+        titles,
         loc="outside lower center",
         ncols=5,
         frameon=False,
@@ -280,13 +325,13 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
 
 
 def _rotate_to_width(positions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rotate positions so that their variance is largest from left to right: t-SNE has no preferred direction."""
+    """Rotate positions so that their variance is largest from left to right, since t-SNE has no direction."""
     centred = positions - positions.mean(axis=0)
     return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2].T)
 
 
 class Interval(NamedTuple):
-    """The value of a model, and the ends of its interval, which are not finite if there is none."""
+    """The value of a model, and the ends of its interval, which are not finite without an interval."""
 
     name: str
     value: float
@@ -295,7 +340,14 @@ class Interval(NamedTuple):
 
 
 class Scatter(NamedTuple):
-    """Two quantities of models: labels of the axes, and the name and position of each model."""
+    """Two quantities of models.
+
+    Args:
+        x_label: Label of the x axis.
+        y_label: Label of the y axis.
+        points: Name and position of each model.
+        log: Whether the x axis may be logarithmic.
+    """
 
     x_label: str
     y_label: str
@@ -304,17 +356,24 @@ class Scatter(NamedTuple):
 
 
 def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None:
-    """Draw the value of each model as a dot on its interval, a panel per metric, models in the order of the first."""
+    """Draw the value of each model as a dot on its interval.
+
+    There is a panel per metric, and models are in the order of the first panel.
+    """
     n_models = max(map(len, panels.values()))
     figure, all_axes = make_axes(len(panels), 1.1 + 0.24 * n_models)
     for axes, (label, models) in zip(all_axes, panels.items(), strict=True):
         places = range(len(models))
         values = [model.value for model in models]
-        below, above = [], []
+        below = []
+        above = []
         for model in models:
-            has_interval = math.isfinite(model.low) and math.isfinite(model.high)
-            below.append(model.value - model.low if has_interval else 0.0)
-            above.append(model.high - model.value if has_interval else 0.0)
+            if math.isfinite(model.low) and math.isfinite(model.high):
+                below.append(model.value - model.low)
+                above.append(model.high - model.value)
+            else:
+                below.append(0.0)
+                above.append(0.0)
         axes.errorbar(
             values,
             places,
@@ -326,7 +385,9 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
         )
         place = axes.get_subplotspec()
         assert place is not None
-        names = [model.name if place.is_first_col() else "" for model in models]
+        names = [""] * len(models)
+        if place.is_first_col():
+            names = [model.name for model in models]
         axes.set_yticks(places, names, fontsize=8, parse_math=False)
         axes.invert_yaxis()
         axes.set_xlabel(label, fontsize=9)
@@ -336,9 +397,12 @@ def draw_intervals(path: Path, panels: Mapping[str, Sequence[Interval]]) -> None
 
 #: Shapes of points, which distinguish models beyond the number of colours.
 _MARKERS = "os^Dv"
-#: Number of characters of a legend that fit into an inch, and width of a marker with its gap in characters.
-_CHARACTERS_PER_INCH, _MARKER_WIDTH = 13, 5
-#: Ratio of the largest to the smallest value from which an axis is logarithmic: below it, few numbers to label fit.
+#: Number of characters of a legend that fit into an inch.
+_CHARACTERS_PER_INCH = 13
+#: Width of a marker with its gap, in characters.
+_MARKER_WIDTH = 5
+#: Ratio of the largest to the smallest value from which an axis is logarithmic; with a smaller ratio,
+#: few numbers would label it.
 _LOGARITHMIC = 10
 
 
@@ -347,14 +411,14 @@ def draw_scatters(path: Path, scatters: Sequence[Scatter]) -> None:
     from matplotlib.lines import Line2D
 
     figure, all_axes = make_axes(len(scatters), 4.2)
-    names = list(dict.fromkeys(name for scatter in scatters for name, _, _ in scatter.points))
-    styles: dict[str, dict[str, Any]] = {
-        name: {
+    names_by_scatter = [[name for name, _, _ in scatter.points] for scatter in scatters]
+    names = list(dict.fromkeys(chain.from_iterable(names_by_scatter)))
+    styles: dict[str, dict[str, Any]] = {}
+    for number, name in enumerate(names):
+        styles[name] = {
             "color": LINES[number % len(LINES)],
             "marker": _MARKERS[number // len(LINES) % len(_MARKERS)],
         }
-        for number, name in enumerate(names)
-    }
     for axes, scatter in zip(all_axes, scatters, strict=True):
         for name, x, y in scatter.points:
             axes.plot(x, y, linestyle="", markersize=6, alpha=0.85, **styles[name])
@@ -383,13 +447,15 @@ def draw_scatters(path: Path, scatters: Sequence[Scatter]) -> None:
 
 
 def _use_plain_numbers(axes: Axes, values: Sequence[float]) -> None:
-    """Make the x axis logarithmic if the values, which are positive, span enough for it; label it with numbers."""
+    """Label the x axis with plain numbers, and make it logarithmic if the positive values span enough."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     if max(values) >= _LOGARITHMIC * min(values):
         axes.set_xscale("log")
-        # With many decades, numbers at all of these would cover one another.
-        steps = (1.0, 2.0, 5.0) if max(values) < 100 * min(values) else (1.0,)
+        # With many decades, the numbers 2 and 5 of each decade would overlap.
+        steps = [1.0]
+        if max(values) < 100 * min(values):
+            steps = [1.0, 2.0, 5.0]
         axes.xaxis.set_major_locator(LogLocator(subs=steps))
         axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))

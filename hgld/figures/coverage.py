@@ -1,6 +1,6 @@
 """Figures of scores by which answers are accepted: risk and accuracy over coverage, detection.
 
-Rejection scores accept answers to queries; scores of proposals, groups of landmarks.
+Rejection scores accept answers to queries; scores of proposals accept groups of landmarks.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 #: The low and the high end of a confidence interval.
 _Interval = tuple[float, float]
 
-#: Number of points of a curve that are drawn; the risk among fewer images than the second number is not.
-_MAX_POINTS, _MIN_IMAGES = 1000, 10
+#: Number of points of a curve that are drawn.
+_MAX_POINTS = 1000
+#: Risks among fewer images are not drawn.
+_MIN_IMAGES = 10
 #: Colours and markers of the series of a panel, such as near and far images.
 _SERIES = (("#3e3bff", "o"), ("#9e712a", "D"), ("#275e13", "s"), ("#ff3876", "^"))
 #: Sizes in inches.
@@ -46,7 +48,7 @@ class RiskCoverageCurve:
     Args:
         title: Title of the score.
         coverage: Share of images accepted at each threshold, ascending, float64, shape (m,).
-        risk: Share of wrong answers among these, float64, shape (m,).
+        risk: Share of wrong answers among the accepted images, float64, shape (m,).
         n_images: Number of images, accepted or not.
         area: Area under the curve (AURC), 0 to 1.
     """
@@ -60,7 +62,7 @@ class RiskCoverageCurve:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value from 0 to 1 and its confidence interval, None if there is none; a value of NaN is not drawn."""
+    """A value from 0 to 1, not drawn if it is NaN, and its confidence interval, or None without one."""
 
     value: float
     interval: _Interval | None = None
@@ -68,9 +70,12 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class MetricPanel:
-    """One metric, titled with its convention, of several scores on kinds of images such as ``near`` and ``far``.
+    """One metric of several scores, on kinds of images such as ``near`` and ``far``.
 
-    ``series`` holds an estimate for each score by kind of images.
+    Args:
+        title: Name of the metric with its convention.
+        series: An estimate for each score, by kind of images.
+        lower_is_better: Whether lower values are better.
     """
 
     title: str
@@ -81,15 +86,14 @@ class MetricPanel:
 def draw_risk_coverage(
     path: Path, curves: Sequence[RiskCoverageCurve], *, title: str | None = None
 ) -> None:
-    """Draw risk over coverage, one curve per score, and the areas in the legend, the lowest first.
+    """Draw risk over coverage, one curve per score, and the areas in the legend, the lowest area first.
 
-    If as many answers are right for all scores, the curve of the best possible order of them is drawn, too.
+    If all scores have the same share of right answers, the curve of the best order of them is drawn, too.
     """
     from matplotlib.ticker import PercentFormatter
 
-    figure = make_figure(
-        8.2, max(4.6, 0.8 + _LEGEND_ROW_HEIGHT * len(curves)), layout="constrained"
-    )
+    height = max(4.6, 0.8 + _LEGEND_ROW_HEIGHT * len(curves))
+    figure = make_figure(8.2, height, layout="constrained")
     axes = figure.subplots()
     styles = {curve.title: _line_style(position) for position, curve in enumerate(curves)}
     for curve in sorted(curves, key=lambda curve: curve.area):
@@ -128,12 +132,15 @@ def draw_risk_coverage(
 def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPanel]) -> None:
     """Draw a row per score and a panel per metric, with a point and an interval for each kind of images.
 
-    It shows what Table 5.5 of the thesis does: which scores detect near images, which far ones, and which both.
+    It has the content of Table 5.5 of the thesis: which scores detect near images, and which far ones.
     """
-    width, height = 1.9 + _PANEL_WIDTH * len(panels), 1.2 + _ROW_HEIGHT * len(scores)
+    width = 1.9 + _PANEL_WIDTH * len(panels)
+    height = 1.2 + _ROW_HEIGHT * len(scores)
     figure = make_figure(width, height, layout="constrained")
     panel_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    kinds = list(dict.fromkeys(kind for panel in panels for kind in panel.series))
+    kinds: list[str] = []
+    for panel in panels:
+        kinds += [kind for kind in panel.series if kind not in kinds]
     for axes, panel in zip(panel_axes, panels, strict=True):
         _draw_panel(axes, panel, kinds, len(scores))
     panel_axes[0].set_yticks(range(len(scores)), scores)
@@ -143,6 +150,14 @@ def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPan
 
 
 def _draw_panel(axes: Axes, panel: MetricPanel, kinds: Sequence[str], n_scores: int) -> None:
+    """Draw the estimates of a metric, a row per score.
+
+    Args:
+        axes: Axes of the panel.
+        panel: The metric.
+        kinds: Kinds of images in all panels, which have the same colours everywhere.
+        n_scores: Number of scores.
+    """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     for row in range(0, n_scores, 2):
@@ -150,8 +165,11 @@ def _draw_panel(axes: Axes, panel: MetricPanel, kinds: Sequence[str], n_scores: 
     for position, (kind, estimates) in enumerate(panel.series.items()):
         colour, marker = _SERIES[kinds.index(kind) % len(_SERIES)]
         rows = np.arange(n_scores) + 0.22 * (position - (len(panel.series) - 1) / 2)
-        ends = [estimate.interval or (estimate.value,) * 2 for estimate in estimates]
-        axes.hlines(rows, *zip(*ends, strict=True), color=colour, linewidth=1.6, alpha=0.6)
+        ends = []
+        for estimate in estimates:
+            ends.append(estimate.interval or (estimate.value, estimate.value))
+        low, high = np.array(ends).T
+        axes.hlines(rows, low, high, color=colour, linewidth=1.6, alpha=0.6)
         axes.plot(
             [estimate.value for estimate in estimates],
             rows,
@@ -172,13 +190,15 @@ def _draw_panel(axes: Axes, panel: MetricPanel, kinds: Sequence[str], n_scores: 
 
 def _line_style(position: int) -> tuple[str, str]:
     """Return colour and dashes, which differ for the first forty curves."""
-    return LINES[position % len(LINES)], ("-", "--", ":", "-.")[position // len(LINES) % 4]
+    dashes = ("-", "--", ":", "-.")
+    return LINES[position % len(LINES)], dashes[position // len(LINES) % len(dashes)]
 
 
 def _points_to_draw(curve: RiskCoverageCurve) -> NDArray[np.intp]:
-    """Return positions of points: evenly spread over coverage, of enough images, and the last."""
+    """Return positions of points: evenly spread over coverage, from enough images on, up to the last."""
     wanted = np.linspace(min(_MIN_IMAGES / curve.n_images, 1), 1, _MAX_POINTS)
-    return np.unique(np.minimum(np.searchsorted(curve.coverage, wanted), len(curve.coverage) - 1))
+    positions = np.searchsorted(curve.coverage, wanted)
+    return np.unique(np.minimum(positions, len(curve.coverage) - 1))
 
 
 #: Accuracies of fewer proposals are not drawn.
@@ -189,9 +209,13 @@ _MARKS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 @dataclass(frozen=True, eq=False)
 class CoverageCurve:
-    """Proposals for n landmarks, of a title such as ``group``: float64 scores, and whether each is right.
+    """Proposals for n landmarks.
 
-    ``baseline`` is the share of landmarks for which the most frequent answer is right.
+    Args:
+        title: Kind of the proposals, such as ``group``.
+        score: Score of each proposal, float64, shape (n,).
+        right: Whether each proposal is right, shape (n,).
+        baseline: Share of landmarks for which the most frequent answer is right.
     """
 
     title: str
@@ -200,20 +224,20 @@ class CoverageCurve:
     baseline: float
 
     def points(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        """Return the number of proposals of at least each score, their accuracy, and the scores, highest first.
+        """Return numbers of proposals, their accuracies, and the scores that they reach, highest first.
 
-        Scores that few reach are left out, unless all are such.
+        Scores that few proposals reach are omitted, unless there are only few proposals.
         """
         scores, counts = np.unique(-self.score, return_counts=True)
         order = np.argsort(-self.score, kind="stable")
         n = counts.cumsum()
         accuracy = self.right[order].cumsum()[n - 1] / n
-        kept = n >= min(_MIN_PROPOSALS, n[-1])
-        return n[kept], accuracy[kept], -scores[kept]
+        is_drawn = n >= min(_MIN_PROPOSALS, n[-1])
+        return n[is_drawn], accuracy[is_drawn], -scores[is_drawn]
 
 
 def draw_coverage(path: Path, curves: Sequence[CoverageCurve]) -> None:
-    """Draw accuracy over coverage, side by side, with 95 % Wilson intervals and scores as marks."""
+    """Draw accuracy over coverage, a panel per curve, with 95 % Wilson intervals and marked scores."""
     figure, panels = make_axes(len(curves), 3.6)
     for axes, curve in zip(panels, curves, strict=True):
         _draw_curve(axes, curve)
@@ -223,6 +247,7 @@ def draw_coverage(path: Path, curves: Sequence[CoverageCurve]) -> None:
 
 
 def _draw_curve(axes: Axes, curve: CoverageCurve) -> None:
+    """Draw the accuracy of proposals over coverage."""
     from matplotlib.patheffects import withStroke
 
     n, accuracy, scores = curve.points()

@@ -25,16 +25,20 @@ from hgld.figures.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Number of groups drawn for each root, of roots, and of groups by size.
-_N_LARGEST, _N_ROOTS, _N_RANKED = 7, 4, 100
+#: Number of groups drawn for each root.
+_N_LARGEST = 7
+#: Number of roots drawn separately.
+_N_ROOTS = 4
+#: Number of groups drawn by size.
+_N_RANKED = 100
 _IMAGES = "#f08c00"
-#: Name of the roots that have no colour of their own.
+#: Name of the roots that are not drawn separately.
 _OTHER = "other groups"
 
 
 @dataclass(frozen=True)
 class GroupCount:
-    """Size of a group below a root; ``images`` is None where images were not counted."""
+    """Size of a group below a root; ``images`` is None if images were not counted."""
 
     group: str
     root: str
@@ -43,49 +47,58 @@ class GroupCount:
 
 
 def draw_groups(path: Path, groups: Sequence[GroupCount], nouns: Nouns) -> None:
-    """Draw the hundred largest groups by size, and below them the seven largest of each of the largest roots.
+    """Draw the hundred largest groups by size, and below them the largest groups of the largest roots.
 
-    Groups are in descending order of landmarks; all have image counts, or none has.
+    Groups are in descending order of landmarks; all groups have image counts, or none has.
     """
     figure = make_figure(12, 8.6, layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)[
-        :, 0
-    ]
+    subfigures = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)
+    upper, lower = subfigures[:, 0]
     axes = upper.subplots()
-    roots, colours = _largest_roots(groups), root_colours(group.root for group in groups)
+    roots = _largest_roots(groups)
+    colours = root_colours(group.root for group in groups)
     _draw_ranks(axes, groups, {root: colours[root] for root in roots}, nouns)
     gap = " " if len(roots) < 3 else "\n"
-    for panel, root in zip(lower.subplots(1, len(roots), squeeze=False)[0], roots, strict=True):
-        of_root = [group for group in groups if group.root == root]
-        _draw_largest(panel, of_root, f"{root}:{gap}", colours[root], nouns)
+    panels = lower.subplots(1, len(roots), squeeze=False)[0]
+    for panel, root in zip(panels, roots, strict=True):
+        groups_of_root = [group for group in groups if group.root == root]
+        _draw_largest(panel, groups_of_root, f"{root}:{gap}", colours[root], nouns)
     save(figure, path)
 
 
 def _draw_ranks(
     axes: Axes, groups: Sequence[GroupCount], colours: Mapping[str, str], nouns: Nouns
 ) -> None:
-    """Draw the share of all that each large group has as a bar, and of the images as a point."""
+    """Draw the share of landmarks of each large group as a bar, and the share of images as a point.
+
+    Args:
+        axes: Axes to draw on.
+        groups: All groups, largest first.
+        colours: Colours of the roots that are drawn separately.
+        nouns: Singular and plural of landmarks.
+    """
     shares = _percentages([group.landmarks for group in groups])
     drawn = groups[:_N_RANKED]
     places = np.arange(len(drawn))
-    other = {} if {group.root for group in drawn} <= colours.keys() else {_OTHER: FAINT}
-    for root, colour in {**colours, **other}.items():
-        in_root = np.array(
-            [(group.root if group.root in colours else _OTHER) == root for group in drawn]
-        )
+    series = [group.root if group.root in colours else _OTHER for group in drawn]
+    colours = dict(colours)
+    if _OTHER in series:
+        colours[_OTHER] = FAINT
+    for name, colour in colours.items():
+        in_series = np.array([group_series == name for group_series in series])
         axes.bar(
-            places[in_root],
-            shares[: len(drawn)][in_root],
+            places[in_series],
+            shares[: len(drawn)][in_series],
             width=0.78,
             color=colour,
-            label=f"{nouns[1]}, {root}",
+            label=f"{nouns[1]}, {name}",
         )
-    if images := [group.images for group in groups if group.images is not None]:
+    images = [group.images for group in groups if group.images is not None]
+    if images:
         points = _percentages(images)[: len(drawn)]
         axes.plot(places, points, "o", ms=4, color=_IMAGES, mec="white", mew=0.5, label="images")
-    axes.set_xticks(
-        places, [each.group for each in drawn], rotation=90, fontsize=8, parse_math=False
-    )
+    names = [group.group for group in drawn]
+    axes.set_xticks(places, names, rotation=90, fontsize=8, parse_math=False)
     axes.set_xlim(-0.8, len(drawn) - 0.2)
     axes.set_ylabel("share (%)")
     axes.legend(frameon=False)
@@ -96,6 +109,7 @@ def _draw_ranks(
 def _draw_largest(
     axes: Axes, groups: Sequence[GroupCount], heading: str, colour: str, nouns: Nouns
 ) -> None:
+    """Draw the largest groups of a root as bars with their counts."""
     largest = groups[:_N_LARGEST]
     total = sum(group.landmarks for group in groups)
     places = range(len(largest))
@@ -105,7 +119,7 @@ def _draw_largest(
         if group.images is not None:
             text += f"  ({group.images:,} images)"
         axes.text(group.landmarks, place, text, va="center", fontsize=9, color=INK)
-    axes.set_yticks(places, [each.group for each in largest], parse_math=False)
+    axes.set_yticks(places, [group.group for group in largest], parse_math=False)
     axes.set_ylim(_N_LARGEST - 0.4, -0.6)
     axes.margins(x=0.45)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -116,13 +130,15 @@ def _draw_largest(
 
 def _largest_roots(groups: Sequence[GroupCount]) -> list[str]:
     """Return the largest roots, natural before human-made."""
-    sizes = Counter[str]()
+    sizes: Counter[str] = Counter()
     for group in groups:
         sizes[group.root] += group.landmarks
-    return sorted((root for root, _ in sizes.most_common(_N_ROOTS)), reverse=True)
+    largest = [root for root, _ in sizes.most_common(_N_ROOTS)]
+    return sorted(largest, reverse=True)
 
 
 def _percentages(counts: Sequence[int]) -> NDArray[np.float64]:
+    """Return counts in percent of their sum."""
     return np.asarray(100 * np.asarray(counts, np.float64) / max(sum(counts), 1))
 
 
@@ -137,10 +153,10 @@ class Confusion:
     Args:
         first: Name of the annotator of the rows.
         second: Name of the annotator of the columns.
-        names: Groups that were confused with another one at least once; there may be none.
+        names: Groups that were confused with another group at least once; may be empty.
         counts: int64, shape (n, n).
         elsewhere: Number of units that both annotators put into groups other than ``names``.
-        unit: Plural of what is counted, e.g. landmarks.
+        unit: Plural of the counted things, e.g. landmarks.
     """
 
     first: str
@@ -155,31 +171,36 @@ def draw_confusion(path: Path, confusion: Confusion) -> None:
     """Draw the confusion matrix of the confused groups; agreement is on the diagonal."""
     n = len(confusion.names)
     label_size = 0.6 + _CHARACTER * max(map(len, confusion.names), default=0)
-    width, height = max(n * _CELL + label_size + 0.2, 5.0), n * _CELL + label_size + _NOTE
+    matrix_size = n * _CELL
+    width = max(matrix_size + label_size + 0.2, 5.0)
+    height = matrix_size + label_size + _NOTE
     figure = make_figure(width, height)
-    note = (
-        f"Numbers are {confusion.unit}. Blue: agreement. Red: disagreement.\n"
-        f"Not shown: {confusion.elsewhere:,} in groups that were never confused."
-        if n
-        else f"{confusion.first} and {confusion.second} agree on all {confusion.elsewhere:,} {confusion.unit}."
-    )
+    if n:
+        note = (
+            f"Numbers are {confusion.unit}. Blue: agreement. Red: disagreement.\n"
+            f"Not shown: {confusion.elsewhere:,} in groups that were never confused."
+        )
+    else:
+        note = f"{confusion.first} and {confusion.second} agree on all {confusion.elsewhere:,} {confusion.unit}."
     figure.text(
         0.2 / width, 0.2 / height, note, fontsize=8, color=FAINT, va="bottom", linespacing=1.5
     )
     if n:
         axes = figure.add_axes(
-            (label_size / width, _NOTE / height, n * _CELL / width, n * _CELL / height)
+            (label_size / width, _NOTE / height, matrix_size / width, matrix_size / height)
         )
         _draw_matrix(axes, confusion)
     save(figure, path)
 
 
 def _draw_matrix(axes: Axes, confusion: Confusion) -> None:
+    """Draw the cells of the matrix, with names on the left and above."""
     from matplotlib.colors import to_rgb
 
     n = len(confusion.names)
-    counts, diagonal = confusion.counts, np.eye(n, dtype=bool)
-    # Square roots, so that one label with many landmarks does not hide the others.
+    counts = confusion.counts
+    diagonal = np.eye(n, dtype=bool)
+    # Square roots, so that a cell with many landmarks does not hide the others.
     shade = np.sqrt(counts)
     for cells in (diagonal, ~diagonal):
         shade[cells] /= max(shade[cells].max(initial=0), 1)

@@ -1,4 +1,4 @@
-"""Map of labels in two dimensions, as a picture and as a page; curves over the number of clusters."""
+"""Map of labels in two dimensions, as a picture and as a page, and curves over the number of clusters."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ _Box = tuple[float, float, float, float]  # left, low, right, high
 
 _PAGE = Path(__file__).parents[1] / "templates" / "label_map.html"
 
-#: Number of labels whose names are drawn, and of characters of the name of a cluster.
-_MAX_NAMES, _LONGEST = 60, 46
+#: Number of labels whose names are drawn.
+_MAX_NAMES = 60
+#: Number of characters of the name of a cluster.
+_LONGEST_NAME = 46
 #: Size of the drawing on the page, its margin and its font, in SVG units.
 _WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
 
@@ -51,11 +53,16 @@ class MapPhotograph:
 
 @dataclass(frozen=True)
 class LabelMap:
-    """Positions, numbers of landmarks and clusters of n labels; names are those of the clusters by number.
+    """Positions, numbers of landmarks and clusters of n labels.
 
-    ``nouns`` are the words for one landmark and for several, which are others for other lists.
-
-    Positions are float64, shape (n, 2); clusters are numbered from 1, and sub-clusters from 1 within their cluster.
+    Args:
+        positions: float64, shape (n, 2).
+        labels: Names of the labels.
+        landmarks: Number of landmarks of each label.
+        cluster: Number of each label's cluster, from 1.
+        subcluster: Number of each label's sub-cluster, from 1 within its cluster.
+        names: Names of the clusters by number.
+        nouns: Singular and plural of landmarks, which are other things in other lists.
     """
 
     positions: NDArray[np.float64]
@@ -67,7 +74,7 @@ class LabelMap:
     nouns: Nouns = ("landmark", "landmarks")
 
     def largest_first(self) -> list[int]:
-        """Return the rows in descending order of landmarks: drawn in this order, large circles hide no small ones."""
+        """Return the rows in descending order of landmarks, so that large circles hide no small ones."""
         return [int(row) for row in np.argsort(-self.landmarks, kind="stable")]
 
     def radii(self, largest: float) -> NDArray[np.float64]:
@@ -76,18 +83,13 @@ class LabelMap:
         return np.asarray(largest * (0.15 + 0.85 * root))
 
     def legend(self) -> list[tuple[int, str, str]]:
-        """Return the number and the name of each cluster, and how many labels and landmarks it has."""
+        """Return the number, the name, and the numbers of labels and landmarks of each cluster."""
         entries = []
         for number, name in self.names.items():
             in_cluster = self.cluster == number
             labels = counted(int(np.sum(in_cluster)), "label")
-            entries.append(
-                (
-                    number,
-                    name,
-                    f"{labels}, {self.counted_landmarks(int(np.sum(self.landmarks[in_cluster])))}",
-                )
-            )
+            landmarks = self.counted_landmarks(int(np.sum(self.landmarks[in_cluster])))
+            entries.append((number, name, f"{labels}, {landmarks}"))
         return entries
 
     def counted_landmarks(self, count: int) -> str:
@@ -107,11 +109,10 @@ class SweepPoint:
 def draw_label_map(path: Path, label_map: LabelMap) -> None:
     """Draw labels as circles, coloured by cluster and sized by landmarks, with the names of the largest."""
     figure = make_figure(13, 8, dpi=DPI)
-    axes, legend = (
-        figure.add_axes((left, 0.01, width, 0.98)) for left, width in ((0.01, 0.70), (0.72, 0.27))
-    )
-    for panel in (axes, legend):
-        panel.set_axis_off()
+    axes = figure.add_axes((0.01, 0.01, 0.70, 0.98))
+    legend = figure.add_axes((0.72, 0.01, 0.27, 0.98))
+    axes.set_axis_off()
+    legend.set_axis_off()
     rows = label_map.largest_first()
     # Radii in points; a scatter wants the squares of diameters.
     radii = label_map.radii(largest=_largest_radius(len(rows), 15.0))
@@ -139,18 +140,14 @@ def draw_sweep(path: Path, points: Sequence[SweepPoint]) -> None:
     figure = make_figure(8, 6, layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
     ks = [point.n_clusters for point in points]
-    for axes, values, title, colour in (
-        (upper, [point.inertia for point in points], "inertia (lower is tighter)", LIGHT[0]),
-        (
-            lower,
-            [point.silhouette for point in points],
-            "silhouette, cosine (higher is better)",
-            LIGHT[2],
-        ),
-    ):
-        axes.plot(ks, values, marker="o", markersize=4, color=colour)
-        axes.set_ylabel(title)
-        open_axes(axes)
+    inertias = [point.inertia for point in points]
+    upper.plot(ks, inertias, marker="o", markersize=4, color=LIGHT[0])
+    upper.set_ylabel("inertia (lower is tighter)")
+    open_axes(upper)
+    silhouettes = [point.silhouette for point in points]
+    lower.plot(ks, silhouettes, marker="o", markersize=4, color=LIGHT[2])
+    lower.set_ylabel("silhouette, cosine (higher is better)")
+    open_axes(lower)
     lower.set_xlabel("clusters (K)")
     lower.xaxis.set_major_locator(MaxNLocator(integer=True))
     save(figure, path)
@@ -163,33 +160,38 @@ def write_label_page(
 ) -> None:
     """Write the labels as a self-contained page with tooltips, search, and light and dark colours.
 
-    Photographs of labels, by row, are shown with a label, and with a cluster or a search.
+    Args:
+        path: File of the page.
+        label_map: The labels.
+        photographs: Photographs of labels, by row, shown with a label, a cluster or a search.
     """
     rows = label_map.largest_first()
-    points = _on_page(label_map.positions)
+    points = _positions_on_page(label_map.positions)
     radii = label_map.radii(largest=_largest_radius(len(rows), 18.0))
-    circles = [
-        f'<circle class="c{number}" cx="{points[row, 0]:.1f}" cy="{points[row, 1]:.1f}" r="{radii[row]:.1f}" '
-        f'data-cluster="{number}" data-subcluster="{label_map.subcluster[row]}" '
-        f'data-counted="{escape(label_map.counted_landmarks(int(label_map.landmarks[row])))}" '
-        f'data-label="{escape(label_map.labels[row])}"/>'
-        for row, number in zip(rows, label_map.cluster[rows], strict=True)
-    ]
-    named = rows[:_MAX_NAMES]
+    circles = []
+    for row in rows:
+        number = label_map.cluster[row]
+        landmarks = label_map.counted_landmarks(int(label_map.landmarks[row]))
+        circles.append(
+            f'<circle class="c{number}" cx="{points[row, 0]:.1f}" cy="{points[row, 1]:.1f}" r="{radii[row]:.1f}" '
+            f'data-cluster="{number}" data-subcluster="{label_map.subcluster[row]}" '
+            f'data-counted="{escape(landmarks)}" data-label="{escape(label_map.labels[row])}"/>'
+        )
+    names = [label_map.labels[row] for row in rows[:_MAX_NAMES]]
     # The browser's font is unknown; characters of sans-serif fonts are about 0.56 em wide.
-    sizes = np.array([(0.56 * _FONT * len(label_map.labels[row]), 1.15 * _FONT) for row in named])
+    sizes = np.array([(0.56 * _FONT * len(name), 1.15 * _FONT) for name in names])
     frame = (0.0, 0.0, _WIDTH, _HEIGHT)
-    texts = [
-        f'<text data-label="{escape(label_map.labels[named[n]])}" x="{x:.1f}" y="{y:.1f}">'
-        f"{escape(label_map.labels[named[n]])}</text>"
-        for n, (x, y) in place_names(points[rows], radii[rows], sizes, frame).items()
-    ]
-    legend = [
-        f'<li><button type="button" data-cluster="{number}"><i class="c{number}"></i><b>{number}</b>'
-        f"<span>{escape(name)}<small>{escape(counts)}</small></span></button>"
-        f'<div class="pictures" data-cluster="{number}"></div></li>'
-        for number, name, counts in label_map.legend()
-    ]
+    texts = []
+    for number, (x, y) in place_names(points[rows], radii[rows], sizes, frame).items():
+        name = escape(names[number])
+        texts.append(f'<text data-label="{name}" x="{x:.1f}" y="{y:.1f}">{name}</text>')
+    legend = []
+    for number, cluster_name, counts in label_map.legend():
+        legend.append(
+            f'<li><button type="button" data-cluster="{number}"><i class="c{number}"></i><b>{number}</b>'
+            f"<span>{escape(cluster_name)}<small>{escape(counts)}</small></span></button>"
+            f'<div class="pictures" data-cluster="{number}"></div></li>'
+        )
     page = Template(_PAGE.read_text(encoding="utf-8")).substitute(
         title=f"{len(rows):,} labels in {len(label_map.names)} clusters",
         width=f"{_WIDTH:g}",
@@ -212,8 +214,8 @@ def place_names(
 ) -> dict[int, tuple[float, float]]:
     """Place names beside their circles so that they neither overlap nor leave the frame.
 
-    Greedy, in the given order: each name is placed to the right of its circle, to the left, above, below or across
-    it, where it covers the fewest circles; names that fit nowhere are omitted.
+    Names are placed one after another: to the right of the circle, to the left, above, below or across
+    it, where they cover the fewest circles; names that fit nowhere are omitted.
 
     Args:
         points: Centres of the circles, float64, shape (n, 2).
@@ -224,43 +226,49 @@ def place_names(
     Returns:
         The centre of each placed name by row.
     """
-    low, high = points - radii[:, None], points + radii[:, None]
+    lows = points - radii[:, None]
+    highs = points + radii[:, None]
     placed: dict[int, tuple[float, float]] = {}
     boxes: list[_Box] = []
     for row, (width, height) in enumerate(sizes):
-        (x, y), radius = points[row], radii[row]
-        dx, dy = radius + width / 2 + 2, radius + height / 2 + 1
-        free = []
-        for centre in ((x + dx, y), (x - dx, y), (x, y + dy), (x, y - dy), (x, y)):
-            (left, right), (bottom, top) = (
-                (at - length / 2, at + length / 2)
-                for at, length in zip(centre, (width, height), strict=True)
-            )
-            box = (left, bottom, right, top)
-            is_inside = (
-                left >= frame[0] and bottom >= frame[1] and right <= frame[2] and top <= frame[3]
-            )
-            if is_inside and not any(
-                left < other[2] and other[0] < right and bottom < other[3] and other[1] < top
-                for other in boxes
-            ):
-                covered = np.sum(np.all((low < box[2:]) & (high > box[:2]), axis=1))
-                free.append((int(covered), centre, box))
-        if free:
-            _, centre, box = min(free, key=lambda candidate: candidate[0])
-            boxes.append(box)
-            placed[row] = (float(centre[0]), float(centre[1]))
+        dx = radii[row] + width / 2 + 2
+        dy = radii[row] + height / 2 + 1
+        fewest_covered = len(points) + 1
+        for shift in ((dx, 0.0), (-dx, 0.0), (0.0, dy), (0.0, -dy), (0.0, 0.0)):
+            x = float(points[row, 0] + shift[0])
+            y = float(points[row, 1] + shift[1])
+            box = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+            if _is_inside(box, frame) and not any(_overlap(box, other) for other in boxes):
+                is_covered = np.all((lows < box[2:]) & (highs > box[:2]), axis=1)
+                n_covered = int(np.sum(is_covered))
+                if n_covered < fewest_covered:
+                    fewest_covered = n_covered
+                    best_box = box
+                    placed[row] = (x, y)
+        if row in placed:
+            boxes.append(best_box)
     return placed
 
 
+def _is_inside(box: _Box, frame: _Box) -> bool:
+    """Return whether a box is inside a frame."""
+    return box[0] >= frame[0] and box[1] >= frame[1] and box[2] <= frame[2] and box[3] <= frame[3]
+
+
+def _overlap(box: _Box, other: _Box) -> bool:
+    """Return whether two boxes overlap."""
+    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+
+
 def _largest_radius(n: int, largest: float) -> float:
-    """Return a smaller radius for many circles, so that they stay distinguishable."""
+    """Return the largest radius, which is smaller for many circles, so that they stay distinguishable."""
     return largest * min(1.0, float(np.sqrt(300 / n)) + 0.25)
 
 
 def _write_names(
     axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: NDArray[np.float64]
 ) -> None:
+    """Write the names of the largest labels beside their circles."""
     from matplotlib.patheffects import withStroke
 
     style: dict[str, Any] = {
@@ -270,18 +278,18 @@ def _write_names(
         "color": INK,
         "parse_math": False,
     }
-    drawn = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MAX_NAMES]]
-    extents = [text.get_window_extent() for text in drawn]
+    texts = [axes.text(0, 0, label_map.labels[row], **style) for row in rows[:_MAX_NAMES]]
+    extents = [text.get_window_extent() for text in texts]
     sizes = np.array([(extent.width, extent.height) for extent in extents])
     points = axes.transData.transform(label_map.positions[rows])
     pixels_per_point = DPI / 72
-    box = axes.get_window_extent()
+    frame = axes.get_window_extent()
     places = place_names(
-        points, radii[rows] * pixels_per_point, sizes, (box.x0, box.y0, box.x1, box.y1)
+        points, radii[rows] * pixels_per_point, sizes, (frame.x0, frame.y0, frame.x1, frame.y1)
     )
-    for n, text in enumerate(drawn):
-        if n in places:
-            x, y = axes.transData.inverted().transform(places[n])
+    for number, text in enumerate(texts):
+        if number in places:
+            x, y = axes.transData.inverted().transform(places[number])
             text.set_position((x, y))
             text.set_path_effects([withStroke(linewidth=2.5, foreground="white", alpha=0.85)])
         else:
@@ -289,6 +297,7 @@ def _write_names(
 
 
 def _write_legend(axes: Axes, label_map: LabelMap) -> None:
+    """Write the clusters with their colours, names and sizes."""
     entries = label_map.legend()
     step = min(1 / (len(entries) + 1), 0.075)
     axes.set_xlim(0, 1)
@@ -301,22 +310,24 @@ def _write_legend(axes: Axes, label_map: LabelMap) -> None:
         colour = LIGHT[(number - 1) % len(LIGHT)]
         axes.scatter([0.025], [y], s=90, color=colour, edgecolors="white", clip_on=False)
         text: dict[str, Any] = {"va": "center", "parse_math": False}
-        axes.text(
-            0.07, y + step * 0.16, f"{number}  {_shorten(name)}", fontsize=size, color=INK, **text
-        )
+        name = f"{number}  {_shorten(name)}"
+        axes.text(0.07, y + step * 0.16, name, fontsize=size, color=INK, **text)
         axes.text(0.07, y - step * 0.24, counts, fontsize=0.8 * size, color=FAINT, **text)
 
 
 def _shorten(name: str) -> str:
     """Shorten the name of a cluster by omitting its last labels."""
-    while len(name) > _LONGEST and " / " in name:
+    while len(name) > _LONGEST_NAME and " / " in name:
         name = name.rpartition(" / ")[0]
-    return name if len(name) <= _LONGEST else name[: _LONGEST - 1].rstrip() + "…"
+    if len(name) > _LONGEST_NAME:
+        return name[: _LONGEST_NAME - 1].rstrip() + "…"
+    return name
 
 
-def _on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _positions_on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return positions in SVG units, where y points down."""
-    low, high = positions.min(axis=0), positions.max(axis=0)
+    low = positions.min(axis=0)
+    high = positions.max(axis=0)
     extent = np.where(high > low, high - low, 1.0)
     scaled = (positions - low) / extent
     scaled[:, 1] = 1 - scaled[:, 1]
@@ -327,15 +338,17 @@ def _photographs_by_circle(
     rows: Sequence[int], photographs: Mapping[int, Sequence[MapPhotograph]]
 ) -> str:
     """Return JSON for a script element: names and URLs of photographs by the number of the circle."""
-    by_circle = {
-        number: [[photograph.name, photograph.url] for photograph in photographs[row]]
-        for number, row in enumerate(rows)
-        if row in photographs
-    }
+    by_circle = {}
+    for number, row in enumerate(rows):
+        if row in photographs:
+            by_circle[number] = [[photo.name, photo.url] for photo in photographs[row]]
     return json.dumps(by_circle, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _colour_rules(names: dict[int, str], palette: Sequence[str]) -> str:
-    return " ".join(
-        f".c{number} {{ color: {palette[(number - 1) % len(palette)]}; }}" for number in names
-    )
+    """Return the style rules of the colours of clusters."""
+    rules = []
+    for number in names:
+        colour = palette[(number - 1) % len(palette)]
+        rules.append(f".c{number} {{ color: {colour}; }}")
+    return " ".join(rules)

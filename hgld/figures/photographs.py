@@ -1,4 +1,4 @@
-"""Pictures made of photographs: retrieval strips, thumbnails."""
+"""Pictures made of photographs: strips of retrieval results, and thumbnails."""
 
 from __future__ import annotations
 
@@ -25,13 +25,19 @@ MAX_PIXELS = 64_000_000
 def make_thumbnail(
     data: bytes, width: int, height: int, *, crop: bool = False, quality: int = 80
 ) -> bytes:
-    """Return a small JPEG of a photograph, of at most a width and a height in pixels.
+    """Return a photograph as a small JPEG file.
 
-    With ``crop`` it fills the whole area, and parts at the longer side are cut off; else it is shown completely, and
-    never enlarged. The quality is that of JPEG, 1 to 95.
+    Args:
+        data: Content of the photograph's file.
+        width: Largest width of the thumbnail in pixels.
+        height: Largest height of the thumbnail in pixels.
+        crop: Whether the photograph fills the whole area, with its longer side cut off. By default it
+            is shown completely, and never enlarged.
+        quality: Quality of JPEG, 1 to 95.
 
     Raises:
-        UnreadableImageError: The content is no image, damaged, or has more than ``MAX_PIXELS`` pixels.
+        UnreadableImageError: The file is not an image, is damaged, or has more than ``MAX_PIXELS``
+            pixels.
     """
     image = upright_copy(open_image(data), max(width, height))
     if crop:
@@ -50,24 +56,28 @@ def encode_jpeg(image: Image.Image, quality: int) -> bytes:
 
 
 def data_url(jpeg: bytes) -> str:
-    """Return a JPEG as a URL that pages contain."""
+    """Return a JPEG file as a URL that contains it, for pages."""
     return f"data:image/jpeg;base64,{b64encode(jpeg).decode()}"
 
 
 def upright_copy(image: Image.Image, size: int) -> Image.Image:
-    """Return an upright RGB copy of an opened photograph, for a thumbnail of a size in pixels; it may be larger.
+    """Return an upright RGB copy of an opened photograph, for a thumbnail of a size in pixels.
+
+    The copy may be larger than the thumbnail.
 
     Raises:
         UnreadableImageError: The photograph is damaged, or has more than ``MAX_PIXELS`` pixels.
     """
-    if (pixels := image.width * image.height) > MAX_PIXELS:
-        raise UnreadableImageError(f"too large ({pixels / 1e6:,.0f} megapixels)")
+    n_pixels = image.width * image.height
+    if n_pixels > MAX_PIXELS:
+        raise UnreadableImageError(f"too large ({n_pixels / 1e6:,.0f} megapixels)")
     return upright_rgb(image, size)
 
 
-_Square = tuple[float, float, float]  # left, top, side
+#: Left edge, top edge and side.
+_Square = tuple[float, float, float]
 
-#: Lengths in the picture are in sides of a result's photograph.
+#: Lengths in the picture, in sides of a result's photograph.
 _GAP, _LINE, _NAMES, _FRAME = 0.06, 0.3, 1.4, 0.045
 _QUERY = 2 + _GAP
 _FIRST_RESULT = _QUERY + _NAMES + 2 * _GAP
@@ -78,7 +88,7 @@ _FONT_SIZE = 7.5
 
 @dataclass(frozen=True, eq=False)
 class StripPhoto:
-    """A photograph, or None where it is not available; the id is drawn in its place."""
+    """A photograph, or None if it is not available; its id is drawn instead."""
 
     id: str
     image: Image.Image | None
@@ -95,7 +105,14 @@ class Strip:
 
 @dataclass(frozen=True, eq=False)
 class StripQuery:
-    """A query with two strips, drawn one above the other; its title, what it shows, is shortened to one line."""
+    """A query with two strips, one above the other.
+
+    Args:
+        title: Title of the query, shortened to one line.
+        note: Further words after the title.
+        photo: Photograph of the query.
+        strips: Results of two methods.
+    """
 
     title: str
     note: str
@@ -106,19 +123,22 @@ class StripQuery:
 def draw_strips(
     path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]
 ) -> None:
-    """Draw queries below their headings, each beside its two strips of results, and a legend of all levels."""
+    """Draw queries below their headings, each beside its two strips of results, and a legend of all levels.
+
+    Args:
+        path: File of the figure.
+        sections: Queries by heading; headings without queries are omitted.
+        levels: Styles of the levels of relevance.
+    """
     sections = {heading: queries for heading, queries in sections.items() if queries}
-    n_results = max(
-        len(strip.results)
-        for queries in sections.values()
-        for query in queries
-        for strip in query.strips
-    )
+    n_results = 0
+    height_of_sections = 0.0
+    for queries in sections.values():
+        height_of_sections += 2 * _LINE + len(queries) * (_QUERY + 1.5 * _LINE)
+        for query in queries:
+            n_results = max(n_results, *[len(strip.results) for strip in query.strips])
     width = _FIRST_RESULT + n_results * (1 + _GAP)
-    height = _LINE + sum(
-        2 * _LINE + len(queries) * (_QUERY + 1.5 * _LINE) for queries in sections.values()
-    )
-    figure, axes = make_canvas((width, height), _WIDTH_INCHES, margin=0.01)
+    figure, axes = make_canvas((width, _LINE + height_of_sections), _WIDTH_INCHES, margin=0.01)
     _draw_legend(axes, levels)
     colours = {level.level: level.colour for level in levels}
 
@@ -138,16 +158,15 @@ def draw_strips(
 
 
 def _draw_legend(axes: Axes, levels: Sequence[LevelStyle]) -> None:
+    """Draw the colours of the levels of relevance."""
     from matplotlib.patches import Patch
 
+    handles = []
+    for level in levels:
+        meaning = f"same {level.meaning}" if level.level else level.meaning
+        handles.append(Patch(color=level.colour, label=f"{level.level}: {meaning}"))
     axes.legend(
-        handles=[
-            Patch(
-                color=level.colour,
-                label=f"{level.level}: {'same ' if level.level else ''}{level.meaning}",
-            )
-            for level in levels
-        ],
+        handles=handles,
         ncols=len(levels),
         loc="upper left",
         bbox_to_anchor=(0, 1),
@@ -161,6 +180,7 @@ def _draw_legend(axes: Axes, levels: Sequence[LevelStyle]) -> None:
 
 
 def _draw_strip(axes: Axes, strip: Strip, top: float, colours: dict[int, str]) -> None:
+    """Draw the name, the score and the results of a method."""
     left = _QUERY + 2 * _GAP
     _draw_text(axes, left, top + 0.35, strip.method, weight="bold")
     _draw_text(axes, left, top + 0.65, strip.score)
@@ -170,16 +190,17 @@ def _draw_strip(axes: Axes, strip: Strip, top: float, colours: dict[int, str]) -
 
 
 def _draw_photo(axes: Axes, photo: StripPhoto, square: _Square) -> None:
-    """Centre the whole photograph in a square, or write its id there."""
+    """Draw the whole photograph in the centre of a square, or write its id there."""
     left, top, side = square
     if photo.image is None:
-        _draw_text(
-            axes, left + side / 2, top + side / 2, photo.id, size=5, color=FAINT, ha="center"
-        )
+        middle = (left + side / 2, top + side / 2)
+        _draw_text(axes, *middle, photo.id, size=5, color=FAINT, ha="center")
         return
     longest = max(photo.image.size)
-    width, height = (side * length / longest for length in photo.image.size)
-    left, top = left + (side - width) / 2, top + (side - height) / 2
+    width = side * photo.image.width / longest
+    height = side * photo.image.height / longest
+    left += (side - width) / 2
+    top += (side - height) / 2
     extent = (left, left + width, top + height, top)
     axes.imshow(photo.image, extent=extent, interpolation="antialiased", zorder=2)
 
@@ -200,6 +221,7 @@ def _draw_frame(axes: Axes, left: float, top: float, colour: str, level: int) ->
 
 
 def _draw_text(axes: Axes, left: float, middle: float, text: str, **style: Any) -> None:
+    """Write a line of text, vertically centred."""
     defaults: dict[str, Any] = {
         "size": _FONT_SIZE,
         "color": INK,

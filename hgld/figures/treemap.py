@@ -1,4 +1,4 @@
-"""Treemap of a hierarchy, as a picture and as a page on which every tile tells its name."""
+"""Treemap of a hierarchy, as a picture, and as a page on which every tile shows its name."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 #: Left, top, width and height.
 Box = tuple[float, float, float, float]
 
-#: Inches.
+#: Lengths in inches.
 _WIDTH, _HEIGHT, _HEADING, _GAP = 13.0, 8.2, 0.34, 0.09
-#: Number of roots that are drawn side by side.
+#: Largest number of roots that are drawn side by side.
 _MOST_COLUMNS = 6
-#: Points: largest and smallest size of group names, and size of labels.
+#: Largest and smallest size of group names, and size of labels, in points.
 _GROUP_FONT, _SMALL_GROUP_FONT, _LABEL_FONT = 11.0, 5.5, 6.5
 
 
@@ -38,69 +38,73 @@ class Node:
 
 
 def build_nodes(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
-    """Build trees, largest children first, of a tuple per leaf: the names from its root on, and its landmarks.
+    """Build trees from paths of names, largest children first.
+
+    Args:
+        paths: For each leaf, the names from its root on, and its number of landmarks.
 
     >>> build_nodes([("natural", "lake", 2), ("natural", "sea", 3)])[0].children[0]
     Node(name='sea', landmarks=3, children=())
     """
-    below: dict[str, list[tuple[Any, ...]]] = {}
-    for name, *rest in paths:
-        below.setdefault(name, []).append(tuple(rest))
-    nodes = [
-        Node(name, sum(rest[-1] for rest in rests), build_nodes(rests) if len(rests[0]) > 1 else ())
-        for name, rests in below.items()
-    ]
+    rests_by_name: dict[str, list[tuple[Any, ...]]] = {}
+    for path in paths:
+        rests_by_name.setdefault(path[0], []).append(path[1:])
+    nodes = []
+    for name, rests in rests_by_name.items():
+        landmarks = sum(rest[-1] for rest in rests)
+        is_leaf = len(rests[0]) == 1
+        nodes.append(Node(name, landmarks, () if is_leaf else build_nodes(rests)))
     return tuple(sorted(nodes, key=lambda node: (-node.landmarks, node.name)))
 
 
 def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
-    """Draw a few roots side by side, or many as a treemap; areas are counts, and names are drawn where they fit.
+    """Draw a few roots side by side, or many as a treemap; areas are counts, and names are drawn if they fit.
 
-    Roots have groups as children, and these labels.
+    Children of roots are groups, and children of groups are labels.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure, axes = make_canvas((_WIDTH, _HEIGHT))
     FigureCanvasAgg(figure)  # keeps one renderer for all text measurements
     colours = root_colours(root.name for root in roots)
+    boxes = _root_boxes(roots, _WIDTH, _HEIGHT, _GAP)
+    style = {"color": INK, "fontweight": "bold"}
     with without_glyph_warnings():  # texts are measured before they are drawn
-        for root, (left, top, width, height) in zip(
-            roots, _root_boxes(roots, _WIDTH, _HEIGHT, _GAP), strict=True
-        ):
-            heading = (left, top, width, min(_HEADING, height / 4))
+        for root, (left, top, width, height) in zip(roots, boxes, strict=True):
+            heading_height = min(_HEADING, height / 4)
+            heading = (left, top, width, heading_height)
             text = f"{root.name}  {root.landmarks:,} {nouns[1]}, {len(root.children)} groups"
-            style = {"color": INK, "fontweight": "bold"}
-            _write(axes, text, heading, 12.0, 7.0, **style) or _write(
-                axes, root.name, heading, 12.0, 5.0, **style
-            )
-            _draw_root(
-                axes, root, (left, top + heading[3], width, height - heading[3]), colours[root.name]
-            )
+            if not _write(axes, text, heading, 12.0, 7.0, **style):
+                _write(axes, root.name, heading, 12.0, 5.0, **style)
+            area = (left, top + heading_height, width, height - heading_height)
+            _draw_root(axes, root, area, colours[root.name])
     save(figure, path)
 
 
 def _root_boxes(roots: Sequence[Node], width: float, height: float, gap: float) -> list[Box]:
-    """Divide a page among roots: side by side, or as a treemap where columns would be too narrow for names."""
+    """Divide a page among roots: side by side, or as a treemap if columns would be too narrow for names."""
     sizes = [root.landmarks for root in roots]
+    boxes: list[Box] = []
     if len(roots) > _MOST_COLUMNS:
-        boxes = squarify(sizes, (gap / 2, 0, width - gap, height - gap / 2))
-        return [
-            (left + gap / 2, top, wide - gap, high - gap / 2) for left, top, wide, high in boxes
-        ]
-    left, free, total = gap, width - gap * (len(roots) + 1), sum(sizes)
-    boxes = []
+        page = (gap / 2, 0.0, width - gap, height - gap / 2)
+        for left, top, box_width, box_height in squarify(sizes, page):
+            boxes.append((left + gap / 2, top, box_width - gap, box_height - gap / 2))
+        return boxes
+    left = gap
+    total_width = width - gap * (len(roots) + 1)
     for size in sizes:
-        boxes.append((left, 0.0, free * size / total, height - gap))
-        left += boxes[-1][2] + gap
+        box_width = total_width * size / sum(sizes)
+        boxes.append((left, 0.0, box_width, height - gap))
+        left += box_width + gap
     return boxes
 
 
 def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
-    """Divide a box (left, top, width, height) into nearly square boxes, in order, with areas proportional to sizes.
+    """Divide a box into nearly square boxes, in order, with areas proportional to sizes.
 
-    The squarified treemap of Bruls, Huizing and van Wijk (2000): boxes are laid out in rows along the shorter side of
-    the remaining area; a row ends where another box would make its worst aspect ratio worse. Sizes are positive, and
-    have good shapes in descending order.
+    The squarified treemap of Bruls, Huizing and van Wijk (2000): boxes are laid out in rows along the
+    shorter side of the remaining area; a row ends if another box would make its worst aspect ratio
+    worse. Sizes are positive, and give good shapes in descending order.
     """
     left, top, width, height = box
     scale = width * height / sum(sizes) if sizes else 0.0
@@ -108,26 +112,30 @@ def squarify(sizes: Sequence[float], box: Box) -> list[Box]:
     boxes: list[Box] = []
     while areas:
         side = min(width, height)
-        n = 1
-        while n < len(areas) and _worst_ratio(areas[: n + 1], side) <= _worst_ratio(
-            areas[:n], side
-        ):
-            n += 1
-        row, areas = areas[:n], areas[n:]
+        row = areas[:1]
+        ratio = _worst_ratio(row, side)
+        for n in range(2, len(areas) + 1):
+            longer_ratio = _worst_ratio(areas[:n], side)
+            if longer_ratio > ratio:
+                break
+            row = areas[:n]
+            ratio = longer_ratio
+        areas = areas[len(row) :]
         depth = sum(row) / side
         offset = 0.0
         for area in row:
             length = area / depth
-            boxes.append(
-                (left, top + offset, depth, length)
-                if width >= height
-                else (left + offset, top, length, depth)
-            )
+            if width >= height:
+                boxes.append((left, top + offset, depth, length))
+            else:
+                boxes.append((left + offset, top, length, depth))
             offset += length
         if width >= height:
-            left, width = left + depth, width - depth
+            left += depth
+            width -= depth
         else:
-            top, height = top + depth, height - depth
+            top += depth
+            height -= depth
     return boxes
 
 
@@ -138,13 +146,13 @@ def _worst_ratio(row: Sequence[float], side: float) -> float:
 
 
 def _draw_root(axes: Axes, root: Node, box: Box, root_colour: str) -> None:
+    """Draw the groups and labels of a root in a box."""
     from matplotlib.patches import Rectangle
 
-    groups = squarify([group.landmarks for group in root.children], box)
-    for n, (group, (left, top, width, height)) in enumerate(
-        zip(root.children, groups, strict=True)
-    ):
-        colour = shade(root_colour, n)
+    boxes = squarify([group.landmarks for group in root.children], box)
+    for number, (group, group_box) in enumerate(zip(root.children, boxes, strict=True)):
+        left, top, width, height = group_box
+        colour = shade(root_colour, number)
         axes.add_artist(
             Rectangle(
                 (left, top), width, height, facecolor=colour, edgecolor="white", linewidth=1.4
@@ -153,25 +161,27 @@ def _draw_root(axes: Axes, root: Node, box: Box, root_colour: str) -> None:
         has_labels = any(label.name != group.name for label in group.children)
         heading = min(0.24, 0.4 * height)
         if has_labels and _write_group(axes, group, (left, top, width, heading)):
-            _draw_labels(
-                axes, group, (left + 0.03, top + heading, width - 0.06, height - heading - 0.03)
-            )
+            area = (left + 0.03, top + heading, width - 0.06, height - heading - 0.03)
+            _draw_labels(axes, group, area)
         else:
-            _write_group(axes, group, (left, top, width, height))
+            _write_group(axes, group, group_box)
 
 
 def _write_group(axes: Axes, group: Node, box: Box) -> bool:
+    """Write the name of a group, with its size if both fit; return False if the name does not fit."""
     style = {"color": "white", "fontweight": "bold"}
-    texts = (f"{group.name}  {group.landmarks:,}", group.name)
-    return any(_write(axes, text, box, _GROUP_FONT, _SMALL_GROUP_FONT, **style) for text in texts)
+    text = f"{group.name}  {group.landmarks:,}"
+    return _write(axes, text, box, _GROUP_FONT, _SMALL_GROUP_FONT, **style) or _write(
+        axes, group.name, box, _GROUP_FONT, _SMALL_GROUP_FONT, **style
+    )
 
 
 def _draw_labels(axes: Axes, group: Node, box: Box) -> None:
+    """Draw the labels of a group in a box."""
     from matplotlib.patches import Rectangle
 
-    for label, label_box in zip(
-        group.children, squarify([label.landmarks for label in group.children], box), strict=True
-    ):
+    boxes = squarify([label.landmarks for label in group.children], box)
+    for label, label_box in zip(group.children, boxes, strict=True):
         left, top, width, height = label_box
         axes.add_artist(
             Rectangle(
@@ -187,13 +197,28 @@ def _draw_labels(axes: Axes, group: Node, box: Box) -> None:
 
 
 def _write(axes: Axes, text: str, box: Box, largest: float, smallest: float, **style: Any) -> bool:
-    """Write a text in the middle of a box, on one line or with a line per word; return False if it does not fit."""
+    """Write a text in the middle of a box, on one line or with a line per word, in the larger of both sizes.
+
+    Args:
+        axes: Axes to draw on.
+        text: The text.
+        box: The box.
+        largest: Largest size of the font in points.
+        smallest: Smallest size of the font in points.
+        **style: Style of the text.
+
+    Returns:
+        Whether the text fits into the box.
+    """
     left, top, width, height = box
-    best: tuple[float, Text | None] = (smallest, None)
-    # Letters are at least a third as wide as high, so that most labels of a large tree need not be measured.
-    if 72 * height < smallest or 72 * width < smallest * max(map(len, text.split())) / 3:
+    words = text.split()
+    # Letters are at least a third as wide as high, so most labels of a large tree need not be measured.
+    least_width = smallest * max(len(word) for word in words) / 3
+    if 72 * height < smallest or 72 * width < least_width:
         return False
-    for form in (text, "\n".join(text.split())):
+    best: Text | None = None
+    best_size = smallest
+    for form in (text, "\n".join(words)):
         drawn = axes.text(
             left + width / 2,
             top + height / 2,
@@ -205,16 +230,18 @@ def _write(axes: Axes, text: str, box: Box, largest: float, smallest: float, **s
             **style,
         )
         extent = drawn.get_window_extent()
-        inches = (extent.width / axes.figure.dpi, extent.height / axes.figure.dpi)
-        size = largest * min(1.0, 0.86 * width / inches[0], 0.86 * height / inches[1])
-        if size > best[0]:
-            if best[1] is not None:
-                best[1].remove()
+        width_inches = extent.width / axes.figure.dpi
+        height_inches = extent.height / axes.figure.dpi
+        size = largest * min(1.0, 0.86 * width / width_inches, 0.86 * height / height_inches)
+        if size > best_size:
+            if best is not None:
+                best.remove()
             drawn.set_fontsize(size)
-            best = (size, drawn)
+            best = drawn
+            best_size = size
         else:
             drawn.remove()
-    return best[1] is not None
+    return best is not None
 
 
 def shade(colour: str, n: int) -> str:
@@ -222,25 +249,20 @@ def shade(colour: str, n: int) -> str:
     from matplotlib.colors import to_hex, to_rgb
 
     hue, lightness, saturation = colorsys.rgb_to_hls(*to_rgb(colour))
-    return to_hex(
-        colorsys.hls_to_rgb(
-            hue, lightness + (0.0, -0.09, 0.05, -0.05, 0.02)[n % 5], 0.85 * saturation
-        )
-    )
+    lightness += (0.0, -0.09, 0.05, -0.05, 0.02)[n % 5]
+    return to_hex(colorsys.hls_to_rgb(hue, lightness, 0.85 * saturation))
 
 
 _TEMPLATE = Path(__file__).parents[1] / "templates" / "tree.html"
 
-#: SVG units; the browser scales the drawing to the width of its window.
-_PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_HEADING, _GROUP_HEADING, _PAGE_GAP = (
-    1300.0,
-    820.0,
-    34.0,
-    22.0,
-    9.0,
-)
-#: Largest and smallest size of names, and the width of a character in em; the browser's font is unknown, and few bold
-#: sans-serif fonts have names that are wider.
+#: Lengths in SVG units; the browser scales the drawing to the width of its window.
+_PAGE_WIDTH = 1300.0
+_PAGE_HEIGHT = 820.0
+_PAGE_HEADING = 34.0
+_GROUP_HEADING = 22.0
+_PAGE_GAP = 9.0
+#: Largest and smallest size of names, and the width of a character in em. The browser's font is
+#: unknown; few bold sans-serif fonts have wider names.
 _FONT, _SMALL_FONT, _CHARACTER = 15.0, 7.0, 0.7
 
 
@@ -249,13 +271,12 @@ def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     total = sum(root.landmarks for root in roots)
     colours = root_colours(root.name for root in roots)
     boxes = _root_boxes(roots, _PAGE_WIDTH, _PAGE_HEIGHT, _PAGE_GAP)
-    tiles = [
-        tile
-        for root, box in zip(roots, boxes, strict=True)
-        for tile in _root(root, box, colours[root.name], nouns)
-    ]
+    tiles: list[str] = []
+    for root, box in zip(roots, boxes, strict=True):
+        tiles.extend(_root_elements(root, box, colours[root.name], nouns))
+    n_groups = sum(len(root.children) for root in roots)
     page = Template(_TEMPLATE.read_text(encoding="utf-8")).substitute(
-        title=f"{total:,} {nouns[1]} in {sum(len(root.children) for root in roots):,} groups",
+        title=f"{total:,} {nouns[1]} in {n_groups:,} groups",
         width=f"{_PAGE_WIDTH:g}",
         height=f"{_PAGE_HEIGHT:g}",
         tiles="\n".join(tiles),
@@ -263,48 +284,51 @@ def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
     write_page(path, page)
 
 
-def _root(root: Node, box: Box, root_colour: str, nouns: Nouns) -> Iterator[str]:
+def _root_elements(root: Node, box: Box, root_colour: str, nouns: Nouns) -> Iterator[str]:
+    """Yield the SVG elements of a root."""
     left, top, width, height = box
     heading = min(_PAGE_HEADING, height / 4)
-    title = (left, top, width, heading)
+    heading_box = (left, top, width, heading)
+    title = _name(f"{root.name}: {root.landmarks:,} {nouns[1]}", heading_box, bold=True)
     yield '<g class="root">'
-    yield _name(f"{root.name}: {root.landmarks:,} {nouns[1]}", title, bold=True) or _name(
-        root.name, title, bold=True
-    )
-    groups = squarify(
-        [group.landmarks for group in root.children], (left, top + heading, width, height - heading)
-    )
-    for n, (group, group_box) in enumerate(zip(root.children, groups, strict=True)):
-        yield from _group((root.name,), group, group_box, shade(root_colour, n), nouns)
+    yield title or _name(root.name, heading_box, bold=True)
+    area = (left, top + heading, width, height - heading)
+    boxes = squarify([group.landmarks for group in root.children], area)
+    for number, (group, group_box) in enumerate(zip(root.children, boxes, strict=True)):
+        colour = shade(root_colour, number)
+        yield from _group_elements((root.name,), group, group_box, colour, nouns)
     yield "</g>"
 
 
-def _group(
+def _group_elements(
     above: tuple[str, ...], group: Node, box: Box, colour: str, nouns: Nouns
 ) -> Iterator[str]:
+    """Yield the SVG elements of a group, below the names in ``above``."""
     left, top, width, height = box
     path = (*above, group.name)
     yield '<g class="group">'
-    yield _tile("group", path, f"{group.landmarks:,} {nouns[group.landmarks != 1]}", box, colour)
+    yield _tile("group", path, _size_text(group, nouns), box, colour)
     if all(label.name == group.name for label in group.children):
         yield _name(group.name, box, bold=True)
     else:
-        # Without room for a heading and a margin, labels fill the box, so that every one has an area to point at.
-        heading, margin = (
-            (_GROUP_HEADING, 3.0) if width > 30 and height > 2 * _GROUP_HEADING else (0.0, 0.0)
-        )
+        # Without room for a heading and a margin, labels fill the box, so that each has a visible area.
+        heading = 0.0
+        margin = 0.0
+        if width > 30 and height > 2 * _GROUP_HEADING:
+            heading = _GROUP_HEADING
+            margin = 3.0
         yield _name(group.name, (left, top, width, heading), bold=True)
         area = (left + margin, top + heading, width - 2 * margin, height - heading - margin)
-        labels = squarify([label.landmarks for label in group.children], area)
-        for label, label_box in zip(group.children, labels, strict=True):
-            yield _tile(
-                "label",
-                (*path, label.name),
-                f"{label.landmarks:,} {nouns[label.landmarks != 1]}",
-                label_box,
-            )
+        boxes = squarify([label.landmarks for label in group.children], area)
+        for label, label_box in zip(group.children, boxes, strict=True):
+            yield _tile("label", (*path, label.name), _size_text(label, nouns), label_box)
             yield _name(label.name, label_box)
     yield "</g>"
+
+
+def _size_text(node: Node, nouns: Nouns) -> str:
+    """Return the number of landmarks of a node in words."""
+    return f"{node.landmarks:,} {nouns[node.landmarks != 1]}"
 
 
 def _tile(kind: str, path: tuple[str, ...], size: str, box: Box, colour: str | None = None) -> str:
@@ -319,7 +343,7 @@ def _tile(kind: str, path: tuple[str, ...], size: str, box: Box, colour: str | N
 
 
 def _name(name: str, box: Box, *, bold: bool = False) -> str:
-    """Return a name in the middle of a box, or nothing where it does not fit."""
+    """Return a name in the middle of a box, or an empty text if it does not fit."""
     left, top, width, height = box
     size = min(_FONT, 0.94 * width / (_CHARACTER * len(name)), 0.8 * height)
     if size < _SMALL_FONT:
