@@ -1,9 +1,10 @@
 """Find copies and near views among images.
 
-Copies come from one exposure: the same file, or a re-encoded, resized, cropped, mirrored, turned, recoloured or
-bordered version of it. Near views show one scene at nearly the same time, such as the frames of a burst. Candidates
-are the nearest images of each image, by the layouts of thumbnails in all orientations and of their parts and, if
-there are any, by embeddings. A comparison of the two thumbnails, which no other image takes part in, decides.
+Copies come from one exposure: the same file, or a re-encoded, resized, cropped, mirrored, turned,
+recoloured or bordered version of it. Near views show one scene at nearly the same time, such as the
+frames of a burst. Candidates are the nearest images of each image, by the layouts of thumbnails in all
+orientations and of their parts and, if there are any, by embeddings. A comparison of the two
+thumbnails decides, independently of all other images.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from hgld.io.images import open_image, upright_rgb
 from hgld.progress import NoProgress, Progress
 from hgld.ragged import RaggedIndices
 
-#: Columns of the table of copies beside those of the images.
+#: Columns of the table of copies, besides the columns of the manifest.
 _MARKS = pa.schema(
     [
         ("relation", pa.string()),
@@ -46,7 +47,7 @@ _MARKS = pa.schema(
         ("leave_out", pa.bool_()),
     ]
 )
-#: Number of images whose layouts are searched with at once.
+#: Number of images whose layouts are searched for at once.
 _BLOCK = 1024
 
 
@@ -73,13 +74,13 @@ class DuplicateGroup:
 class Duplicates:
     """Copies and near views among the N images of a manifest.
 
-    An image is in one group of copies at most. Groups of near views consist of the images that are not left out as
-    copies.
+    An image is in at most one group of copies. Groups of near views consist of images that are not left
+    out as copies.
 
     Args:
         manifest: The manifest.
-        groups: Groups of copies, then groups of near views, by the row of the image that is kept.
-        unreadable: Why images could not be read, by their ids.
+        groups: Groups of copies, then groups of near views, by the row of the kept image.
+        unreadable: Reasons why images could not be read, by their ids.
     """
 
     manifest: Manifest
@@ -91,41 +92,43 @@ class Duplicates:
         return [group for group in self.groups if group.relation == relation]
 
     def excluded(self, relation: str) -> NDArray[np.bool_]:
-        """Return which images are not kept in groups of copies or of near views, bool, shape (N,)."""
+        """Return a mask of the images of groups that are not kept, bool, shape (N,)."""
         excluded = np.zeros(len(self.manifest), np.bool_)
         for group in self.of(relation):
             excluded[group.others] = True
         return excluded
 
     def is_across_splits(self, group: DuplicateGroup) -> bool:
-        """Return whether another image of a group is in another split than the one that is kept."""
-        return bool((self.manifest.splits[group.others] != self.manifest.splits[group.kept]).any())
+        """Return whether another image of a group is in another split than the kept image."""
+        splits = self.manifest.splits
+        return bool((splits[group.others] != splits[group.kept]).any())
 
     def is_across_labels(self, group: DuplicateGroup) -> bool:
-        """Return whether another image of a group has another finest label than the one that is kept."""
+        """Return whether another image of a group has another finest label than the kept image."""
         labels = self._finest_labels(group.kept)
         return any(self._finest_labels(row) != labels for row in group.others.tolist())
 
     def to_arrow(self) -> pa.Table:
         """Return a table of the images of all groups.
 
-        Its columns are relation, duplicate_group, id, split, the levels, same_pixels, kept and leave_out, which is
-        true of copies that are not kept.
+        Its columns are relation, duplicate_group, id, split, the levels, same_pixels, kept and
+        leave_out, which is true for copies that are not kept.
         """
         rows: list[int] = []
         marks: list[dict[str, object]] = []
         for number, group in enumerate(self.groups):
-            others = zip(group.others.tolist(), group.same_pixels.tolist(), strict=True)
-            for row, same_pixels in [(group.kept, bool(group.same_pixels.any())), *others]:
-                kept = row == group.kept
+            rows_of_group = [group.kept, *group.others.tolist()]
+            same_pixels = [bool(group.same_pixels.any()), *group.same_pixels.tolist()]
+            for row, has_same_pixels in zip(rows_of_group, same_pixels, strict=True):
+                is_kept = row == group.kept
                 mark = {
                     "relation": group.relation,
                     "duplicate_group": number,
-                    "same_pixels": same_pixels,
+                    "same_pixels": has_same_pixels,
+                    "kept": is_kept,
+                    "leave_out": group.relation == COPY and not is_kept,
                 }
-                marks.append(
-                    mark | {"kept": kept, "leave_out": group.relation == COPY and not kept}
-                )
+                marks.append(mark)
                 rows.append(row)
         images = self.manifest.take(np.array(rows, np.int64)).to_arrow()
         table = pa.Table.from_pylist(marks, _MARKS)
@@ -134,8 +137,10 @@ class Duplicates:
         return table
 
     def _finest_labels(self, row: int) -> frozenset[int]:
+        """Return the labels of an image at the finest level."""
         n_levels = len(self.manifest.level_names)
-        return frozenset(self.manifest.labels_of(row).reshape(-1, n_levels)[:, 0].tolist())
+        labels = self.manifest.labels_of(row).reshape(-1, n_levels)
+        return frozenset(labels[:, 0].tolist())
 
 
 def find_duplicates(
@@ -152,22 +157,22 @@ def find_duplicates(
 
     Args:
         manifest: N images.
-        root: Folder that its paths are relative to.
-        embeddings: float, shape (N, d), of any model, for further candidates; their mean, which those of untrained
-            networks share, is subtracted. Default: candidates are found by thumbnails alone.
+        root: Folder to which the paths of the manifest are relative.
+        embeddings: float, shape (N, d), of any model, for further candidates; their mean, which
+            embeddings of untrained networks share, is subtracted. Default: candidates are found by
+            thumbnails alone.
         config: Settings.
         progress: Progress in images that are read, then in images that are compared.
 
     Raises:
         InputError: The folder does not exist, lacks tar files, or no image of it can be read.
-        ConfigurationError: There is no split of the name that is given for the training.
+        ConfigurationError: The training split does not exist, and has another name than the default.
     """
-    config, progress = config or DuplicatesConfig(), progress or NoProgress()
+    config = config or DuplicatesConfig()
+    progress = progress or NoProgress()
     is_training = np.zeros(len(manifest), np.bool_)
-    if (
-        config.train_split in manifest.split_names
-        or config.train_split != DuplicatesConfig.train_split
-    ):
+    is_default_split = config.train_split == DuplicatesConfig.train_split
+    if config.train_split in manifest.split_names or not is_default_split:
         is_training[manifest.rows_of(config.train_split)] = True
     encoded = EncodedImages(manifest, root)
     thumbnails, digests, unreadable = read_thumbnails(encoded, progress)
@@ -176,10 +181,8 @@ def find_duplicates(
     layouts = whole_layouts(thumbnails)
     usable = pairs.is_first_file & (np.abs(layouts).max(axis=1) > 0)
     for block in blocks_of(len(manifest), _BLOCK):
-        rows = np.arange(block.start, block.stop)
-        candidates.append(
-            nearest_layouts(thumbnails, rows[usable[rows]], layouts, usable, config.neighbours)
-        )
+        rows = np.arange(block.start, block.stop)[usable[block]]
+        candidates.append(nearest_layouts(thumbnails, rows, layouts, usable, config.neighbours))
     if embeddings is not None:
         vectors = centred(embeddings, mean_direction(embeddings))
         _, neighbours = nearest_images(vectors, config.neighbours, only_itself, usable)
@@ -187,25 +190,18 @@ def find_duplicates(
     related = pairs.among(np.unique(np.concatenate(candidates), axis=0), progress)
     copies = _groups_of_copies(related[COPY], pairs, is_training)
     # The nearest images of an image may all be copies of it: search again without them.
-    for left_out in copies.values():
-        usable[left_out] = False
+    for copies_of_image in copies.values():
+        usable[copies_of_image] = False
     kept_rows = np.array([row for row in sorted(copies) if usable[row]], np.int64)
     further = nearest_layouts(thumbnails, kept_rows, layouts, usable, config.neighbours)
     related[NEAR_VIEW] += pairs.among(further)[NEAR_VIEW]
     near_views = _groups_of_near_views(related[NEAR_VIEW], copies, pairs, is_training)
     groups = []
-    for relation, members in ((COPY, copies), (NEAR_VIEW, near_views)):
-        for kept, others in sorted(members.items()):
-            agreements = [pairs.comparison(kept, row).agreement for row in others]
-            same = [relation == COPY and _same_pixels(encoded, kept, row) for row in others]
-            group = DuplicateGroup(
-                relation,
-                kept,
-                np.array(others),
-                np.array(agreements, np.float32),
-                np.array(same, np.bool_),
-            )
-            groups.append(group)
+    for kept, others in sorted(copies.items()):
+        same_pixels = [_same_pixels(encoded, kept, row) for row in others]
+        groups.append(pairs.group(COPY, kept, others, same_pixels))
+    for kept, others in sorted(near_views.items()):
+        groups.append(pairs.group(NEAR_VIEW, kept, others, [False] * len(others)))
     return Duplicates(manifest, groups, unreadable)
 
 
@@ -220,7 +216,8 @@ def nearest_layouts(
 
     Args:
         thumbnails: uint8, shape (N, SIZE, SIZE).
-        rows: int64, shape (n,), rows of the images whose layouts, also turned and of parts, are searched for.
+        rows: int64, shape (n,), rows of the images whose layouts, also turned and of parts, are
+            searched for.
         layouts: float32, shape (N, d), of whole thumbnails.
         usable: bool, shape (N,): images that may be found.
         k: Number of images to find for each image.
@@ -233,15 +230,17 @@ def nearest_layouts(
     itself = RaggedIndices(np.arange(len(rows) + 1), rows)
     # Layouts of only zeros, which have no cosines, are masked.
     gallery = torch.from_numpy(np.where(usable[:, None], layouts, np.float32(1)))
-    all_scores, all_neighbours = [], []
+    all_scores = []
+    all_neighbours = []
     for queries in searched_layouts(thumbnails[rows]):
         scores, neighbours = nearest_neighbours(
             torch.from_numpy(queries), gallery, k, excluded=itself, gallery_mask=usable
         )
         all_scores.append(np.nan_to_num(scores, nan=-np.inf))
         all_neighbours.append(neighbours)
-    # The best score of each neighbour over all queries of an image counts.
-    scores, neighbours = np.concatenate(all_scores, axis=1), np.concatenate(all_neighbours, axis=1)
+    # A neighbour counts with its best score over all queries of an image.
+    scores = np.concatenate(all_scores, axis=1)
+    neighbours = np.concatenate(all_neighbours, axis=1)
     best_first = np.argsort(-scores, axis=1, kind="stable")
     ordered = np.take_along_axis(neighbours, best_first, axis=1)
     nearest = np.full((len(rows), k), -1)
@@ -252,17 +251,23 @@ def nearest_layouts(
 
 
 def as_pairs(rows: NDArray[np.int64], neighbours: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the pairs of rows and their neighbours, shape (n, k), lower row first, each once; -1 is no neighbour."""
+    """Return the pairs of rows and their neighbours, int64, shape (m, 2), lower row first, each pair once.
+
+    Args:
+        rows: int64, shape (n,).
+        neighbours: int64, shape (n, k); -1 for no neighbour.
+    """
     pairs = np.stack([np.repeat(rows, neighbours.shape[1]), neighbours.ravel()], axis=1)
     return np.unique(np.sort(pairs[pairs[:, 1] >= 0], axis=1), axis=0)
 
 
 class PairRelations:
-    """Compares pairs of images, each pair once.
+    """Comparisons of pairs of images, each of which is made once.
 
     Args:
         thumbnails: uint8, shape (N, SIZE, SIZE).
-        digests: Digests of the images, which equal files share; None for images that are not compared.
+        digests: Digests of the images, equal for equal files; None for images that are not compared.
+        config: Settings.
     """
 
     def __init__(
@@ -271,7 +276,9 @@ class PairRelations:
         digests: Sequence[bytes | None],
         config: DuplicatesConfig,
     ) -> None:
-        self._thumbnails, self._digests, self._config = thumbnails, digests, config
+        self._thumbnails = thumbnails
+        self._config = config
+        self._n_images = len(digests)
         self._comparisons: dict[tuple[int, int], Comparison] = {}
         first_rows: dict[bytes, int] = {}
         self._first_files = np.full(len(digests), -1)
@@ -281,8 +288,8 @@ class PairRelations:
 
     @property
     def is_first_file(self) -> NDArray[np.bool_]:
-        """Whether each image is readable and the first with its digest, bool, shape (N,)."""
-        return np.asarray(self._first_files == np.arange(len(self._first_files)), np.bool_)
+        """Whether each image is readable and the first image with its digest, bool, shape (N,)."""
+        return np.asarray(self._first_files == np.arange(self._n_images), np.bool_)
 
     def equal_files(self) -> NDArray[np.int64]:
         """Return the pairs of each image with the first image that has the same digest, int64, shape (n, 2)."""
@@ -301,7 +308,7 @@ class PairRelations:
         return self._comparisons[first, second]
 
     def relation(self, first: int, second: int) -> str | None:
-        """Return how two images are related, None if they are not."""
+        """Return the relation of two images, or None if they are unrelated."""
         return self._config.relation(self.comparison(first, second))
 
     def among(
@@ -310,7 +317,7 @@ class PairRelations:
         """Return the pairs that are copies and the pairs that are near views, by relation."""
         related: dict[str, list[tuple[int, int]]] = {COPY: [], NEAR_VIEW: []}
         progress = progress or NoProgress()
-        progress.start(len(self._digests))
+        progress.start(self._n_images)
         n_compared = 0
         for first, second in pairs.tolist():
             progress.advance(first - n_compared)
@@ -320,17 +327,30 @@ class PairRelations:
                 related[relation].append((first, second))
             else:
                 self._comparisons.pop((first, second), None)
-        progress.advance(len(self._digests) - n_compared)
+        progress.advance(self._n_images - n_compared)
         return related
+
+    def group(
+        self, relation: str, kept: int, others: Sequence[int], same_pixels: Sequence[bool]
+    ) -> DuplicateGroup:
+        """Return a group of images that are related to a kept image."""
+        agreements = [self.comparison(kept, row).agreement for row in others]
+        return DuplicateGroup(
+            relation,
+            kept,
+            np.array(others),
+            np.array(agreements, np.float32),
+            np.array(same_pixels, np.bool_),
+        )
 
 
 def _groups_of_copies(
     pairs: Sequence[tuple[int, int]], relations: PairRelations, is_training: NDArray[np.bool_]
 ) -> dict[int, list[int]]:
-    """Return the rows of the copies of each image that is kept, by its row.
+    """Return the rows of the copies of each kept image, by its row.
 
-    Images outside of the training split are kept first, then images with many copies. A kept image is compared with
-    all images that chains of copies lead to.
+    Images outside of the training split are kept first, then images with many copies. A kept image is
+    compared with all images that chains of copies lead to.
     """
     n_copies = np.bincount(np.array(pairs, np.int64).ravel(), minlength=len(is_training))
     groups = {}
@@ -351,14 +371,18 @@ def _groups_of_near_views(
     relations: PairRelations,
     is_training: NDArray[np.bool_],
 ) -> dict[int, list[int]]:
-    """Return the rows of the near views of each image that is kept, by its row; the kept image stands for its copies.
+    """Return the rows of the near views of each kept image, by its row; a kept image stands for its copies.
 
     Images outside of the training split are kept first, then images with many near views.
     """
-    kept_image = {row: kept for kept, rows in copies.items() for row in rows}
+    kept_by_copy = {}
+    for kept, rows in copies.items():
+        for row in rows:
+            kept_by_copy[row] = kept
     neighbours: dict[int, set[int]] = {}
-    for pair in pairs:
-        first, second = (kept_image.get(row, row) for row in pair)
+    for first, second in pairs:
+        first = kept_by_copy.get(first, first)
+        second = kept_by_copy.get(second, second)
         if first != second and relations.relation(first, second) == NEAR_VIEW:
             neighbours.setdefault(first, set()).add(second)
             neighbours.setdefault(second, set()).add(first)
@@ -386,7 +410,7 @@ def _components(pairs: Sequence[tuple[int, int]], n: int) -> list[list[int]]:
 
 
 def _same_pixels(encoded: EncodedImages, first: int, second: int) -> bool:
-    first_pixels, second_pixels = (
-        np.asarray(upright_rgb(open_image(encoded.read(row)))) for row in (first, second)
-    )
-    return np.array_equal(first_pixels, second_pixels)
+    """Return whether two images have the same pixels after decoding."""
+    first_image = upright_rgb(open_image(encoded.read(first)))
+    second_image = upright_rgb(open_image(encoded.read(second)))
+    return np.array_equal(np.asarray(first_image), np.asarray(second_image))

@@ -1,8 +1,8 @@
 """Grey thumbnails of images without their borders, and vectors by which similar thumbnails are found.
 
-The vector of a thumbnail, its layout, holds the coefficients of the cosine transform at low frequencies. Mirroring,
-flipping and quarter turns only change signs of coefficients and their order, so that one search of the layouts also
-finds images that were turned.
+The vector of a thumbnail, its layout, holds the coefficients of the cosine transform at low
+frequencies. Mirroring, flipping and quarter turns only change the signs and the order of coefficients,
+so one search of the layouts also finds turned images.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from hgld.progress import NoProgress, Progress
 SIZE = 128
 #: Number of frequencies on each axis of a layout.
 N_FREQUENCIES = 8
-#: Largest share of a side that is removed as a border. A longer area of one colour is a sky or a background.
+#: Largest share of a side that is removed as a border. A larger area of one colour is sky or background.
 _LARGEST_BORDER = 0.2
-#: Mean differences from the colour of a border, in grey levels, up to which its first line and the lines after it
-#: belong to it. Compression changes the lines next to the picture.
-_FIRST_LINE, _NEXT_LINES = 3, 8
-#: Mean difference from the colour of a border that the picture begins with. Skies end more smoothly.
+#: Largest mean difference of the first line of a border from its colour, in grey levels.
+_FIRST_LINE = 3
+#: Largest mean difference of the next lines, which compression may have changed.
+_NEXT_LINES = 8
+#: Smallest mean difference of the first line of the picture after a border. Skies end more smoothly.
 _EDGE = 20
 #: Start and size of windows on one axis, as shares of the side.
 WINDOWS = (
@@ -52,15 +53,17 @@ def read_thumbnails(
     """Read the thumbnails of N images and digests of the images.
 
     Returns:
-        Thumbnails, uint8, shape (N, SIZE, SIZE), black for unreadable images; digests, which equal files share, and
-        images of one colour with equal pixels, None for unreadable images; and why images could not be read, by
-        their ids.
+        Thumbnails, uint8, shape (N, SIZE, SIZE), black for unreadable images; digests, which are equal
+        for equal files, and for equal pixels of images of one colour, None for unreadable images; and
+        the reasons why images could not be read, by their ids.
 
     Raises:
         InputError: No image can be read.
     """
-    n_images, progress = len(encoded.manifest), progress or NoProgress()
-    thumbnails, unreadable = np.zeros((n_images, SIZE, SIZE), np.uint8), dict[str, str]()
+    progress = progress or NoProgress()
+    n_images = len(encoded.manifest)
+    thumbnails = np.zeros((n_images, SIZE, SIZE), np.uint8)
+    unreadable: dict[str, str] = {}
     digests: list[bytes | None] = [None] * n_images
     progress.start(n_images)
     for row in range(n_images):
@@ -78,7 +81,7 @@ def read_thumbnails(
 
 
 def _digest(content: bytes, thumbnail: NDArray[np.uint8]) -> bytes:
-    """Return a digest of an image file: of its pixels if it has one colour, which has no details to compare."""
+    """Return a digest of a file, or of the pixels of an image of one colour, which has no details to compare."""
     if thumbnail.min() < thumbnail.max():
         return hashlib.sha256(content).digest()
     image = upright_rgb(open_image(content))
@@ -86,7 +89,7 @@ def _digest(content: bytes, thumbnail: NDArray[np.uint8]) -> bytes:
 
 
 def grey_thumbnail(image: Image.Image) -> NDArray[np.uint8]:
-    """Return a grey copy without borders of one colour, squashed to SIZE x SIZE pixels."""
+    """Return a grey copy without single-coloured borders, scaled to SIZE x SIZE pixels."""
     grey = image.convert("L")
     inner = grey.crop(inner_box(np.asarray(grey)))
     return np.asarray(inner.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
@@ -106,20 +109,20 @@ def inner_box(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
     top = _border_width(pixels)
     bottom = height - _border_width(pixels[::-1])
     columns = pixels[top:bottom].T
-    return _border_width(columns), top, width - _border_width(columns[::-1]), bottom
+    left = _border_width(columns)
+    right = width - _border_width(columns[::-1])
+    return left, top, right, bottom
 
 
 def _border_width(lines: NDArray[np.uint8]) -> int:
-    """Return how many of the first lines are a border, with one more line, into which a border is blurred."""
+    """Return the number of lines of a border, with one more line, into which the border is blurred."""
     colour = np.median(lines[0])
     most_lines = int(_LARGEST_BORDER * len(lines))
     differences = np.abs(lines[: most_lines + 2].astype(np.float32) - colour).mean(axis=1)
-    n_lines = int(np.argmax(differences > _NEXT_LINES))  # 0 if all lines are of that colour
-    if (
-        differences[0] > _FIRST_LINE
-        or not 0 < n_lines <= most_lines
-        or differences[n_lines + 1] < _EDGE
-    ):
+    n_lines = int(np.argmax(differences > _NEXT_LINES))  # 0 if all lines have this colour
+    if differences[0] > _FIRST_LINE or not 0 < n_lines <= most_lines:
+        return 0
+    if differences[n_lines + 1] < _EDGE:
         return 0
     return n_lines + 1
 
@@ -127,7 +130,8 @@ def _border_width(lines: NDArray[np.uint8]) -> int:
 def turned(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     """Return a picture in one of eight orientations; 0 changes nothing.
 
-    The orientation is transposed from 4 on, then flipped if its second bit is set, and mirrored if its first bit is.
+    From 4 on, the picture is transposed; then it is flipped if the second bit of the orientation is
+    set, and mirrored if the first bit is set.
     """
     if orientation & 4:
         pixels = pixels.T
@@ -139,7 +143,7 @@ def turned(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
 
 
 def turned_layouts(layouts: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-    """Return the layouts of pictures in all eight orientations, each like ``layouts``, shape (..., d)."""
+    """Return the layouts of pictures in all eight orientations, each of the shape of ``layouts``, (..., d)."""
     shape = layouts.shape
     coefficients = layouts.reshape(*shape[:-1], N_FREQUENCIES, N_FREQUENCIES)
     orientations = []
@@ -156,30 +160,29 @@ def turned_layouts(layouts: NDArray[np.float32]) -> list[NDArray[np.float32]]:
 def layouts_of_windows(thumbnail: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return the layouts of all windows of a thumbnail, float32, shape (len(WINDOWS), len(WINDOWS), d), rows first.
 
-    The first window is the whole thumbnail. Layouts have length 1, or 0 without any details.
+    The first window is the whole thumbnail. Layouts have length 1, or 0 for a thumbnail without details.
     """
     values = thumbnail - thumbnail.mean(dtype=np.float32)
     coefficients = _TRANSFORM @ values @ _TRANSFORM.T
     n_windows = len(WINDOWS)
-    coefficients = coefficients.reshape(
-        n_windows, N_FREQUENCIES, n_windows, N_FREQUENCIES
-    ).swapaxes(1, 2)
-    layouts = (coefficients * _WEIGHTS).reshape(n_windows, n_windows, N_FREQUENCIES**2)
+    coefficients = coefficients.reshape(n_windows, N_FREQUENCIES, n_windows, N_FREQUENCIES)
+    weighted = coefficients.swapaxes(1, 2) * _WEIGHTS
+    layouts = weighted.reshape(n_windows, n_windows, N_FREQUENCIES**2)
     lengths = np.linalg.norm(layouts, axis=2, keepdims=True)
-    return np.asarray(
-        np.where(lengths > _NO_DETAILS, layouts / np.maximum(lengths, _NO_DETAILS), np.float32(0))
-    )
+    normalised = layouts / np.maximum(lengths, _NO_DETAILS)
+    return np.asarray(np.where(lengths > _NO_DETAILS, normalised, np.float32(0)))
 
 
 def searched_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return layouts that find copies of n images among the layouts of whole thumbnails, float32, shape (q, n, d).
 
-    They are the layouts of each whole thumbnail, first as it is, then turned and mirrored, and of windows of it.
+    They are the layouts of each whole thumbnail in all orientations, the original first, and of its windows.
     """
     windows = np.stack([layouts_of_windows(thumbnail) for thumbnail in thumbnails])
-    whole = turned_layouts(windows[:, 0, 0])
-    parts = [windows[:, row, column] for row, column in _SEARCHED[1:]]
-    return np.stack([*whole, *parts])
+    layouts = turned_layouts(windows[:, 0, 0])
+    for row, column in _SEARCHED_WINDOWS:
+        layouts.append(windows[:, row, column])
+    return np.stack(layouts)
 
 
 def whole_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -206,10 +209,10 @@ def _frequency_weights() -> NDArray[np.float32]:
     return np.asarray(weights * amplitudes[:, None] * amplitudes, np.float32)
 
 
-#: Places in WINDOWS of the windows that images are searched by, for rows and columns: all that are square.
-_SEARCHED = [(0, 0), *product((1, 2, 3), repeat=2), *product((4, 6, 8), repeat=2)]
+#: Places in WINDOWS, for rows and columns, of the square windows that are searched for beside the whole.
+_SEARCHED_WINDOWS = [*product((1, 2, 3), repeat=2), *product((4, 6, 8), repeat=2)]
 _TRANSFORM = np.concatenate([_cosine_transform(start, size) for start, size in WINDOWS])
 _WEIGHTS = _frequency_weights()
 _SIGNS = np.asarray((-1.0) ** np.arange(N_FREQUENCIES), np.float32)
-#: Length of coefficients below which they are noise of the computation.
+#: Length of coefficients up to which they are rounding errors.
 _NO_DETAILS = 1e-3

@@ -1,4 +1,4 @@
-"""The nearest images of every image, by their embeddings, searched for in blocks of images."""
+"""Search for the nearest images of every image by embeddings, in blocks of images."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch.nn import functional
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.ragged import RaggedIndices
 
-#: Images that are searched with at once. The last bits of cosines depend on it.
+#: Number of images that are searched for at once. The last bits of cosines depend on it.
 BLOCK = 4096
 
 
 def blocks_of(n: int, size: int = BLOCK) -> list[slice]:
-    """Return the slices of ``size`` items that n items consist of; the last one may be smaller.
+    """Return slices that divide n items into blocks of ``size`` items; the last may be smaller.
 
     >>> blocks_of(5, 2)
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
@@ -32,19 +32,20 @@ def nearest_images(
     excluded: Callable[[NDArray[np.int64]], RaggedIndices],
     usable: NDArray[np.bool_] | None = None,
 ) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Return the cosines and rows of the k nearest images of each image, best first, both of shape (N, k).
+    """Return the cosines and rows of the k nearest images of each image, best first, shape (N, k).
 
     Args:
         vectors: float, shape (N, d).
-        k: Number of nearest images; where there are fewer, cosines are NaN and rows -1.
-        excluded: Function of the rows of n images; returns the rows that are not neighbours of each of them.
-        usable: bool, shape (N,): whether an image may be found. Default: all.
+        k: Number of nearest images; if there are fewer, cosines are NaN and rows -1.
+        excluded: Function from the rows of n images to the rows that are not neighbours of each image.
+        usable: bool, shape (N,): whether an image may be found. Default: all images.
     """
-    cosines, neighbours = [], []
+    cosines = []
+    neighbours = []
     for block in blocks_of(len(vectors)):
-        others = excluded(np.arange(block.start, block.stop))
+        rows = np.arange(block.start, block.stop)
         block_cosines, block_neighbours = nearest_neighbours(
-            vectors[block], vectors, k, excluded=others, gallery_mask=usable
+            vectors[block], vectors, k, excluded=excluded(rows), gallery_mask=usable
         )
         cosines.append(block_cosines)
         neighbours.append(block_neighbours)
@@ -60,8 +61,9 @@ def mean_direction(vectors: torch.Tensor) -> torch.Tensor:
 
 
 def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-    """Return the directions of vectors without the mean of all, float32, shape (n, d), of length 1."""
-    return functional.normalize(functional.normalize(vectors.float(), dim=1) - mean, dim=1)
+    """Return the directions of vectors after subtraction of a mean direction, float32, shape (n, d)."""
+    directions = functional.normalize(vectors.float(), dim=1)
+    return functional.normalize(directions - mean, dim=1)
 
 
 def only_itself(rows: NDArray[np.int64]) -> RaggedIndices:

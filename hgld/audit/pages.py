@@ -1,4 +1,4 @@
-"""Pages of what an audit found: copies side by side, and labels that the nearest images contradict."""
+"""Pages of the results of an audit: copies side by side, and labels that the nearest images contradict."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manif
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 
-#: Largest number of labels shown of each level, and of images beside each label.
-_MAX_LABELS, _MAX_NEIGHBOURS = 100, 6
+#: Largest number of labels shown of each level.
+_MAX_LABELS = 100
+#: Largest number of images shown beside each label.
+_MAX_NEIGHBOURS = 6
+#: Headings of groups of copies.
 _SPLITS, _LABELS, _OTHERS = "across splits", "across labels", "within a label and a split"
 _COPIES = (
     "Copies are versions of one photograph; near views show one scene at nearly the same time. The image on the left "
@@ -40,7 +43,11 @@ _CONTRADICTED = (
 def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: int = 100) -> None:
     """Write a page of groups of copies and of near views: across splits, across labels, and others.
 
-    The groups that agree most are first. Sections have ``limit`` groups at most.
+    Args:
+        found: Copies and near views.
+        out: File of the page.
+        root: Folder of the images.
+        limit: Largest number of groups in a section; the groups that agree most are shown.
     """
     manifest = found.manifest
     sections: dict[str, list[PageQuery]] = {}
@@ -60,7 +67,8 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
         for heading, groups in queries.items():
             if groups:
                 sections[f"{name} {heading}"] = groups
-    n_copies, n_near_views = (len(found.of(relation)) for relation in (COPY, NEAR_VIEW))
+    n_copies = len(found.of(COPY))
+    n_near_views = len(found.of(NEAR_VIEW))
     write_photo_page(
         out,
         sections or {"": []},
@@ -76,24 +84,25 @@ def write_duplicates_page(found: Duplicates, out: Path, root: Path, *, limit: in
 def write_label_errors_page(
     manifest: Manifest, found: Sequence[LevelErrors], out: Path, root: Path
 ) -> None:
-    """Write a page of the labels of each level that are contradicted most, with the nearest images that voted."""
+    """Write a page of the most contradicted labels of each level, with the nearest images that voted."""
     sections = {}
     for errors in found:
-        names, queries = manifest.class_names[errors.level], []
+        names = manifest.class_names[errors.level]
+        queries = []
         for number in range(min(errors.n_contradicted, _MAX_LABELS)):
-            name = manifest.class_names[0][manifest.labels[errors.rows[number], 0]]
-            own, other = names[errors.labels[number]], names[errors.others[number]]
-            note = f"{own} {errors.own_shares[number]:.2f}, but {other} {errors.other_shares[number]:.2f}"
-            note = f"All of {name}: {note}" if errors.level else note
-            near = errors.neighbours[number, :_MAX_NEIGHBOURS]
-            query = _query(
-                manifest,
-                int(errors.rows[number]),
-                near[near >= 0],
-                errors.cosines[number, :_MAX_NEIGHBOURS],
-            )
+            row = int(errors.rows[number])
+            label = f"{names[errors.labels[number]]} {errors.own_shares[number]:.2f}"
+            other_label = f"{names[errors.others[number]]} {errors.other_shares[number]:.2f}"
+            note = f"{label}, but {other_label}"
+            if errors.level > 0:
+                class_name = manifest.class_names[0][manifest.labels[row, 0]]
+                note = f"All of {class_name}: {note}"
+            neighbours = errors.neighbours[number, :_MAX_NEIGHBOURS]
+            cosines = errors.cosines[number, :_MAX_NEIGHBOURS]
+            query = _query(manifest, row, neighbours[neighbours >= 0], cosines)
             queries.append(replace(query, note=note))
-        sections[manifest.level_names[errors.level].replace("_", " ").capitalize()] = queries
+        heading = manifest.level_names[errors.level].replace("_", " ").capitalize()
+        sections[heading] = queries
     write_photo_page(
         out,
         sections,
@@ -106,7 +115,7 @@ def write_label_errors_page(
 
 
 def _photos(manifest: Manifest, root: Path) -> PhotoSource:
-    """Describe images by their labels and their split."""
+    """Return the photographs of images, described by their labels and their split."""
 
     def photo(row: int) -> Photo:
         described = manifest_photo(manifest, row)
@@ -118,10 +127,10 @@ def _photos(manifest: Manifest, root: Path) -> PhotoSource:
 def _query(
     manifest: Manifest, row: int, others: NDArray[np.int64], scores: NDArray[np.float32]
 ) -> PageQuery:
-    """Return an image and others beside it, with the levels that they share with it."""
-    labels = (take_images(manifest.labelling, rows) for rows in (np.array([row]), others))
-    levels: torch.Tensor = label_judgements(*labels)["judgements"].levels(
-        slice(0, 1), slice(0, len(others))
-    )
+    """Return an image with others beside it, and the levels that they share with it."""
+    labels = take_images(manifest.labelling, np.array([row]))
+    labels_of_others = take_images(manifest.labelling, others)
+    judgements = label_judgements(labels, labels_of_others)["judgements"]
+    levels: torch.Tensor = judgements.levels(slice(0, 1), slice(0, len(others)))
     top_k = TopK(scores[None], others[None], levels.numpy().astype(np.int64))
     return PageQuery(row, (), [PageRanking(top_k, 0, ())])

@@ -1,4 +1,4 @@
-"""Measure how many altered copies of images would be found among them."""
+"""Measure how many altered copies of images the search for copies would find among them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from hgld.datasets.encoded_images import EncodedImages
 from hgld.datasets.manifest import Manifest
 from hgld.io.images import open_image, upright_rgb
 
-#: Returns embeddings of pictures, float, shape (n, d).
+#: Function from pictures to embeddings, float, shape (n, d).
 Embed = Callable[[Sequence[Image.Image]], Vectors]
 
 
 def _re_encoded(image: Image.Image) -> Image.Image:
+    """Return an image after JPEG compression of low quality."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=40)
     return Image.open(file).convert("RGB")
@@ -42,21 +43,26 @@ def _small(image: Image.Image) -> Image.Image:
 
 
 def _cropped(share: float) -> Callable[[Image.Image], Image.Image]:
-    """Return a function that keeps a share of both sides, off the centre by a third of what is cut away."""
+    """Return a function that keeps a share of both sides, and cuts twice as much at right and bottom."""
 
     def crop(image: Image.Image) -> Image.Image:
-        width, height = (max(round(share * side), 1) for side in image.size)
-        left, top = (image.width - width) // 3, (image.height - height) // 3
+        width = max(round(share * image.width), 1)
+        height = max(round(share * image.height), 1)
+        left = (image.width - width) // 3
+        top = (image.height - height) // 3
         return image.crop((left, top, left + width, top + height))
 
     return crop
 
 
 def _turned(transposition: Image.Transpose) -> Callable[[Image.Image], Image.Image]:
+    """Return a function that mirrors or turns an image."""
     return lambda image: image.transpose(transposition)
 
 
 def _bordered(share: float, colour: str) -> Callable[[Image.Image], Image.Image]:
+    """Return a function that adds a border, whose width is a share of the sides."""
+
     def add_border(image: Image.Image) -> Image.Image:
         widths = (round(share * image.width), round(share * image.height))
         return ImageOps.expand(image, widths, fill=colour)
@@ -64,7 +70,7 @@ def _bordered(share: float, colour: str) -> Callable[[Image.Image], Image.Image]
     return add_border
 
 
-#: Returns an altered copy of a picture.
+#: Function from a picture to an altered copy.
 Alter = Callable[[Image.Image], Image.Image]
 
 #: Alterations by their names in tables.
@@ -101,20 +107,22 @@ def measure_recall(
 ) -> dict[str, float]:
     """Return the share of altered copies of a sample that would be found, by alteration.
 
-    A copy is found if the search pairs it with its original, among all images and the copies altered in the same way,
-    and the comparison takes the two for copies.
+    A copy is found if the search pairs it with its original, among all images and the copies altered in
+    the same way, and the comparison classifies the two as copies.
 
     Args:
         manifest: N images.
-        root: Folder that its paths are relative to.
-        embeddings: float, shape (N, d), for further candidates. Default: candidates are found by thumbnails alone.
-        embed: Returns the embeddings of altered copies; needed if there are embeddings.
+        root: Folder to which the paths of the manifest are relative.
+        embeddings: float, shape (N, d), for further candidates. Default: candidates are found by
+            thumbnails alone.
+        embed: Function that returns the embeddings of altered copies; needed if there are embeddings.
         config: Settings of the search.
         alterations: Alterations by name.
         n_images: Number of images that are altered.
         seed: Seed of the sample.
     """
-    config, encoded = config or DuplicatesConfig(), EncodedImages(manifest, root)
+    config = config or DuplicatesConfig()
+    encoded = EncodedImages(manifest, root)
     thumbnails, _, _ = read_thumbnails(encoded)
     layouts = whole_layouts(thumbnails)
     usable = np.abs(layouts).max(axis=1) > 0
@@ -128,25 +136,27 @@ def measure_recall(
     shares = {}
     for name, alter in alterations.items():
         copies = [alter(image) for image in originals]
-        all_thumbnails = np.concatenate(
-            [thumbnails, np.stack([grey_thumbnail(image) for image in copies])]
-        )
-        all_layouts = np.concatenate([layouts, whole_layouts(all_thumbnails[copy_rows])])
+        copy_thumbnails = np.stack([grey_thumbnail(image) for image in copies])
+        all_thumbnails = np.concatenate([thumbnails, copy_thumbnails])
+        all_layouts = np.concatenate([layouts, whole_layouts(copy_thumbnails)])
         searched = np.concatenate([rows, copy_rows])
         can_be_found = np.abs(all_layouts).max(axis=1) > 0
         pairs = nearest_layouts(
             all_thumbnails, searched, all_layouts, can_be_found, config.neighbours
         )
-        candidates = set(map(tuple, pairs.tolist()))
+        candidates = {(first, second) for first, second in pairs.tolist()}
         if vectors is not None and mean is not None and embed is not None:
             queries = centred(as_tensor(embed(copies)), mean)
             _, nearest = nearest_neighbours(
                 queries, vectors, config.neighbours, gallery_mask=usable
             )
-            candidates.update(map(tuple, as_pairs(copy_rows, nearest).tolist()))
+            for first, second in as_pairs(copy_rows, nearest).tolist():
+                candidates.add((first, second))
         n_found = 0
         for original, copy in zip(rows.tolist(), copy_rows.tolist(), strict=True):
             comparison = compare(all_thumbnails[original], all_thumbnails[copy])
-            n_found += (original, copy) in candidates and config.relation(comparison) == COPY
+            is_copy = config.relation(comparison) == COPY
+            if is_copy and (original, copy) in candidates:
+                n_found += 1
         shares[name] = n_found / len(rows)
     return shares

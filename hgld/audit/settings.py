@@ -50,10 +50,12 @@ class DuplicatesConfig:
         )
 
     def relation(self, comparison: Comparison) -> str | None:
-        """Return how two images are related, None if they are not."""
+        """Return the relation of two images, or None if they are unrelated."""
         if comparison.is_crop and comparison.agreement_in_place >= self.copy_agreement:
             return COPY
-        return NEAR_VIEW if comparison.agreement >= self.near_view_agreement else None
+        if comparison.agreement >= self.near_view_agreement:
+            return NEAR_VIEW
+        return None
 
 
 @dataclass(frozen=True)

@@ -210,7 +210,7 @@ def _write_queue(
     queue: Path,
 ) -> str:
     """Write the queue of what to decide on again; return what is in it."""
-    from hgld.audit.label_errors import write_review_queue
+    from hgld.audit.review_queue import write_review_queue
 
     n_labels, n_single = write_review_queue(
         images.manifest, found, images.vectors, hierarchy, queue, config

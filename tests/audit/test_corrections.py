@@ -140,7 +140,7 @@ def test_the_most_contradicted_are_first_in_the_queue(
     if not n_like_lakes:
         vectors[landmark_8][0] = vectors[5 * N_IMAGES]
     np.save(project / "e.npy", vectors)
-    monkeypatch.setattr("hgld.audit.label_errors.BATCH", 1)
+    monkeypatch.setattr("hgld.audit.review_queue.BATCH", 1)
     queue(project)
     rows = read_table(project / "recheck/clusters.parquet", CLUSTERS).to_pylist()
     (second,) = {"Q131681", "train/8"} - {first}
