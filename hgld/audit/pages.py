@@ -18,7 +18,7 @@ from hgld.errors import counted
 from hgld.evaluation.retrieval_task import label_judgements
 from hgld.figures.style import level_styles
 from hgld.hierarchy.label_sets import take_images
-from hgld.inspection.photos import Photo, PhotoSource, images_of_manifest, manifest_photo
+from hgld.inspection.photos import ManifestImages, Photo, PhotoSource, manifest_photo
 from hgld.inspection.queries import TopK
 from hgld.inspection.query_pages import PageQuery, PageRanking, write_photo_page
 
@@ -121,7 +121,7 @@ def _photos(manifest: Manifest, root: Path) -> PhotoSource:
         described = manifest_photo(manifest, row)
         return Photo(described.id, (*described.names, manifest.splits[row]))
 
-    return PhotoSource(photo, photo, images_of_manifest(manifest, root))
+    return PhotoSource(photo, photo, ManifestImages(manifest, root))
 
 
 def _query(

@@ -69,6 +69,7 @@ from hgld.inspection.figure_data import (
     neighbour_agreement,
     precision_recall,
 )
+from hgld.inspection.method_differences import find_method_differences
 from hgld.inspection.photos import (
     Photo,
     PhotoSource,
@@ -77,7 +78,6 @@ from hgld.inspection.photos import (
     landmark_titles,
     manifest_photos,
 )
-from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import draw_method_differences, write_method_differences_page
 from hgld.tables.embeddings import read_embeddings
 from hgld.training.run_folder import RunFolder

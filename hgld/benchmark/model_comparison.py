@@ -69,8 +69,8 @@ from hgld.evaluation.results import RetrievalResult, read_per_query, write_per_q
 from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import RerankSettings
 from hgld.hierarchy.label_sets import main_labels
+from hgld.inspection.method_differences import find_method_differences
 from hgld.inspection.photos import manifest_photos
-from hgld.inspection.queries import find_method_differences
 from hgld.inspection.query_pages import write_method_differences_page
 from hgld.io.files import read_json, write_text
 from hgld.models import EmbedImagesConfig, embed_images, load_checkpoint_model, load_model

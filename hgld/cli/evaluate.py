@@ -177,7 +177,7 @@ def evaluate(
         write_per_query(evaluation.results, per_query, provenance())
         typer.echo(per_query, err=json or latex)
     if per_label:
-        from hgld.inspection.queries import average_precision_per_label, write_label_table
+        from hgld.inspection.label_table import average_precision_per_label, write_label_table
 
         table = average_precision_per_label(evaluation, config)
         write_label_table(table, per_label, provenance())

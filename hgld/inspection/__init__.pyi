@@ -2,9 +2,9 @@ from .figure_data import class_means as class_means
 from .figure_data import count_scores as count_scores
 from .figure_data import neighbour_agreement as neighbour_agreement
 from .figure_data import precision_recall as precision_recall
+from .method_differences import find_method_differences as find_method_differences
 from .photos import Photo as Photo
 from .photos import PhotoSource as PhotoSource
-from .queries import find_method_differences as find_method_differences
 from .queries import find_worst_queries as find_worst_queries
 from .query_pages import write_method_differences_page as write_method_differences_page
 from .query_pages import write_worst_queries_page as write_worst_queries_page

@@ -21,9 +21,9 @@ from hgld.evaluation.retrieval_task import RelevanceJudgements, RetrievalTask
 from hgld.hierarchy.label_matrix import LabelMatrix
 from hgld.ragged import RaggedIndices
 
-#: Elements of a temporary array [rows, L, ranks]: few enough for a core's cache, or enough to keep a GPU busy.
+#: Elements of a temporary array [rows, L, ranks]: few enough for a core's cache, or enough for a GPU.
 _BLOCK = {"cpu": 2**18, "cuda": 2**25}
-#: Number of vectors read at once: 64 MB as float64 where vectors have 2,048 numbers.
+#: Number of vectors read at once: 64 MB as float64 if vectors have 2,048 numbers.
 _VECTORS_PER_BLOCK = 4096
 #: Tolerance for the rounding of sums of many shares of 1.
 _ROUNDING = 1e-9
@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision-recall curves, averaged over the queries that have positives; NaN where none has.
+    """Precision-recall curves, averaged over the queries with positives; NaN if no query has positives.
 
     Args:
         recall: float64, shape (m,); recalls above 0 and up to 1.
@@ -50,13 +50,16 @@ def precision_recall(
     *,
     config: RankingConfig | None = None,
 ) -> PrecisionRecall:
-    """Rank the gallery for every query, and return the precision-recall curves of all levels (paper, Eqs. 30 to 32).
+    """Rank the gallery for every query, and return precision-recall curves of all levels (paper, Eqs. 30 to 32).
 
-    The precision at a recall r is the precision at the first rank whose recall is r or more, which is the rank of a
-    positive. So the curve of a query is a staircase; the area below it is AP, and that below the hierarchical one
-    H-AP.
+    The precision at a recall r is the precision at the first rank whose recall is r or more, which is
+    the rank of a positive. So the curve of a query is a staircase; the area below it is AP, and the area
+    below the hierarchical curve is H-AP.
 
-    ``recall``, shape (m,), are the recalls, above 0 and up to 1, at which to take the precision.
+    Args:
+        task: The task.
+        recall: float, shape (m,); recalls, above 0 and up to 1, at which to compute the precision.
+        config: Settings of the ranking.
 
     Raises:
         ConfigurationError: A recall is not above 0 and up to 1.
@@ -68,22 +71,21 @@ def precision_recall(
             f"`recall` is {recalls.tolist()}; expected numbers above 0 and up to 1"
         )
     n_levels = task.judgements.n_levels
-    binary = [
-        by_level([float(n >= level) for n in range(n_levels + 1)])
-        for level in range(1, n_levels + 1)
-    ]
-    relevances: tuple[Relevance, ...] = (*binary, hierarchical_relevance)
+    relevances: list[Relevance] = []
+    for level in range(1, n_levels + 1):
+        relevances.append(by_level([0.0] * level + [1.0] * (n_levels + 1 - level)))
+    relevances.append(hierarchical_relevance)
     sums = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     counts = torch.zeros(n_levels + 1, len(recalls), dtype=torch.float64)
     for ranked in rank(task, config):
-        device, n_ranks = ranked.levels.device, ranked.levels.shape[1]
+        device = ranked.levels.device
+        n_ranks = ranked.levels.shape[1]
         block_precisions = partial(
             _precisions, n_levels=n_levels, relevances=relevances, recalls=recalls.to(device)
         )
         n_rows = max(1, _BLOCK[device.type] // (n_levels * n_ranks))
-        blocks = zip(
-            torch.split(ranked.levels, n_rows), torch.split(ranked.n_ranked, n_rows), strict=True
-        )
+        levels = torch.split(ranked.levels, n_rows)
+        blocks = zip(levels, torch.split(ranked.n_ranked, n_rows), strict=True)
         for precisions in parallel_map(block_precisions, blocks, device):
             sums += precisions.nansum(dim=1).cpu()
             counts += (~precisions.isnan()).sum(dim=1).cpu()
@@ -98,16 +100,23 @@ def _precisions(
     relevances: Sequence[Relevance],
     recalls: torch.Tensor,
 ) -> torch.Tensor:
-    """Return H-P@k at the first k that reaches each H-R@k, float64, shape (n_relevance, n, m); NaN without positives.
+    """Return H-P@k at the first k that reaches each H-R@k, float64, shape (n_relevance, n, m).
 
-    With relevances of 0 and 1 these are precision and recall. Rankings are given by their levels and lengths.
+    With relevances of 0 and 1 these are precision and recall. NaN for rankings without positives.
+
+    Args:
+        ranked: Levels in ranked order, uint8, shape (n, N), and the number of ranked items, shape (n,).
+        n_levels: Number of levels L.
+        relevances: Relevances of the levels.
+        recalls: float64, shape (m,).
     """
     levels, n_ranked = ranked
-    each_level = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
-    hits = (levels[:, None] == each_level).cumsum(
-        dim=2, dtype=torch.float64
-    )  # per level, up to each rank
-    counts = torch.cat([(n_ranked - hits[..., -1].sum(1))[:, None], hits[..., -1]], dim=1)
+    level_numbers = torch.arange(1, n_levels + 1, device=levels.device)[:, None]
+    # Number of items of each level up to each rank.
+    hits = (levels[:, None] == level_numbers).cumsum(dim=2, dtype=torch.float64)
+    n_of_level = hits[..., -1]
+    n_of_level_0 = n_ranked - n_of_level.sum(1)
+    counts = torch.cat([n_of_level_0[:, None], n_of_level], dim=1)
     precisions = []
     for relevance in relevances:
         level_relevance = relevance(counts)
@@ -125,7 +134,8 @@ class ScoreCounts:
     """Histograms of cosines, one per level.
 
     Args:
-        counts: int64, shape (L + 1, n_bins); number of pairs that share each level (0 for none) in each bin.
+        counts: int64, shape (L + 1, n_bins); number of pairs in each bin by shared level, 0 for no shared
+            level.
         edges: float64, shape (n_bins + 1,); edges of the equally wide bins, from -1 to 1.
     """
 
@@ -141,16 +151,14 @@ class ScoreCounts:
     def separation(self) -> float:
         """Return the probability that a pair of the finest level scores higher than any other pair (ROC AUC).
 
-        Pairs in the same bin count half. It is 1 where a single threshold separates the pairs of all queries, which
-        is more than a correct ranking of each query requires.
+        Pairs in the same bin count half. It is 1 if a single threshold separates the pairs of all
+        queries, which is more than a correct ranking of each query requires.
 
         >>> ScoreCounts(np.array([[0, 2, 0, 0], [0, 1, 0, 1]]), np.linspace(-1, 1, 5)).separation()
         0.75
         """
-        finest, others = (
-            self.counts[-1].astype(np.float64),
-            self.counts[:-1].sum(axis=0, dtype=np.float64),
-        )
+        finest = self.counts[-1].astype(np.float64)
+        others = self.counts[:-1].sum(axis=0, dtype=np.float64)
         lower = np.cumsum(others) - others / 2
         return float(finest @ lower / (finest.sum() * others.sum()))
 
@@ -161,18 +169,24 @@ def count_scores(
     """Count the cosines of all queries with the gallery between -1 and 1, in blocks of queries.
 
     Raises:
-        InputError: The embeddings differ in dimension, or one is zero or not finite.
+        InputError: The embeddings differ in dimension, or an embedding is zero or not finite.
     """
     config = config or RankingConfig()
     device = torch.device(config.device)
-    scorer, judgements = Scorer(task.queries, task.gallery, config), task.judgements.to(device)
-    excluded = RaggedIndices.empty(judgements.n_queries) if task.excluded is None else task.excluded
-    masked = None if task.gallery_mask is None else torch.from_numpy(~task.gallery_mask).to(device)
+    scorer = Scorer(task.queries, task.gallery, config)
+    judgements = task.judgements.to(device)
+    excluded = task.excluded
+    if excluded is None:
+        excluded = RaggedIndices.empty(judgements.n_queries)
+    masked = None
+    if task.gallery_mask is not None:
+        masked = torch.from_numpy(~task.gallery_mask).to(device)
     counts = torch.zeros(judgements.n_levels + 1, n_bins, dtype=torch.int64, device=device)
     step = config.queries_per_block(judgements.n_gallery)
     for start in range(0, judgements.n_queries, step):
         queries = slice(start, min(start + step, judgements.n_queries))
-        pairs = tuple(torch.from_numpy(indices).to(device) for indices in excluded.block(queries))
+        rows, columns = excluded.block(queries)
+        pairs = (torch.from_numpy(rows).to(device), torch.from_numpy(columns).to(device))
         count = partial(_count, scorer, judgements, queries, pairs, masked, n_bins)
         with float32_matmul(config.precision):
             for block_counts in parallel_map(count, scorer.shares(judgements.n_gallery), device):
@@ -184,14 +198,14 @@ def _count(
     scorer: Scorer,
     judgements: RelevanceJudgements,
     queries: slice,
-    excluded: tuple[torch.Tensor, ...],
+    excluded: tuple[torch.Tensor, torch.Tensor],
     masked: torch.Tensor | None,
     n_bins: int,
     starts: range,
 ) -> torch.Tensor:
     """Count the scores of a block of queries with blocks of the gallery.
 
-    Pairs that are excluded or masked are counted in one bin past the last, which is dropped.
+    Excluded and masked pairs are counted in one bin after the last, which is dropped.
     """
     rows, columns = excluded
     n_counts = (judgements.n_levels + 1) * n_bins
@@ -199,8 +213,8 @@ def _count(
     for gallery, scores in scorer.scores(queries, starts):
         bins = ((scores + 1) * (n_bins / 2)).to(torch.int64).clamp_(0, n_bins - 1)
         bins += judgements.levels(queries, gallery).to(torch.int64) * n_bins
-        inside = (columns >= gallery.start) & (columns < gallery.stop)
-        bins[rows[inside], columns[inside] - gallery.start] = n_counts
+        is_inside = (columns >= gallery.start) & (columns < gallery.stop)
+        bins[rows[is_inside], columns[is_inside] - gallery.start] = n_counts
         if masked is not None:
             bins[:, masked[gallery]] = n_counts
         counts += torch.bincount(bins.flatten(), minlength=n_counts + 1)
@@ -213,12 +227,12 @@ N_NEIGHBOURS = 5
 
 @dataclass(frozen=True, eq=False)
 class MeanEmbeddings:
-    """Mean embeddings of classes of the finest level, perhaps of a sample of them.
+    """Mean embeddings of classes of the finest level, or of a sample of classes.
 
     Args:
         means: Means of length 1, float64, shape (n, d).
-        labels: Labels of the n classes, int64, shape (n, L), finest first; in ascending order of the finest.
-        n_classes: Number of classes that the sample was drawn from; n if there are no others.
+        labels: Labels of the n classes, int64, shape (n, L), finest first; ascending at the finest level.
+        n_classes: Number of classes from which the sample was drawn; n without a sample.
     """
 
     means: npt.NDArray[np.float64]
@@ -229,19 +243,25 @@ class MeanEmbeddings:
 def class_means(
     parts: Sequence[tuple[torch.Tensor, LabelMatrix]], *, max_classes: int | None = None
 ) -> MeanEmbeddings:
-    """Return the normalised mean of the normalised embeddings of each class of the finest level, or of a sample.
+    """Return the normalised mean of the normalised embeddings of each class of the finest level.
 
-    The embeddings are read in blocks, so that they may be memory-mapped; other memory is that of the means. Parts are
-    embeddings, float, shape (n, d), with labels of the same classes, int64, shape (n, L), finest first; rows whose
-    finest label is -1 are ignored.
+    The embeddings are read in blocks, so they may be memory-mapped; other memory is taken by the means.
+
+    Args:
+        parts: Embeddings, float, shape (n, d), with labels of the same classes, int64, shape (n, L),
+            finest first; rows whose finest label is -1 are ignored.
+        max_classes: Largest number of classes; of more classes, a random sample is used.
     """
     labels = np.concatenate([labels for _, labels in parts])
     classes, rows = np.unique(labels[:, 0], return_index=True)
-    classes, rows = classes[classes >= 0], rows[classes >= 0]
+    is_class = classes >= 0
+    classes = classes[is_class]
+    rows = rows[is_class]
     n_classes = len(classes)
     if max_classes is not None and n_classes > max_classes:
         sample = np.sort(np.random.default_rng(0).choice(n_classes, max_classes, replace=False))
-        classes, rows = classes[sample], rows[sample]
+        classes = classes[sample]
+        rows = rows[sample]
     sums = np.zeros((len(classes), parts[0][0].shape[1]))
     for vectors, part_labels in parts:
         positions = np.searchsorted(classes, part_labels[:, 0]).clip(max=len(classes) - 1)
@@ -261,7 +281,8 @@ def _sum_directions(vectors: torch.Tensor, groups: Integers, n_groups: int) -> F
     selected = np.flatnonzero(groups >= 0)
     for start in range(0, len(selected), _VECTORS_PER_BLOCK):
         rows = selected[start : start + _VECTORS_PER_BLOCK]
-        np.add.at(sums, groups[rows], _normalised(vectors[torch.from_numpy(rows)].double().numpy()))
+        directions = _normalised(vectors[torch.from_numpy(rows)].double().numpy())
+        np.add.at(sums, groups[rows], directions)
     return sums
 
 
@@ -272,10 +293,13 @@ def _normalised(vectors: Floats) -> Floats:
 
 
 def neighbour_agreement(means: npt.NDArray[np.float64], categories: LabelMatrix) -> float:
-    """Return the mean share of the five nearest classes that are of the same category as a class, from 0 to 1.
+    """Return the mean share of a class's five nearest classes that have its category, from 0 to 1.
 
-    Means are float64, shape (n_classes, d), of two classes or more. Classes that are alone in their category do not
-    count; NaN if all are.
+    Classes that are alone in their category do not count; NaN if all classes are alone.
+
+    Args:
+        means: float64, shape (n_classes, d), for two classes or more.
+        categories: Category of each class, shape (n_classes,) or (n_classes, L).
 
     >>> neighbour_agreement(np.array([[1, 0.0], [0.9, 0.1], [0, 1]]), np.array([0, 0, 1]))  # two neighbours each
     0.5

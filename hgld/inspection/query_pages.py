@@ -1,9 +1,10 @@
-"""Pages and pictures of ranked photographs, such as those of the worst queries of an evaluation."""
+"""Pages and pictures of ranked photographs, such as the worst queries of an evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,11 @@ from hgld.evaluation.ranking import RankingConfig
 from hgld.figures.photographs import Strip, StripPhoto, StripQuery, draw_strips
 from hgld.figures.style import LevelStyle, level_styles
 from hgld.hierarchy.label_sets import Labelling
+from hgld.inspection.method_differences import (
+    MethodDifferences,
+    MethodRankings,
+    percentage_points,
+)
 from hgld.inspection.photos import (
     FindImage,
     Photo,
@@ -27,14 +33,7 @@ from hgld.inspection.photos import (
     shrink,
     thumbnail_url,
 )
-from hgld.inspection.queries import (
-    MethodDifferences,
-    MethodRankings,
-    TopK,
-    WorstQueries,
-    find_worst_queries,
-    percentage_points,
-)
+from hgld.inspection.queries import TopK, WorstQueries, find_worst_queries
 from hgld.io.columns import column_names, read_columns
 from hgld.io.files import write_page
 from hgld.io.text_array import Ids
@@ -50,7 +49,14 @@ _EXPLANATION = (
 
 @dataclass(frozen=True, eq=False)
 class PageRanking:
-    """Top-k items of one method for one query."""
+    """Top-k items of one method for one query.
+
+    Args:
+        top_k: Items of several queries.
+        row: Row of the query in ``top_k``.
+        metrics: Names and values of metrics of the query.
+        method: Name of the method, if several are shown.
+    """
 
     top_k: TopK
     row: int
@@ -62,8 +68,12 @@ class PageRanking:
 class PageQuery:
     """A query of the page, with its rankings, one above the other.
 
-    ``level_counts`` are levels, finest first, with the number of gallery items at each; ``votes`` the labels that the
-    nearest items vote for, with the share of the votes of each; the note is shown below the names.
+    Args:
+        position: Position of the query.
+        level_counts: Levels, finest first, with the number of gallery items at each level.
+        rankings: Rankings of the query.
+        note: Text below the names.
+        votes: Labels for which the nearest items vote, with their shares of the votes.
     """
 
     position: int
@@ -85,70 +95,81 @@ def write_photo_page(
 ) -> None:
     """Write a page of ranked photographs: a single HTML file without scripts, thumbnails included.
 
-    Sections are queries by the heading above them, "" for none. Images without a photograph are shown by their ids,
-    and results without styles of levels show no level.
+    Images without a photograph are shown by their ids.
+
+    Args:
+        out: File of the page.
+        sections: Queries by the heading above them; an empty heading is not shown.
+        photos: Descriptions and photographs of images.
+        title: Title of the page.
+        about: Text below the title.
+        levels: Styles of the levels; results show no level without them.
+        explanation: Text that explains the results.
     """
     renderer = _PageRenderer(photos)
-    rendered = {
-        heading: [renderer.query(query) for query in queries]
-        for heading, queries in sections.items()
-    }
-    html = (
-        page_templates("retrieval")
-        .get_template("photo_page.html")
-        .render(
-            title=title,
-            about=about,
-            explanation=explanation,
-            levels=levels,
-            sections=rendered,
-            n_photos=len(renderer.thumbnails),
-            n_missing=sum(url is None for url in renderer.thumbnails.values()),
-        )
+    rendered = {}
+    for heading, queries in sections.items():
+        rendered[heading] = [renderer.query(query) for query in queries]
+    thumbnails = list(renderer.thumbnails.values())
+    template = page_templates("retrieval").get_template("photo_page.html")
+    html = template.render(
+        title=title,
+        about=about,
+        explanation=explanation,
+        levels=levels,
+        sections=rendered,
+        n_photos=len(thumbnails),
+        n_missing=thumbnails.count(None),
     )
     write_page(out, html)
 
 
 def _query_metrics(values: pd.Series[float], metric: str, n_levels: int) -> list[tuple[str, float]]:
-    """Return a metric and the AP at the finest level from a row of per-query values, where the row has them."""
+    """Return a metric and the AP at the finest level of a query, if its row of values has them."""
     names = dict.fromkeys([metric, "AP", f"AP_l{n_levels}"])
     return [(name, float(values[name])) for name in names if name in values]
 
 
 def level_counts(values: pd.Series[float], n_levels: int) -> list[tuple[int, int]]:
-    """Return the levels, finest first, with the number of gallery items at each, from a row of per-query values."""
+    """Return the levels, finest first, with the number of gallery items at each, from a query's values."""
     levels = range(n_levels, 0, -1)
     at_level_or_finer = [int(values[f"positives_l{level}"]) for level in levels]
     return list(zip(levels, np.diff(at_level_or_finer, prepend=0).tolist(), strict=True))
 
 
 class _PageRenderer:
-    """Renders queries as template values, with one thumbnail per photograph."""
+    """Renderer of queries as values of the template, with one thumbnail per photograph."""
 
     def __init__(self, photos: PhotoSource) -> None:
         self._photos = photos
         self.thumbnails: dict[tuple[FindImage, str], str | None] = {}
 
     def query(self, query: PageQuery) -> dict[str, object]:
-        photo = self._photo(
-            self._photos.query(query.position), self._photos.query_image or self._photos.image
-        )
+        """Return the values of a query."""
+        photo = self._photos.query(query.position)
+        values = self._photo(photo, self._photos.query_image or self._photos.image)
         rankings = [self._ranking(ranking) for ranking in query.rankings]
-        return {**vars(query), **photo, "rankings": rankings}
+        return {**vars(query), **values, "rankings": rankings}
 
     def _ranking(self, ranking: PageRanking) -> dict[str, object]:
+        """Return the values of a ranking."""
         items = []
         for position, score, level in ranking.top_k.items(ranking.row):
             photo = self._photos.gallery(position)
-            shown = level if photo.has_labels else None
-            items.append({**self._photo(photo, self._photos.image), "level": shown, "score": score})
+            item = self._photo(photo, self._photos.image)
+            item["score"] = score
+            item["level"] = level if photo.has_labels else None
+            items.append(item)
         return {"method": ranking.method, "metrics": ranking.metrics, "items": items}
 
-    def _photo(self, photo: Photo, find: FindImage) -> dict[str, object]:
-        key = find, photo.id
+    def _photo(self, photo: Photo, find_image: FindImage) -> dict[str, object]:
+        """Return the values of an image."""
+        key = (find_image, photo.id)
         if key not in self.thumbnails:
-            self.thumbnails[key] = thumbnail_url(find(photo.id), _THUMBNAIL_SIZE)
-        link = photo.link if photo.link and photo.link.startswith(("https://", "http://")) else None
+            self.thumbnails[key] = thumbnail_url(find_image(photo.id), _THUMBNAIL_SIZE)
+        link = photo.link
+        if link is not None and not link.startswith(("https://", "http://")):
+            link = None
         return {
             "id": photo.id,
             "names": photo.names,
@@ -167,14 +188,20 @@ def write_worst_queries_page(
 ) -> None:
     """Write a page of the worst queries, each with its top-k items in frames coloured by level.
 
-    The page takes about 3.5 MB for 50 queries with 10 items each. The names of the L levels are finest first.
+    The page takes about 3.5 MB for 50 queries with 10 items each.
+
+    Args:
+        worst: The queries.
+        out: File of the page.
+        photos: Descriptions and photographs of images.
+        title: Title of the page.
+        level_names: Names of the L levels, finest first.
     """
     queries = []
     for row, position in enumerate(worst.queries.tolist()):
         values = worst.per_query.iloc[row]
-        ranking = PageRanking(
-            worst.top_k, row, _query_metrics(values, worst.metric, worst.n_levels)
-        )
+        metrics = _query_metrics(values, worst.metric, worst.n_levels)
+        ranking = PageRanking(worst.top_k, row, metrics)
         queries.append(PageQuery(position, level_counts(values, worst.n_levels), [ranking]))
     write_photo_page(
         out,
@@ -194,12 +221,12 @@ def write_method_differences_page(
     The page takes about 1.5 MB for 12 queries with 10 items each.
     """
     levels = level_styles(differences.n_levels, differences.level_names)
+    sections = {}
+    for heading, rows in differences.sections().items():
+        sections[heading] = [_page_query(differences, row) for row in rows]
     write_photo_page(
         out,
-        {
-            heading: [_page_query(differences, row) for row in rows]
-            for heading, rows in differences.sections().items()
-        },
+        sections,
         photos,
         title=title,
         about=(
@@ -211,6 +238,7 @@ def write_method_differences_page(
 
 
 def _page_query(differences: MethodDifferences, row: int) -> PageQuery:
+    """Return a query with the rankings of both methods."""
     rankings = []
     for side in (differences.baseline, differences.method):
         metrics = _query_metrics(side.per_query.iloc[row], differences.metric, differences.n_levels)
@@ -224,6 +252,7 @@ def _page_query(differences: MethodDifferences, row: int) -> PageQuery:
 
 
 def _summary(differences: MethodDifferences) -> str:
+    """Return the numbers of improved and degraded queries in words."""
     n_queries = differences.total_improved + differences.total_degraded + differences.total_equal
     return (
         f"Of {n_queries:,} queries, {differences.method.name} has a higher {differences.metric} for "
@@ -232,6 +261,7 @@ def _summary(differences: MethodDifferences) -> str:
     )
 
 
+#: Longer side of photographs in pictures, in pixels.
 _PIXELS = 240
 
 
@@ -239,33 +269,40 @@ def draw_method_differences(
     path: Path, differences: MethodDifferences, photos: PhotoSource, *, max_queries: int = 3
 ) -> None:
     """Draw queries, each beside two strips of its top results: the baseline's above, the method's below."""
-
-    def strip_photo(photo: Photo, find: FindImage = photos.image) -> StripPhoto:
-        return StripPhoto(photo.id, shrink(find(photo.id), _PIXELS))
-
-    def strip(side: MethodRankings, row: int) -> Strip:
-        results = [
-            (strip_photo(photos.gallery(item)), level) for item, _, level in side.top_k.items(row)
-        ]
-        score = f"{differences.metric} {100 * side.per_query[differences.metric].iloc[row]:.1f}"
-        return Strip(side.name, score, results)
-
-    def strip_query(row: int) -> StripQuery:
-        photo = photos.query(int(differences.queries[row]))
-        return StripQuery(
-            title=" · ".join(photo.names) or photo.id,
-            note=f"{differences.metric} {percentage_points(differences.differences[row])}",
-            photo=strip_photo(photo, photos.query_image or photos.image),
-            strips=(strip(differences.baseline, row), strip(differences.method, row)),
-        )
-
+    sections = {}
+    for heading, rows in differences.sections(max_queries).items():
+        sections[heading] = [_strip_query(differences, row, photos) for row in rows]
     levels = level_styles(differences.n_levels, differences.level_names)
-    sections = differences.sections(max_queries)
-    draw_strips(
-        path,
-        {heading: [strip_query(row) for row in rows] for heading, rows in sections.items()},
-        levels,
+    draw_strips(path, sections, levels)
+
+
+def _strip_query(differences: MethodDifferences, row: int, photos: PhotoSource) -> StripQuery:
+    """Return a query with the strips of both methods."""
+    metric = differences.metric
+    photo = photos.query(int(differences.queries[row]))
+    return StripQuery(
+        title=" · ".join(photo.names) or photo.id,
+        note=f"{metric} {percentage_points(differences.differences[row])}",
+        photo=_strip_photo(photo, photos.query_image or photos.image),
+        strips=(
+            _strip(differences.baseline, metric, row, photos),
+            _strip(differences.method, metric, row, photos),
+        ),
     )
+
+
+def _strip(method: MethodRankings, metric: str, row: int, photos: PhotoSource) -> Strip:
+    """Return the top results of a method for a query."""
+    results = []
+    for position, _, level in method.top_k.items(row):
+        results.append((_strip_photo(photos.gallery(position), photos.image), level))
+    score = f"{metric} {100 * method.per_query[metric].iloc[row]:.1f}"
+    return Strip(method.name, score, results)
+
+
+def _strip_photo(photo: Photo, find_image: FindImage) -> StripPhoto:
+    """Return the photograph of an image."""
+    return StripPhoto(photo.id, shrink(find_image(photo.id), _PIXELS))
 
 
 def write_evaluation_page(
@@ -277,56 +314,60 @@ def write_evaluation_page(
     sources: Path | None,
     config: RankingConfig,
 ) -> None:
-    """Write a page of the n queries with the lowest H-AP and their top-k items, with photographs from ``images``.
+    """Write a page of the n queries with the lowest H-AP and their top-k items.
 
-    Photographs link to the URLs of ``sources``, a table with the columns id and url, such as GLDv2's ``train.csv``.
+    Args:
+        evaluation: Tasks and results.
+        out: File of the page.
+        n: Number of queries.
+        images: Photographs, see :func:`~hgld.inspection.photos.find_images`. Default: no photographs.
+        sources: Table with the columns id and url, such as GLDv2's ``train.csv``, to which photographs
+            link.
+        config: Settings of the ranking.
 
     Raises:
         ConfigurationError: The evaluation does not rank by labels, or lacks H-AP.
-        InputError: ``images`` is none of what :func:`~hgld.inspection.photos.find_images` takes.
+        InputError: ``images`` is unusable, see :func:`~hgld.inspection.photos.find_images`.
     """
-    task, hierarchy = evaluation.tasks[0], evaluation.hierarchy
+    task = evaluation.tasks[0]
+    hierarchy = evaluation.hierarchy
     if task.query_labels is None:
         raise ConfigurationError(
             "this evaluation does not rank by labels of several levels, so it has no H-AP"
         )
     worst = find_worst_queries(evaluation.results[0], task, n=n, config=config)
     shown = worst.top_k.positions[worst.top_k.positions >= 0]
-    links = _links(sources, {*_ids(task.query_ids, worst.queries), *_ids(task.gallery_ids, shown)})
+    query_ids = _image_ids(task.query_ids, worst.queries)
+    gallery_ids = _image_ids(task.gallery_ids, shown)
+    links = _links(sources, {*query_ids, *gallery_ids})
 
-    def photos(ids: Ids | None, labels: Labelling | None) -> Callable[[int], Photo]:
-        def photo(position: int) -> Photo:
-            (image_id,) = _ids(ids, np.array([position]))
-            names: tuple[str, ...] = ()
-            if hierarchy is not None and labels is not None:
-                names = landmark_names_of(hierarchy, labels, position)
-            return Photo(image_id, names, links.get(image_id))
+    def describe(ids: Ids | None, labels: Labelling | None, position: int) -> Photo:
+        (image_id,) = _image_ids(ids, np.array([position]))
+        names: tuple[str, ...] = ()
+        if hierarchy is not None and labels is not None:
+            names = landmark_names_of(hierarchy, labels, position)
+        return Photo(image_id, names, links.get(image_id))
 
-        return photo
-
-    source = PhotoSource(
-        query=photos(task.query_ids, task.query_labels),
-        gallery=photos(task.gallery_ids, task.gallery_labels),
+    photos = PhotoSource(
+        query=partial(describe, task.query_ids, task.query_labels),
+        gallery=partial(describe, task.gallery_ids, task.gallery_labels),
         image=(lambda _: None) if images is None else find_images(images),
     )
-    write_worst_queries_page(worst, out, source, level_names=task.level_names)
+    write_worst_queries_page(worst, out, photos, level_names=task.level_names)
 
 
-def _ids(ids: Ids | None, positions: npt.NDArray[np.int64]) -> list[str]:
-    return (
-        [f"row {position}" for position in positions]
-        if ids is None
-        else [str(name) for name in ids[positions]]
-    )
+def _image_ids(ids: Ids | None, positions: npt.NDArray[np.int64]) -> list[str]:
+    """Return the ids of some images, or their rows in words."""
+    if ids is None:
+        return [f"row {position}" for position in positions]
+    return [str(image_id) for image_id in ids[positions]]
 
 
 def _links(path: Path | None, ids: set[str]) -> dict[str, str]:
-    """Return the URLs of images by id, where a table has them."""
-    if (
-        path is None
-        or path.suffix not in (".csv", ".parquet")
-        or not {"id", "url"} <= set(column_names(path))
-    ):
+    """Return the URLs of images by id, if a table has them."""
+    if path is None or path.suffix not in (".csv", ".parquet"):
+        return {}
+    if not {"id", "url"} <= set(column_names(path)):
         return {}
     table = read_columns(path, ("id", "url"), {"id": pa.string(), "url": pa.string()})
     table = table.filter(pc.is_in(table["id"], pa.array(sorted(ids), pa.string())))

@@ -1,4 +1,4 @@
-"""Answers of a search as tables, JSON and a page, and what both pages of answers show."""
+"""Answers of a search as tables, JSON and a page, and the parts that both pages of answers share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
     """Write answers in the format of the suffix, ``.csv``, ``.parquet`` or ``.json``.
 
     Raises:
-        ConfigurationError: The suffix is another one.
+        ConfigurationError: The file has another suffix.
     """
     require_suffix(path, ".csv", ".parquet", ".json")
     if path.suffix != ".json":
@@ -42,34 +42,36 @@ def write_answers(path: Path, answers: Answers, provenance: Provenance) -> None:
 def answers_table(answers: Answers) -> pa.Table:
     """Return a table with a row for each query and result.
 
-    Columns: ``query``; ``rank``, from 1; ``id`` of the image in the gallery; ``score``, the cosine or minus the
-    distance; ``level``, the one that it shares with the answer, 0 to L. Then, for each level, finest first, ``name``
-    with the label of the image, ``answer_name`` with that of the query, and ``share_name`` with its share of the
-    votes; null where there is none.
+    Columns: ``query``; ``rank``, from 1; ``id`` of the image in the gallery; ``score``, the cosine or
+    minus the distance; ``level``, 0 to L, that the image shares with the answer. Then, for each level,
+    finest first, ``name`` with the label of the image, ``answer_name`` with the label of the query, and
+    ``share_name`` with this label's share of the votes; null for unlabelled images and queries.
     """
     gallery = answers.gallery
     rows = []
     for query in range(len(answers)):
-        answer = {f"answer_{level.level}": level.name for level in answers.answer(query)}
-        shares = {f"share_{level.level}": level.share for level in answers.answer(query)}
+        answer = {}
+        for level_answer in answers.answer(query):
+            answer[f"answer_{level_answer.level}"] = level_answer.name
+            answer[f"share_{level_answer.level}"] = level_answer.share
         for rank, (position, score, level) in enumerate(answers.results(query), start=1):
             row = {
                 "query": answers.query_ids[query],
                 "rank": rank,
                 "id": str(gallery.ids[position]),
+                "score": score,
+                "level": level,
             }
-            row |= {"score": score, "level": level}
-            names = gallery.names_of(position)
-            rows.append(
-                {**row, **dict(zip(gallery.level_names, names, strict=False)), **answer, **shares}
-            )
+            row.update(zip(gallery.level_names, gallery.names_of(position), strict=False))
+            row.update(answer)
+            rows.append(row)
     fields = [
         ("query", pa.string()),
         ("rank", pa.int64()),
         ("id", pa.string()),
         ("score", pa.float32()),
+        ("level", pa.int64()),
     ]
-    fields += [("level", pa.int64())]
     for name in gallery.level_names:
         fields += [
             (name, pa.string()),
@@ -82,29 +84,33 @@ def answers_table(answers: Answers) -> pa.Table:
 def answers_to_json(answers: Answers) -> str:
     """Format answers as JSON.
 
-    ``{"levels": [...], "queries": [...]}``, with the names of the levels, finest first, and for each query ``id``;
-    ``answer``, a list of ``level``, ``name`` and ``share``, finest first, empty if no near image has labels; and
-    ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``.
+    ``{"levels": [...], "queries": [...]}``, with the names of the levels, finest first, and for each
+    query ``id``; ``answer``, a list of ``level``, ``name`` and ``share``, finest first, empty if no near
+    image has labels; and ``results``, a list of ``rank``, ``id``, ``score``, ``level`` and ``labels``.
     """
     gallery = answers.gallery
     queries = []
     for query in range(len(answers)):
         results: list[dict[str, Any]] = []
         for rank, (position, score, level) in enumerate(answers.results(query), start=1):
-            labels = list(gallery.names_of(position))
-            entry = {"rank": rank, "id": str(gallery.ids[position]), "score": _rounded(score)}
-            results.append({**entry, "level": level, "labels": labels})
-        answer = [
-            {**vars(level), "share": _rounded(level.share)} for level in answers.answer(query)
-        ]
+            result = {
+                "rank": rank,
+                "id": str(gallery.ids[position]),
+                "score": _rounded(score),
+                "level": level,
+                "labels": list(gallery.names_of(position)),
+            }
+            results.append(result)
+        answer = []
+        for level_answer in answers.answer(query):
+            answer.append({**vars(level_answer), "share": _rounded(level_answer.share)})
         queries.append({"id": answers.query_ids[query], "answer": answer, "results": results})
-    return json.dumps(
-        {"levels": list(gallery.level_names), "queries": queries}, indent=2, ensure_ascii=False
-    )
+    document = {"levels": list(gallery.level_names), "queries": queries}
+    return json.dumps(document, indent=2, ensure_ascii=False)
 
 
 def _rounded(value: float) -> float:
-    """Return a number to six digits, which is what float32 holds."""
+    """Return a number with six digits, the precision of float32."""
     return float(f"{value:.6g}")
 
 
@@ -128,18 +134,19 @@ def write_answer_page(
         query_image=query_image,
     )
     n_queries = "1 query" if len(answers) == 1 else f"{len(answers):,} queries"
+    explanation = "The photographs have no labels."
+    if gallery.n_levels:
+        explanation = (
+            f"Below each query are the labels that its nearest photographs vote for. {SHARES} The "
+            "colour of a result is the level that it shares with this answer."
+        )
     write_photo_page(
         out,
         {"": queries},
         source,
         title="Search",
         about=f"{n_queries} in {counted(len(gallery), 'photograph')}.",
-        explanation=(
-            f"Below each query are the labels that its nearest photographs vote for. {SHARES} The "
-            "colour of a result is the level that it shares with this answer."
-            if gallery.n_levels
-            else "The photographs have no labels."
-        ),
+        explanation=explanation,
         levels=answer_levels(gallery),
     )
 
@@ -151,5 +158,7 @@ def gallery_photo(gallery: Gallery, position: int) -> Photo:
 
 
 def answer_levels(gallery: Gallery) -> list[LevelStyle]:
-    """Return the styles of the levels that a result can share with an answer; none without labels."""
-    return level_styles(gallery.n_levels, gallery.level_names) if gallery.n_levels else []
+    """Return the styles of the levels that a result can share with an answer; empty without labels."""
+    if not gallery.n_levels:
+        return []
+    return level_styles(gallery.n_levels, gallery.level_names)

@@ -1,4 +1,4 @@
-"""The model that embeds queries, images or texts, as the images of a gallery were embedded."""
+"""Model that embeds queries, images or texts, like the images of a gallery."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from hgld.progress import Progress
 
 @dataclass(frozen=True, eq=False)
 class QueryModel:
-    """A model with the settings that the embeddings of a gallery were computed with.
+    """A model with the settings with which the embeddings of a gallery were computed.
 
     Args:
         embedder: The model, with its image size.
         scales: Factors of height and width at which images are embedded.
-        half: Compute in 16 bits.
-        mean: float, shape (d,); subtracted from embeddings, which are then normalised again. None: nothing is.
+        half: Whether to compute in 16 bits.
+        mean: float, shape (d,); subtracted from embeddings, which are then normalised again. None to
+            leave embeddings as they are.
     """
 
     embedder: ImageEmbedder
@@ -51,9 +52,8 @@ class QueryModel:
         Raises:
             InputError: An image cannot be read.
         """
-        return self._embed(
-            ImageList(images, evaluation_transform(self.embedder.image_settings)), 1
-        ).vectors
+        dataset = ImageList(images, evaluation_transform(self.embedder.image_settings))
+        return self._embed(dataset, batch_size=1).vectors
 
     def embed_texts(self, texts: Sequence[str]) -> torch.Tensor:
         """Embed texts with the text tower of the model as float32, shape (n, d), of length 1.
@@ -61,10 +61,10 @@ class QueryModel:
         Raises:
             ConfigurationError: The model has no text tower; see :func:`text_encoder_of`.
         """
-        encoder = load_encoder(
-            text_encoder_of(self.embedder.source), str(self.embedder.network.device)
-        )
-        return self._centred(torch.from_numpy(embed_labels(texts, encoder, templates=("{}",))))
+        device = str(self.embedder.network.device)
+        encoder = load_encoder(text_encoder_of(self.embedder.source), device)
+        vectors = embed_labels(texts, encoder, templates=("{}",))
+        return self._centred(torch.from_numpy(vectors))
 
     def embed_path(
         self,
@@ -74,10 +74,18 @@ class QueryModel:
         workers: int = 0,
         progress: Progress | None = None,
     ) -> tuple[torch.Tensor, list[str]]:
-        """Embed one image, or all images of a folder, a tar file or a manifest; return the embeddings and the ids.
+        """Embed one image, or all images of a folder, a tar file or a manifest.
 
-        With 0 workers, images are read in this process. Those that cannot be read are left out, and logged as a
-        warning.
+        Unreadable images are omitted, and logged as a warning.
+
+        Args:
+            path: Image, folder, tar file or manifest.
+            batch_size: Number of images embedded at once.
+            workers: Number of processes that read images; 0 to read in the calling process.
+            progress: Progress bar over the images.
+
+        Returns:
+            Embeddings, float32, shape (n, d), of length 1, and the ids of the images.
 
         Raises:
             InputError: There are no images, or none can be read.
@@ -96,7 +104,7 @@ class QueryModel:
         workers: int = 0,
         progress: Progress | None = None,
     ) -> EmbeddingShard:
-        """Embed a dataset as the gallery was."""
+        """Embed a dataset with the settings of the gallery."""
         batches = evaluation_batches(
             dataset, np.arange(len(dataset)), batch_size=batch_size, workers=workers
         )
@@ -106,11 +114,10 @@ class QueryModel:
         return replace(embedded, vectors=self._centred(embedded.vectors))
 
     def _centred(self, vectors: torch.Tensor) -> torch.Tensor:
-        return (
-            vectors
-            if self.mean is None
-            else torch.nn.functional.normalize(vectors - self.mean, dim=1)
-        )
+        """Return vectors after subtraction of the mean, if there is one."""
+        if self.mean is None:
+            return vectors
+        return torch.nn.functional.normalize(vectors - self.mean, dim=1)
 
 
 def load_query_model(
@@ -125,14 +132,15 @@ def load_query_model(
     Args:
         embeddings: File of the embeddings.
         dim: Dimension of the embeddings.
-        model: Model, as for :func:`hgld.load_model`. Default: the one that ``hgld embed-images`` recorded beside the
-            embeddings. In both cases, its image size, scales and mean are the recorded ones, if there is a record.
+        model: Model, as for :func:`hgld.load_model`. Default: the model that ``hgld embed-images``
+            recorded beside the embeddings. In both cases, its image size, scales and mean come from the
+            record, if there is one.
         pretrained: Pretrained weights of ``model``, as for :func:`hgld.load_model`.
         device: Device of the model.
 
     Raises:
-        ConfigurationError: No model is recorded or it is no longer there, or the model is not the one that made the
-            embeddings.
+        ConfigurationError: No model is recorded, the recorded model is missing, or the model did not
+            make the embeddings.
         InputError: The file of the model is unusable.
     """
     record = read_embedding_record(embeddings)
@@ -141,9 +149,8 @@ def load_query_model(
         raise ConfigurationError(
             f"`model` has {embedder.dim:,} dimensions, but {embeddings} has {dim:,}; name the model that made them"
         )
-    if record is None:
-        query_model = QueryModel(embedder)
-    else:
+    query_model = QueryModel(embedder)
+    if record is not None:
         if weights_digest(embedder.network) != record.provenance.inputs.get("weights"):
             raise ConfigurationError(
                 f"`model` has other weights than the model that made {embeddings}; name that one, or embed the "
@@ -160,7 +167,7 @@ def load_query_model(
 def _load(
     embeddings: Path, record: EmbeddingRecord | None, model: str | None, pretrained: str | None
 ) -> ImageEmbedder:
-    """Load a model by its name, or the recorded one."""
+    """Load a model by its name, or the recorded model."""
     if model is not None:
         return load_model(model, pretrained)
     if record is None or record.sources.model is None:
@@ -168,9 +175,8 @@ def _load(
             f"{embeddings}: it is not recorded beside it which model made these embeddings; give `model`"
         )
     source = record.sources.model
-    if source.model.startswith(
-        PYTHON
-    ):  # the record may come from elsewhere, and its code is not to be run unasked
+    if source.model.startswith(PYTHON):
+        # The record may come from another machine, so its code is not run without a request.
         raise ConfigurationError(
             f"{embeddings}: made by the code of {source.model}; if you trust it, give it as `model`"
         )
@@ -183,10 +189,12 @@ def _load(
 
 
 def text_encoder_of(source: ModelSource | None) -> str:
-    """Return the name of the text encoder that belongs to the model of images."""
+    """Return the name of the text encoder that belongs to a model of images."""
     name = "a model of unknown origin" if source is None else source.model
     if source is None or not name.startswith(OPEN_CLIP) or source.pretrained == "none":
         raise ConfigurationError(
             f"{name} has no text tower; texts are for images embedded by {OPEN_CLIP}MODEL/TAG"
         )
-    return name if source.pretrained is None else f"{name.partition('/')[0]}/{source.pretrained}"
+    if source.pretrained is None:
+        return name
+    return f"{name.partition('/')[0]}/{source.pretrained}"

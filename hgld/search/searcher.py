@@ -43,9 +43,12 @@ class Answers:
     Args:
         gallery: The gallery.
         query_ids: n texts.
-        top_k: Nearest images. Their levels are those that they share with the answer; 0 for unlabelled images.
-        labels: int64, shape (n, L), the labels that the nearest images vote for, finest first; -1 if none has labels.
-        shares: float64, shape (n, L), their shares of the votes; see :func:`hgld.hierarchy.vote`.
+        top_k: Nearest images. Their levels are the levels shared with the answer; 0 for unlabelled
+            images.
+        labels: int64, shape (n, L), labels for which the nearest images vote, finest first; -1 if no
+            near image has labels.
+        shares: float64, shape (n, L), shares of the votes for these labels; see
+            :func:`hgld.hierarchy.vote`.
     """
 
     gallery: Gallery
@@ -60,9 +63,11 @@ class Answers:
     def answer(self, row: int) -> tuple[LevelAnswer, ...]:
         """Return the answer to a query at each level, finest first; empty if no near image has labels."""
         names = self.gallery.names(self.labels[row])
-        levels = self.gallery.level_names[: len(names)]
-        shares = self.shares[row].tolist()[: len(names)]
-        return tuple(map(LevelAnswer, levels, names, shares))
+        shares = self.shares[row].tolist()
+        answers = []
+        for level, name, share in zip(self.gallery.level_names, names, shares, strict=False):
+            answers.append(LevelAnswer(level, name, share))
+        return tuple(answers)
 
     def results(self, row: int) -> Iterator[tuple[int, float, int]]:
         """Iterate over the nearest images of a query: position, score, and level shared with the answer."""
@@ -70,13 +75,13 @@ class Answers:
 
 
 class Searcher:
-    """Searches a gallery, of which all images are compared with each query, in blocks.
+    """Search of a gallery, all images of which are compared with each query, in blocks.
 
     Args:
         gallery: The gallery.
         temperature: Temperature of the votes; see :func:`hgld.hierarchy.vote`.
-        config: Device, precision and distance of the search, and re-ranking. Votes count cosines, also after
-            re-ranking, or minus distances.
+        config: Device, precision and distance of the search, and re-ranking. Votes are weighted by
+            cosines, also after re-ranking, or by minus distances.
 
     >>> from hgld.io.text_array import TextArray
     >>> labels = np.array([[0, 0], [1, 0], [2, 1]])
@@ -99,7 +104,8 @@ class Searcher:
         require(temperature > 0, "a number above 0", temperature=temperature)
         self.gallery = gallery
         self._temperature = temperature
-        self._config, self._vectors = config, gallery.vectors
+        self._config = config
+        self._vectors = gallery.vectors
         if config is not None and config.reranking.rerank == "dba":
             self._vectors = augment_gallery(gallery.vectors, config.reranking, config).vectors
 
@@ -108,12 +114,12 @@ class Searcher:
 
         Args:
             queries: float, shape (n, d).
-            k: Number of images per query, all of which vote; there are fewer results if the gallery is smaller.
+            k: Number of images per query, all of which vote; if the gallery is smaller, there are fewer.
             ids: Names of the queries. Default: their rows.
 
         Raises:
             ConfigurationError: ``k`` is less than 1.
-            InputError: A query has another dimension than the gallery, or is not finite, or only zeros.
+            InputError: A query has another dimension than the gallery, or is infinite, NaN or zero.
         """
         vectors = as_tensor(queries)
         if vectors.ndim != 2 or vectors.shape[1] != self.gallery.dim:
@@ -121,31 +127,36 @@ class Searcher:
                 f"the queries have the shape {tuple(vectors.shape)}; expected (n, {self.gallery.dim}), the dimension "
                 "of the gallery"
             )
-        names = tuple(map(str, range(len(vectors)))) if ids is None else tuple(ids)
+        if ids is None:
+            ids = [str(row) for row in range(len(vectors))]
         check_k(k)
-        scores, positions = np.empty((0, k), np.float32), np.empty((0, k), np.int64)
+        scores = np.empty((0, k), np.float32)
+        positions = np.empty((0, k), np.int64)
         if len(vectors):
             scores, positions = self._nearest(vectors, k)
         labels, shares, levels = self._vote(scores, positions)
-        return Answers(self.gallery, names, TopK(scores, positions, levels), labels, shares)
+        top_k = TopK(scores, positions, levels)
+        return Answers(self.gallery, tuple(ids), top_k, labels, shares)
 
     def _vote(
         self, scores: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]
     ) -> tuple[LabelMatrix, npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-        """Return the labels that the nearest images vote for, their shares, and the levels of :class:`Answers`."""
-        (n, k), n_levels = positions.shape, self.gallery.n_levels
+        """Return the labels that win the votes, their shares, and the levels shared with each image."""
+        n, k = positions.shape
+        n_levels = self.gallery.n_levels
         labels_of_images = self.gallery.labels_of(positions.reshape(-1))
         n_labels = labels_of_images.shape[1]  # an image has a vote for each of its labels
         votes = labels_of_images.reshape(n, k * n_labels, n_levels)
         labels, shares = vote(np.repeat(scores, n_labels, axis=1), votes, self._temperature)
         labels_of_images = labels_of_images.reshape(n, k, n_labels, n_levels)
-        shared = (labels_of_images == labels[:, None, None]) & (labels_of_images >= 0)
-        levels = (shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
+        is_shared = (labels_of_images == labels[:, None, None]) & (labels_of_images >= 0)
+        levels = (is_shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
         return labels, shares, levels
 
     def _nearest(
         self, queries: torch.Tensor, k: int
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Return the scores and positions of the k nearest images of each query, after query expansion."""
         scorer = None
         if self._config is not None and self._config.reranking.rerank in ("aqe", "alpha-qe"):
             scorer = reranked_scorer(queries, self._vectors, self._config, self._config.reranking)

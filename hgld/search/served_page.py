@@ -1,4 +1,4 @@
-"""A local page where a picture is dropped, pasted or chosen, and that answers with photographs and labels."""
+"""Local page on which a picture is dropped, pasted or chosen, and that answers with photographs and labels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hgld.search.answer_files import SHARES, answer_levels, gallery_photo
 from hgld.search.query_model import QueryModel
 from hgld.search.searcher import Searcher
 
-#: Bytes of an uploaded picture.
+#: Largest size of an uploaded picture in bytes.
 MAX_UPLOAD_BYTES = 32 * 2**20
 _THUMBNAIL_SIZE = 256
 
@@ -37,6 +37,15 @@ def serve_search(
     on_address: Callable[[str], None],
 ) -> None:
     """Serve the page until SIGINT or SIGTERM.
+
+    Args:
+        searcher: Search of the gallery.
+        model: Model that embeds the picture.
+        photographs: Function that returns the photographs of the gallery.
+        embeddings: File of the embeddings of the gallery.
+        config: Settings of the server.
+        top: Number of photographs in an answer.
+        on_address: Function that is called with the address of the page.
 
     Raises:
         ConfigurationError: The port is not available.
@@ -72,43 +81,40 @@ class _Endpoints:
     def __init__(
         self, searcher: Searcher, model: QueryModel, photographs: FindImage, top: int
     ) -> None:
-        self._searcher, self._model, self._photographs, self._top = (
-            searcher,
-            model,
-            photographs,
-            top,
-        )
+        self._searcher = searcher
+        self._model = model
+        self._photographs = photographs
+        self._top = top
         self._gallery = searcher.gallery
         self._templates = page_templates("search")
-        self._lock = (
-            threading.Lock()
-        )  # one picture at a time: model and tar files are not for several threads
+        self._lock = threading.Lock()  # the model and tar files cannot be used by several threads
 
     async def show(self, _: Request) -> Response:
         """Answer with the page without an answer."""
         return self._page()
 
     async def search(self, request: Request) -> Response:
-        """Search with an uploaded picture, and answer with the page and the answer on it."""
+        """Search with an uploaded picture, and answer with the page and the results."""
         data = await read_upload(request, MAX_UPLOAD_BYTES)
         if not data:
             return self._page(400, problem="no picture was chosen")
         try:
-            return self._page(answer=await run_in_threadpool(self._answer, data))
+            answer = await run_in_threadpool(self._answer, data)
+            return self._page(answer=answer)
         except UnreadableImageError as error:
             return self._page(400, problem=f"this picture cannot be read: {error}")
 
     async def level_colours(self, _: Request) -> Response:
         """Answer with a style sheet of the colours of the levels."""
-        rules = [
-            f".level-{style.level} {{ --level: {style.colour}; }}"
-            for style in answer_levels(self._gallery)
-        ]
-        return Response("\n".join([*rules, ""]), media_type="text/css")
+        rules = ""
+        for style in answer_levels(self._gallery):
+            rules += f".level-{style.level} {{ --level: {style.colour}; }}\n"
+        return Response(rules, media_type="text/css")
 
     def _page(
         self, status: int = 200, *, answer: Mapping[str, object] | None = None, problem: str = ""
     ) -> Response:
+        """Answer with the page."""
         html = self._templates.get_template("page.html").render(
             answer=answer,
             problem=problem,
@@ -118,7 +124,7 @@ class _Endpoints:
         return HTMLResponse(html, status)
 
     def _answer(self, data: bytes) -> dict[str, object]:
-        """Search with a picture, and return what the page shows of the answer."""
+        """Search with a picture, and return the values of the page."""
         image = open_image(data)
         picture = upright_copy(image, max(image.size))
         with self._lock:

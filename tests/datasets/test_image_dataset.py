@@ -29,7 +29,7 @@ from hgld.datasets.samplers import ClassBalancedSampler
 from hgld.datasets.transforms import ImageSettings, evaluation_transform, training_transform
 from hgld.errors import ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images
-from hgld.inspection.photos import images_of_manifest
+from hgld.inspection.photos import ManifestImages
 from hgld.io.images import box_inside, open_image
 from tests.datasets.pictures import manifest_of, picture, save_pictures
 from tests.figures.test_thumbnails import encoded, png_header
@@ -135,7 +135,7 @@ def test_a_box_outside_the_image_is_reported(tmp_path: Path) -> None:
     example = ImageDataset(outside, tmp_path, IN_ORDER)[0]
     assert isinstance(example, SkippedImage)
     assert "box outside the image" in example.reason
-    assert images_of_manifest(outside, tmp_path)("a.png") is None
+    assert ManifestImages(outside, tmp_path)("a.png") is None
 
 
 def test_training_transform_crops_and_flips_at_random(tmp_path: Path) -> None:

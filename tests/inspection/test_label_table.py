@@ -15,7 +15,7 @@ from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.retrieval_task import RetrievalTask, leave_one_out_task, query_gallery_task
 from hgld.hierarchy.label_sets import LabelSets
-from hgld.inspection.queries import average_precision_per_label, write_label_table
+from hgld.inspection.label_table import average_precision_per_label, write_label_table
 from hgld.tables import Provenance
 from tests.commands import run_hgld
 from tests.evaluation.oracles import average_precision

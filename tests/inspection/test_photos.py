@@ -13,8 +13,8 @@ from hgld.errors import InputError
 from hgld.gldv2.image_index import index_images
 from hgld.hierarchy import Hierarchy
 from hgld.inspection.photos import (
-    images_in_folder,
-    images_of_manifest,
+    FolderImages,
+    ManifestImages,
     landmark_names,
     manifest_photo,
 )
@@ -28,7 +28,7 @@ def test_photographs_in_folders(tmp_path: Path) -> None:
     Image.new("RGB", (2, 1)).save(tmp_path / "x.png")
     (tmp_path / "text.jpg").write_text("no picture")
     Image.new("RGB", (9, 9)).save(tmp_path.parent / "outside.jpg")
-    find = images_in_folder(tmp_path)
+    find = FolderImages(tmp_path)
     assert [image and image.width for image in map(find, ["abcd", "x", "abce", "text"])] == [3, 2, None, None]
     assert [image and image.width for image in map(find, ["x.png", "a/b/c/abcd.jpg", "a/b/c/x.png"])] == [2, 3, None]
     hostile_paths = ("../outside.jpg", str(tmp_path.parent / "outside.jpg"), "a/../../outside.jpg")
@@ -41,10 +41,10 @@ def test_photographs_in_tar_files(tmp_path: Path) -> None:
     Image.new("RGB", (3, 1)).save(data, "JPEG")
     write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": data.getvalue(), "text.jpg": b"no picture"})
     index_images(tmp_path / "tars", tmp_path / "images.parquet")
-    find = images_of_manifest(read_images(tmp_path / "images.parquet"), tmp_path / "tars")
+    find = ManifestImages(read_images(tmp_path / "images.parquet"), tmp_path / "tars")
     assert [image and image.width for image in map(find, ["a", "text", "absent"])] == [3, None, None]
     write_tar(tmp_path / "tars" / "0.tar", {"a.jpg": b"another"})
-    find = images_of_manifest(read_images(tmp_path / "images.parquet"), tmp_path / "tars")
+    find = ManifestImages(read_images(tmp_path / "images.parquet"), tmp_path / "tars")
     with pytest.raises(InputError, match="not the tar file that was indexed"):
         find("a")
 
@@ -59,12 +59,12 @@ def test_photographs_of_a_manifest(tmp_path: Path) -> None:
     paths = ["0.tar", "0.tar", "b/plain.png", "b/absent.png", "gone.tar"]
     offsets, sizes = zip(places["a.jpg"], places["text.jpg"], (None, None), (None, None), (512, 9), strict=True)
     manifest = manifest_of(paths, {"landmark": list("xxyyy")}, id=ids, offset=list(offsets), size=list(sizes))
-    find = images_of_manifest(manifest, tmp_path)
+    find = ManifestImages(manifest, tmp_path)
     assert [image and image.size for image in map(find, ids)] == [(20, 16), None, (20, 16), None, None]
     assert find("unknown") is None
     write_tar(tar, {"a.jpg": b"another"})
     with pytest.raises(InputError, match="not the tar file that was indexed"):
-        images_of_manifest(manifest, tmp_path)("a")
+        ManifestImages(manifest, tmp_path)("a")
 
 
 def test_names_are_those_of_the_category_and_the_group() -> None:

@@ -18,7 +18,8 @@ from hgld.evaluation import evaluate_retrieval
 from hgld.evaluation.results import RetrievalResult
 from hgld.evaluation.retrieval_task import LabelJudgements, RetrievalTask
 from hgld.figures.style import level_styles
-from hgld.inspection.queries import find_method_differences, find_worst_queries
+from hgld.inspection.method_differences import find_method_differences
+from hgld.inspection.queries import find_worst_queries
 from hgld.inspection.query_pages import draw_method_differences
 from hgld.ragged import RaggedIndices
 from tests.inspection.toy_pages import method_differences, photos

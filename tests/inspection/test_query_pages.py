@@ -16,8 +16,9 @@ from PIL import Image
 from hgld.datasets.image_dataset import read_images
 from hgld.figures.style import level_styles
 from hgld.gldv2.image_index import index_images
-from hgld.inspection.photos import FindImage, Photo, PhotoSource, images_of_manifest
-from hgld.inspection.queries import MethodDifferences, WorstQueries
+from hgld.inspection.method_differences import MethodDifferences
+from hgld.inspection.photos import FindImage, ManifestImages, Photo, PhotoSource
+from hgld.inspection.queries import WorstQueries
 from hgld.inspection.query_pages import write_method_differences_page, write_worst_queries_page
 from tests.axe import violations
 from tests.inspection.toy_pages import HOSTILE, method_differences, photo, photos, picture, worst_queries
@@ -188,7 +189,7 @@ def test_page_of_550_photographs_is_smaller_than_five_megabytes(shared: Path, tm
     index_images(folder, tmp_path / "images.parquet")
     ids = pd.read_parquet(tmp_path / "images.parquet")["id"][:60].tolist()
     out = tmp_path / "page" / "worst.html"
-    find = images_of_manifest(read_images(tmp_path / "images.parquet"), folder)
+    find = ManifestImages(read_images(tmp_path / "images.parquet"), folder)
     source = PhotoSource(query=lambda i: Photo(ids[i]), gallery=lambda i: Photo(ids[i]), image=find)
     write_worst_queries_page(worst_queries([[0] * 10] * 50), out, source)
     assert out.read_text(encoding="utf-8").count("data:image/jpeg") == 550

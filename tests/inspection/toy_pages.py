@@ -7,8 +7,9 @@ import numpy.typing as npt
 import pandas as pd
 from PIL import Image
 
+from hgld.inspection.method_differences import MethodDifferences, MethodRankings
 from hgld.inspection.photos import FindImage, Photo, PhotoSource
-from hgld.inspection.queries import MethodDifferences, MethodRankings, TopK, WorstQueries
+from hgld.inspection.queries import TopK, WorstQueries
 
 HOSTILE = """</title><img src=x onerror="document.title='broken'">'"&{{ 7 * 7 }}"""
 

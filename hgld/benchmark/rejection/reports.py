@@ -24,9 +24,9 @@ from hgld.figures.coverage import (
 from hgld.figures.style import level_styles
 from hgld.hierarchy import load_hierarchy
 from hgld.inspection.photos import (
+    ManifestImages,
     Photo,
     PhotoSource,
-    images_of_manifest,
     landmark_titles,
     manifest_photo,
 )
@@ -334,7 +334,7 @@ class _MistakePhotos:
             names = self._manifests[INDEX].class_names[0]
             self._titles = landmark_titles(load_hierarchy(settings.mistakes.hierarchy), names)
         self._finders = {
-            source: images_of_manifest(self._manifests[source], root_of(images))
+            source: ManifestImages(self._manifests[source], root_of(images))
             for source, images in settings.sources.items()
         }
 

@@ -214,7 +214,7 @@ def _rows_by_id(root: Path, found: FoundImages, listed: Mapping[str, str]) -> di
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(found.names):
         rows.setdefault(PurePosixPath(name).stem, []).append(row)
-    repeated = []
+    repeated: list[str] = []
     for image in listed:
         rows_of_image = rows.get(image, [])
         if len(rows_of_image) > 1:
@@ -266,5 +266,5 @@ class Sfm120k:
 def _as_list(values: Any) -> list[Any]:
     """Return a list or array of a pickle as a list."""
     if isinstance(values, np.ndarray):
-        return values.tolist()
+        values = values.tolist()
     return list(values)
