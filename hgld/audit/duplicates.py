@@ -53,7 +53,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True, eq=False)
 class DuplicateGroup:
-    """An image and its copies, or its near views, each of which was compared with it.
+    """An image with its copies, or with its near views.
 
     Args:
         relation: COPY or NEAR_VIEW.
@@ -165,7 +165,7 @@ def find_duplicates(
         progress: Progress in images that are read, then in images that are compared.
 
     Raises:
-        InputError: The folder does not exist, lacks tar files, or no image of it can be read.
+        InputError: The folder does not exist, lacks tar files, or has no readable image.
         ConfigurationError: The training split does not exist, and has another name than the default.
     """
     config = config or DuplicatesConfig()
@@ -262,7 +262,7 @@ def as_pairs(rows: NDArray[np.int64], neighbours: NDArray[np.int64]) -> NDArray[
 
 
 class PairRelations:
-    """Comparisons of pairs of images, each of which is made once.
+    """Comparisons of pairs of images, made once for each pair.
 
     Args:
         thumbnails: uint8, shape (N, SIZE, SIZE).

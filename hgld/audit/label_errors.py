@@ -50,7 +50,7 @@ class LevelErrors:
             are for the label.
         own_shares: float64, shape (n,), share of the votes for the label; at coarser levels the mean
             over the class.
-        other_shares: float64, shape (n,), share of the votes for the other label, likewise.
+        other_shares: float64, shape (n,), share of the votes for the other label, or the mean over the class.
         neighbours: int64, shape (n, k), rows of the images that voted, nearest first; -1 if there are
             fewer images.
         cosines: float32, shape (n, k), cosines of the images that voted.

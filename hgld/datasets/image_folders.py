@@ -220,7 +220,7 @@ def format_suffixes(other_files: Mapping[str, int]) -> str:
 
 
 def format_broken_links(count: int) -> str:
-    """Return the end of a message about broken links; an empty text if there are none.
+    """Return the end of a message about broken links; empty without broken links.
 
     >>> format_broken_links(1), format_broken_links(0)
     ('; 1 link is broken: fetch the file that it leads to', '')
@@ -267,7 +267,7 @@ def _read_tars(
 
 
 def _require_images(root: Path, found: FoundImages) -> FoundImages:
-    """Return the found images; raise an InputError if there are none."""
+    """Return the found images; raise an InputError if no image was found."""
     if len(found):
         return found
     place = "tar file" if is_tar(root) else "folder or in tar files below it"

@@ -411,7 +411,7 @@ def _image_labels(
     level_names: tuple[str, ...],
     names: tuple[Mapping[int, str], ...] = (),
 ) -> ImageLabels:
-    """Return labels with a mask of the labelled images; raise an InputError if there are none."""
+    """Return labels with a mask of the labelled images; raise an InputError without labelled images."""
     labelled = labelled_images(labels)
     if not labelled.any():
         raise InputError("no image has a label: all are -1, or none is listed")

@@ -35,7 +35,7 @@ class ManifestSummary:
     case_variants: Class names of one level that differ by case alone, by name of the level, each
         as ``a / A``.
     untrained: Finest classes of the split test that the split train lacks; empty if it lacks all
-        of them, as in an open set.
+        test classes, as in an open set.
     """
 
     images: Mapping[str, int]
@@ -200,7 +200,7 @@ def _case_variants(manifest: Manifest) -> dict[str, list[str]]:
 
 
 def _untrained_classes(manifest: Manifest) -> Sequence[str]:
-    """Return the finest classes that are tested but not trained; empty if none is trained."""
+    """Return the finest classes that are tested but not trained; empty for an open set."""
     classes = manifest.label_column(manifest.level_names[0])
     if classes is None:
         return ()

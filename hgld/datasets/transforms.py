@@ -121,8 +121,8 @@ class ImageSettings(Settings):
         fit: For evaluation, how images of any aspect ratio become inputs of the model; see above.
         interpolation: Interpolation between pixels.
         reduced_decoding: Whether to decode large JPEG files at a half, a quarter or an eighth of their width and
-            height, where the image or the crop keeps at least the size that it is resized to. Faster, but pixels are
-            slightly different from those of the published code.
+            height, if the image or the crop keeps at least the size to which it is resized. Faster, but pixels differ
+            slightly from the published code.
         mean: Mean of red, green and blue, subtracted from values of 0 to 1. Default: ImageNet's.
         std: Standard deviation of red, green and blue, by which these differences are divided. Default: ImageNet's.
         train_resize: For training, length of the shorter side before the random crop, in pixels. Default: the crop is

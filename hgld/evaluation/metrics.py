@@ -16,9 +16,9 @@ could count as positive. Means exclude NaN. The name of a metric fixes its denom
 ``H-AP``       hierarchical AP, for any relevance (Eq. 19)
 ``H-R@k``      relevance of the first k items, divided by the relevance of all items (Eq. 30)
 ``H-P@k``      hierarchical precision at the item of rank k (Eq. 31); NaN where it is irrelevant
-``NDCG``       discounted gain, divided by that of a perfect ranking (Eq. 23)
+``NDCG``       discounted gain, divided by the discounted gain of a perfect ranking (Eq. 23)
 ``NDCG@k``     both over the first k ranks
-``SI@k``       overlap of the first k items with those of a perfect ranking, divided by k; NaN where k > N (App. C-A1)
+``SI@k``       overlap with the first k items of a perfect ranking, divided by k; NaN where k > N (App. C-A1)
 ``ASI``        mean over n = 1, ..., N of SI@n, N being the number of items of level 1 or finer (App. C-A1)
 =============  =====================================================================================
 
@@ -30,7 +30,7 @@ the root: at height L - l, where the root has the height L.
 
 ====================  ==============================================================================================
 ``HP@k``              similarity of the first k items, divided by the largest that k items of the gallery have (Deng
-                      et al., CVPR 2011); the similarity is that of the LCA's height, l / L
+                      et al., CVPR 2011); similarity by the height of the LCA, l / L
 ``HP_WUP@k``          the same with the similarity of Wu and Palmer, (l + 1) / (L + 1)
 ``AHP``, ``AHP@k``    mean of HP@1, ..., HP@k; without k over the whole ranking. ``AHP_WUP`` likewise
 ``AHP_trapezoid``     area under HP@1, ..., HP@n by the trapezoidal rule with steps of 1/n, as published code computes
@@ -236,7 +236,7 @@ def asi(statistics: RankingStatistics) -> Tensor:
     """Average set intersection (paper, App. C-A1).
 
     The mean over n = 1, ..., N, with N the number of items of level 1 or finer, of SI@n = |A_n & B_n| / n: A_n are
-    the first n items, B_n those of a perfect ranking, in which items of one level are interchangeable.
+    the first n items, B_n the first n of a perfect ranking, in which items of one level are interchangeable.
     """
     return _ratio(statistics.overlap, statistics.positives[:, 0])
 

@@ -38,13 +38,13 @@ class EvaluationFiles:
 
     Args:
         embeddings: Embeddings of all images: .npy, .safetensors or .parquet, or a folder of such parts.
-        query_embeddings: Embeddings of the queries; requires those of the gallery.
+        query_embeddings: Embeddings of the queries; requires embeddings of the gallery.
         gallery_embeddings: Embeddings of the gallery, in separate files from the queries.
         predictions: Predictions to score instead of embeddings, in the form of the public landmark challenges;
             requires the ground truth. For retrieval: .csv with id and images, ids separated by spaces; for
             gldv2-recognition: with id and landmarks, a landmark and its score separated by a space.
-        distractor_embeddings: Embeddings of images to add to the gallery that are relevant to no query, such as those
-            of R1M; a file, or a folder of parts. For retrieval, roxford and rparis.
+        distractor_embeddings: Embeddings of images to add to the gallery that are relevant to no query, such as R1M;
+            a file, or a folder of parts. For retrieval, roxford and rparis.
         labels: Manifest of the images, or another table of their labels: .csv or .parquet with id and landmark_id
             (GLDv2's own files) or with id and a column per level, finest first, of lists where images have several
             labels; or .npy, row by row. Default: landmark_id of the embeddings.
@@ -102,7 +102,7 @@ class MetricSettings:
         metrics: Metric to report; may be repeated: AP, mAP@R, mAP@K, R@K, TR@K, P@K (with _lN for a level N that is
             not the finest), wAP, H-AP, H-AP_selfcount, H-R@K, H-P@K, NDCG, NDCG@K, SI@K, ASI, HP@K, AHP, AHP@K,
             WUP@K, hF, mistake_severity, avg_hdist@K, min_hdist@K; docs/reference/metrics.md defines them and their
-            variants. Default: those of the papers.
+            variants. Default: the metrics of the papers.
         relevance_alpha: Exponent alpha of the relevance in H-AP (Eq. 20).
         level_weights: Weights of the levels in wAP, coarsest first and separated by commas, such as 0.2,0.3,0.5;
             scaled to add up to 1. Default: equal.
@@ -126,7 +126,7 @@ class RerankSettings:
 
     Args:
         rerank: Re-ranking: average query expansion, query expansion with the weights cos^alpha, or database
-            augmentation with these weights. Default: none.
+            augmentation with these weights. Default: no re-ranking.
         rerank_neighbours: Number of neighbours of an image.
         rerank_alpha: Exponent alpha of alpha-qe and dba.
 

@@ -49,7 +49,7 @@ class GroupCount:
 def draw_groups(path: Path, groups: Sequence[GroupCount], nouns: Nouns) -> None:
     """Draw the hundred largest groups by size, and below them the largest groups of the largest roots.
 
-    Groups are in descending order of landmarks; all groups have image counts, or none has.
+    Groups are in descending order of landmarks; either all groups have image counts, or no group has.
     """
     figure = make_figure(12, 8.6, layout="constrained")
     subfigures = figure.subfigures(2, 1, height_ratios=(1.45, 1), hspace=0.04, squeeze=False)

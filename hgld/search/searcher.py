@@ -75,7 +75,7 @@ class Answers:
 
 
 class Searcher:
-    """Search of a gallery, all images of which are compared with each query, in blocks.
+    """Search of a gallery, in which each query is compared with all images, in blocks.
 
     Args:
         gallery: The gallery.
@@ -114,7 +114,7 @@ class Searcher:
 
         Args:
             queries: float, shape (n, d).
-            k: Number of images per query, all of which vote; if the gallery is smaller, there are fewer.
+            k: Number of images per query, which all vote; fewer if the gallery is smaller.
             ids: Names of the queries. Default: their rows.
 
         Raises:

@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class NoSettings:
-    """Settings of a reader that has none."""
+    """Settings of a reader without settings."""
 
 
 @dataclass(frozen=True)
@@ -18,23 +18,24 @@ class LabelTableSettings:
 
     Args:
         table: CSV or Parquet file with a row per image.
-        levels: Columns with the labels, finest first: product,group,kind. With a code, names of the levels that its
-            parts make up, finest first: section,division,category.
-        label_separator: Separator between the labels of an image, such as a semicolon, if it may have several. Lists
-            in Parquet files need none.
+        levels: Columns with the labels, finest first: product,group,kind. With a code, names of the levels of its
+            parts, finest first: section,division,category.
+        label_separator: Separator between the labels of an image, such as a semicolon, if images may have several.
+            Lists in Parquet files need no separator.
         code: Column with hierarchical codes, such as 05.03.13, that stand for the labels at all levels.
         code_separator: Separator between the parts of a code.
         path: Column with the path of each image.
         id: Column with the id of each image. By default, the path.
         split: Column with the split of each image, such as train and test. By default, there is one split, or two at
             random.
-        hierarchy: Hierarchy from hgld build; ``levels`` is then one column, with the id of what each image shows. The
-            levels above it are those of the hierarchy, and so are splits by default. Images of others are excluded.
+        hierarchy: Hierarchy from hgld build; ``levels`` is then one column, with an id of the hierarchy for each
+            image. The levels above it and, by default, the splits come from the hierarchy. Images with other ids are
+            excluded.
         test_share: Share of the images of each class in a random split test; of an open set, share of the classes (by
             default 0.5).
-        open_set: Level whose classes are divided between the splits train and test, which then share none.
+        open_set: Level whose classes are divided between the splits train and test, which then share no class.
         seed: Seed of the random split.
-        skip_missing: Leave out rows whose image is not there.
+        skip_missing: Leave out rows whose image is missing.
     """
 
     table: Path
@@ -57,15 +58,14 @@ class NestedFoldersSettings:
     """Settings of the reader of nested folders.
 
     Args:
-        depth: Number of levels, which is that of nested folders.
+        depth: Number of levels, which is the number of nested folders.
         levels: Names of the levels, finest first: product,group,kind. By default, level_3,level_2,level_1.
         split_folders: The topmost folders are splits, such as train and test, with the levels below them.
-        hierarchy: Hierarchy from hgld build; ``depth`` is then 1, and folders are named by the ids of what their
-            images show. The levels above it are those of the hierarchy, and so are splits by default. Images of
-            others are excluded.
+        hierarchy: Hierarchy from hgld build; ``depth`` is then 1, and folders are named by ids of the hierarchy. The
+            levels above it and, by default, the splits come from the hierarchy. Images with other ids are excluded.
         test_share: Share of the images of each class in a random split test; of an open set, share of the classes (by
             default 0.5).
-        open_set: Level whose classes are divided between the splits train and test, which then share none.
+        open_set: Level whose classes are divided between the splits train and test, which then share no class.
         seed: Seed of the random split.
     """
 
@@ -90,8 +90,8 @@ class Gldv2Settings:
             only level.
         split: Split of the landmark ids, if the hierarchy has several.
         min_images: Exclude landmarks with fewer images.
-        test_share: Share of the landmarks of each super-category in the split test, between 0 and 1; the others are
-            train. By default, there is one split.
+        test_share: Share of the landmarks of each super-category in the split test, between 0 and 1; the other
+            landmarks are in the split train. By default, there is one split.
         seed: Seed of the random split.
     """
 
