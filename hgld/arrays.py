@@ -12,5 +12,8 @@ Integers = NDArray[np.int64]
 #: int32 or int64.
 AnyIntegers = NDArray[np.signedinteger[Any]]
 Floats = NDArray[np.float64]
+Floats32 = NDArray[np.float32]
 #: float32 or float64.
 AnyFloats = NDArray[np.floating[Any]]
+#: Grey levels or colours.
+Pixels = NDArray[np.uint8]

@@ -16,9 +16,9 @@ from functools import partial
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import affine_transform, gaussian_filter
 
+from hgld.arrays import Booleans, Floats, Floats32, Pixels
 from hgld.audit.grey_thumbnails import (
     N_ORIENTATIONS,
     SIZE,
@@ -66,7 +66,7 @@ _CROP_SIDE = 0.75
 
 
 #: Function that returns the details of a picture, of the shape of the picture.
-_Details: TypeAlias = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+_Details: TypeAlias = Callable[[Floats32], Floats32]
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class _Window:
     height: float
     width: float
 
-    def moved(self, steps: NDArray[np.float64]) -> _Window:
+    def moved(self, steps: Floats) -> _Window:
         """Return the window with top, left, height and width changed by four steps."""
         top, left, height, width = steps
         return _Window(self.top + top, self.left + left, self.height + height, self.width + width)
@@ -111,7 +111,7 @@ class _Window:
             shared *= max(min(start + size, 1.0) - max(start, 0.0), 0.0)
         return shared >= _CROP_INSIDE * min(self.height * self.width, 1.0)
 
-    def cut_from(self, pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+    def cut_from(self, pixels: Floats32) -> Floats32:
         """Return the window of a square picture, scaled to the size of the picture, with edges continued."""
         side = len(pixels)
         first_row = self.top * side + self.height / 2 - 0.5
@@ -120,7 +120,7 @@ class _Window:
         offsets = [first_row, first_column]
         return np.asarray(affine_transform(pixels, scales, offsets, order=1, mode="nearest"))
 
-    def inside(self, side: int) -> NDArray[np.bool_]:
+    def inside(self, side: int) -> Booleans:
         """Return a mask of the pixels of the window, shape (side, side), that lie in the picture."""
         places = (np.arange(side) + 0.5) / side
         rows = self.top + self.height * places
@@ -130,7 +130,7 @@ class _Window:
         return np.asarray(row_is_inside[:, None] & column_is_inside)
 
 
-def compare(first: NDArray[np.uint8], second: NDArray[np.uint8]) -> Comparison:
+def compare(first: Pixels, second: Pixels) -> Comparison:
     """Compare two thumbnails, uint8, shape (SIZE, SIZE); the order of the two does not matter."""
     if second.tobytes() < first.tobytes():
         first, second = second, first
@@ -161,7 +161,7 @@ class _Match:
     correlation: float
 
 
-def _best_window(windows: NDArray[np.float32], others: NDArray[np.float32]) -> _Match:
+def _best_window(windows: Floats32, others: Floats32) -> _Match:
     """Return the window of one thumbnail that is most similar to another thumbnail in any orientation.
 
     Args:
@@ -179,7 +179,7 @@ def _best_window(windows: NDArray[np.float32], others: NDArray[np.float32]) -> _
     return _Match(window, int(orientation), float(correlations.max()))
 
 
-def _aligned(whole: NDArray[np.uint8], part: NDArray[np.uint8], window: _Window) -> _Window | None:
+def _aligned(whole: Pixels, part: Pixels, window: _Window) -> _Window | None:
     """Return the window of one thumbnail at which the other lies, to a fraction of a pixel; or None."""
     for side, blur, n_steps, least_correlation in _LEVELS:
         details = partial(_even_details, blur=blur)
@@ -195,8 +195,8 @@ def _aligned(whole: NDArray[np.uint8], part: NDArray[np.uint8], window: _Window)
 
 
 def _refined(
-    whole: NDArray[np.float32],
-    part: NDArray[np.float32],
+    whole: Floats32,
+    part: Floats32,
     window: _Window,
     details: _Details,
     n_steps: int,
@@ -246,29 +246,27 @@ def _refined(
     return window, correlation
 
 
-def _shrunk(thumbnail: NDArray[np.uint8], side: int) -> NDArray[np.float32]:
+def _shrunk(thumbnail: Pixels, side: int) -> Floats32:
     """Return a smaller thumbnail by averaging pixels."""
     factor = SIZE // side
     blocks = thumbnail.reshape(side, factor, side, factor)
     return np.asarray(blocks.mean(axis=(1, 3), dtype=np.float32))
 
 
-def _even_details(pixels: NDArray[np.float32], blur: float) -> NDArray[np.float32]:
+def _even_details(pixels: Floats32, blur: float) -> Floats32:
     """Return a picture minus its blurred version, divided by the contrast around each pixel."""
     details = pixels - gaussian_filter(pixels, blur, mode="nearest")
     contrast = np.sqrt(gaussian_filter(details**2, blur, mode="nearest"))
     return np.asarray(details / (contrast + _NOISE), np.float32)
 
 
-def _block_details(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+def _block_details(pixels: Floats32) -> Floats32:
     """Return the details of a picture at a range of sizes, by a difference of two blurs."""
     details = gaussian_filter(pixels, _FINE) - gaussian_filter(pixels, _COARSE)
     return np.asarray(details, np.float32)
 
 
-def _compare_blocks(
-    whole: NDArray[np.uint8], part: NDArray[np.uint8], window: _Window
-) -> tuple[float, float]:
+def _compare_blocks(whole: Pixels, part: Pixels, window: _Window) -> tuple[float, float]:
     """Return the share of the details in blocks that agree, and in blocks that agree in place."""
     grey = window.cut_from(whole.astype(np.float32))
     is_compared = (grey > _DARKEST) & (grey < _BRIGHTEST) & (part > _DARKEST) & (part < _BRIGHTEST)
@@ -299,19 +297,17 @@ def _compare_blocks(
     return float(details[agrees].sum() / total), float(details[agrees & is_in_place].sum() / total)
 
 
-def _centred(
-    values: NDArray[np.float32], weights: NDArray[np.float32], n_pixels: NDArray[np.float32]
-) -> NDArray[np.float32]:
+def _centred(values: Floats32, weights: Floats32, n_pixels: Floats32) -> Floats32:
     """Return the values of blocks minus their weighted means, times the weights."""
     means = (values * weights).sum(axis=1, keepdims=True) / n_pixels
     return (values - means) * weights
 
 
 def _shifts(
-    row_gradients: NDArray[np.float32],
-    column_gradients: NDArray[np.float32],
-    differences: NDArray[np.float32],
-) -> NDArray[np.float32]:
+    row_gradients: Floats32,
+    column_gradients: Floats32,
+    differences: Floats32,
+) -> Floats32:
     """Return the shift of each block in pixels, by least squares; arguments have the shape (n, pixels)."""
     gradients = np.stack([row_gradients, column_gradients], axis=1)
     products = gradients @ gradients.swapaxes(1, 2)
@@ -321,7 +317,7 @@ def _shifts(
     return np.asarray(np.hypot(shifts[:, 0, 0], shifts[:, 1, 0]))
 
 
-def _blocks(pixels: NDArray[np.float32]) -> NDArray[np.float32]:
+def _blocks(pixels: Floats32) -> Floats32:
     """Return the pixels of each block, shape (n, _BLOCK**2)."""
     n = SIZE // _BLOCK
     return np.asarray(pixels.reshape(n, _BLOCK, n, _BLOCK).swapaxes(1, 2).reshape(n * n, _BLOCK**2))

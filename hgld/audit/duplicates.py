@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import torch
-from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from hgld.arrays import Booleans, Floats32, Integers, Pixels
 from hgld.audit.alignment import Comparison, compare
 from hgld.audit.grey_thumbnails import read_thumbnails, searched_layouts, whole_layouts
 from hgld.audit.nearest_images import (
@@ -65,9 +65,9 @@ class DuplicateGroup:
 
     relation: str
     kept: int
-    others: NDArray[np.int64]
-    agreements: NDArray[np.float32]
-    same_pixels: NDArray[np.bool_]
+    others: Integers
+    agreements: Floats32
+    same_pixels: Booleans
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class Duplicates:
         """Return the groups of copies or of near views."""
         return [group for group in self.groups if group.relation == relation]
 
-    def excluded(self, relation: str) -> NDArray[np.bool_]:
+    def excluded(self, relation: str) -> Booleans:
         """Return a mask of the images of groups that are not kept, bool, shape (N,)."""
         excluded = np.zeros(len(self.manifest), np.bool_)
         for group in self.of(relation):
@@ -206,12 +206,12 @@ def find_duplicates(
 
 
 def nearest_layouts(
-    thumbnails: NDArray[np.uint8],
-    rows: NDArray[np.int64],
-    layouts: NDArray[np.float32],
-    usable: NDArray[np.bool_],
+    thumbnails: Pixels,
+    rows: Integers,
+    layouts: Floats32,
+    usable: Booleans,
     k: int,
-) -> NDArray[np.int64]:
+) -> Integers:
     """Return pairs of images whose layouts are similar, for some of N images.
 
     Args:
@@ -250,7 +250,7 @@ def nearest_layouts(
     return as_pairs(rows, nearest)
 
 
-def as_pairs(rows: NDArray[np.int64], neighbours: NDArray[np.int64]) -> NDArray[np.int64]:
+def as_pairs(rows: Integers, neighbours: Integers) -> Integers:
     """Return the pairs of rows and their neighbours, int64, shape (m, 2), lower row first, each pair once.
 
     Args:
@@ -272,7 +272,7 @@ class PairRelations:
 
     def __init__(
         self,
-        thumbnails: NDArray[np.uint8],
+        thumbnails: Pixels,
         digests: Sequence[bytes | None],
         config: DuplicatesConfig,
     ) -> None:
@@ -287,11 +287,11 @@ class PairRelations:
                 self._first_files[row] = first_rows.setdefault(digest, row)
 
     @property
-    def is_first_file(self) -> NDArray[np.bool_]:
+    def is_first_file(self) -> Booleans:
         """Whether each image is readable and the first image with its digest, bool, shape (N,)."""
         return np.asarray(self._first_files == np.arange(self._n_images), np.bool_)
 
-    def equal_files(self) -> NDArray[np.int64]:
+    def equal_files(self) -> Integers:
         """Return the pairs of each image with the first image that has the same digest, int64, shape (n, 2)."""
         rows = np.flatnonzero((self._first_files >= 0) & ~self.is_first_file)
         return np.stack([self._first_files[rows], rows], axis=1)
@@ -312,7 +312,7 @@ class PairRelations:
         return self._config.relation(self.comparison(first, second))
 
     def among(
-        self, pairs: NDArray[np.int64], progress: Progress | None = None
+        self, pairs: Integers, progress: Progress | None = None
     ) -> dict[str, list[tuple[int, int]]]:
         """Return the pairs that are copies and the pairs that are near views, by relation."""
         related: dict[str, list[tuple[int, int]]] = {COPY: [], NEAR_VIEW: []}
@@ -345,7 +345,7 @@ class PairRelations:
 
 
 def _groups_of_copies(
-    pairs: Sequence[tuple[int, int]], relations: PairRelations, is_training: NDArray[np.bool_]
+    pairs: Sequence[tuple[int, int]], relations: PairRelations, is_training: Booleans
 ) -> dict[int, list[int]]:
     """Return the rows of the copies of each kept image, by its row.
 
@@ -369,7 +369,7 @@ def _groups_of_near_views(
     pairs: Iterable[tuple[int, int]],
     copies: dict[int, list[int]],
     relations: PairRelations,
-    is_training: NDArray[np.bool_],
+    is_training: Booleans,
 ) -> dict[int, list[int]]:
     """Return the rows of the near views of each kept image, by its row; a kept image stands for its copies.
 

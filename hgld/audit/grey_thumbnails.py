@@ -11,9 +11,9 @@ import hashlib
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from hgld.arrays import Floats32, Pixels
 from hgld.datasets.encoded_images import EncodedImages
 from hgld.errors import InputError
 from hgld.io.images import UnreadableImageError, open_image, upright_rgb
@@ -49,7 +49,7 @@ N_ORIENTATIONS = 8
 
 def read_thumbnails(
     encoded: EncodedImages, progress: Progress | None = None
-) -> tuple[NDArray[np.uint8], list[bytes | None], dict[str, str]]:
+) -> tuple[Pixels, list[bytes | None], dict[str, str]]:
     """Read the thumbnails of N images and digests of the images.
 
     Returns:
@@ -80,7 +80,7 @@ def read_thumbnails(
     return thumbnails, digests, unreadable
 
 
-def _digest(content: bytes, thumbnail: NDArray[np.uint8]) -> bytes:
+def _digest(content: bytes, thumbnail: Pixels) -> bytes:
     """Return a digest of a file, or of the pixels of an image of one colour, which has no details to compare."""
     if thumbnail.min() < thumbnail.max():
         return hashlib.sha256(content).digest()
@@ -88,14 +88,14 @@ def _digest(content: bytes, thumbnail: NDArray[np.uint8]) -> bytes:
     return hashlib.sha256(f"{image.size}".encode() + image.tobytes()).digest()
 
 
-def grey_thumbnail(image: Image.Image) -> NDArray[np.uint8]:
+def grey_thumbnail(image: Image.Image) -> Pixels:
     """Return a grey copy without single-coloured borders, scaled to SIZE x SIZE pixels."""
     grey = image.convert("L")
     inner = grey.crop(inner_box(np.asarray(grey)))
     return np.asarray(inner.resize((SIZE, SIZE), Image.Resampling.BILINEAR))
 
 
-def inner_box(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
+def inner_box(pixels: Pixels) -> tuple[int, int, int, int]:
     """Return left, top, right and bottom of a grey picture without its borders.
 
     >>> pixels = np.tile(np.arange(40, dtype=np.uint8) * 6, (40, 1))
@@ -114,7 +114,7 @@ def inner_box(pixels: NDArray[np.uint8]) -> tuple[int, int, int, int]:
     return left, top, right, bottom
 
 
-def _border_width(lines: NDArray[np.uint8]) -> int:
+def _border_width(lines: Pixels) -> int:
     """Return the number of lines of a border, with one more line, into which the border is blurred."""
     colour = np.median(lines[0])
     most_lines = int(_LARGEST_BORDER * len(lines))
@@ -127,7 +127,7 @@ def _border_width(lines: NDArray[np.uint8]) -> int:
     return n_lines + 1
 
 
-def turned(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
+def turned(pixels: Pixels, orientation: int) -> Pixels:
     """Return a picture in one of eight orientations; 0 changes nothing.
 
     From 4 on, the picture is transposed; then it is flipped if the second bit of the orientation is
@@ -142,7 +142,7 @@ def turned(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
     return np.ascontiguousarray(pixels)
 
 
-def turned_layouts(layouts: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+def turned_layouts(layouts: Floats32) -> list[Floats32]:
     """Return the layouts of pictures in all eight orientations, each of the shape of ``layouts``, (..., d)."""
     shape = layouts.shape
     coefficients = layouts.reshape(*shape[:-1], N_FREQUENCIES, N_FREQUENCIES)
@@ -157,7 +157,7 @@ def turned_layouts(layouts: NDArray[np.float32]) -> list[NDArray[np.float32]]:
     return orientations
 
 
-def layouts_of_windows(thumbnail: NDArray[np.uint8]) -> NDArray[np.float32]:
+def layouts_of_windows(thumbnail: Pixels) -> Floats32:
     """Return the layouts of all windows of a thumbnail, float32, shape (len(WINDOWS), len(WINDOWS), d), rows first.
 
     The first window is the whole thumbnail. Layouts have length 1, or 0 for a thumbnail without details.
@@ -173,7 +173,7 @@ def layouts_of_windows(thumbnail: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.asarray(np.where(lengths > _NO_DETAILS, normalised, np.float32(0)))
 
 
-def searched_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
+def searched_layouts(thumbnails: Pixels) -> Floats32:
     """Return layouts that find copies of n images among the layouts of whole thumbnails, float32, shape (q, n, d).
 
     They are the layouts of each whole thumbnail in all orientations, the original first, and of its windows.
@@ -185,7 +185,7 @@ def searched_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
     return np.stack(layouts)
 
 
-def whole_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
+def whole_layouts(thumbnails: Pixels) -> Floats32:
     """Return the layouts of whole thumbnails, float32, shape (n, d)."""
     layouts = np.zeros((len(thumbnails), N_FREQUENCIES**2), np.float32)
     for row, thumbnail in enumerate(thumbnails):
@@ -193,7 +193,7 @@ def whole_layouts(thumbnails: NDArray[np.uint8]) -> NDArray[np.float32]:
     return layouts
 
 
-def _cosine_transform(start: float, size: float) -> NDArray[np.float32]:
+def _cosine_transform(start: float, size: float) -> Floats32:
     """Return the cosine transform of a window of one axis, float32, shape (N_FREQUENCIES, SIZE)."""
     places = ((np.arange(SIZE) + 0.5) / SIZE - start) / size
     inside = (places > 0) & (places < 1)
@@ -201,7 +201,7 @@ def _cosine_transform(start: float, size: float) -> NDArray[np.float32]:
     return np.asarray(np.cos(np.pi * frequencies * places) * inside / (size * SIZE), np.float32)
 
 
-def _frequency_weights() -> NDArray[np.float32]:
+def _frequency_weights() -> Floats32:
     """Return weights that raise high frequencies, which are weak in photographs, and remove the mean."""
     frequencies = np.arange(N_FREQUENCIES)
     weights = np.hypot(frequencies[:, None], frequencies) ** 0.5

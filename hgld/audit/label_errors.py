@@ -22,7 +22,7 @@ import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
-from hgld.arrays import Integers
+from hgld.arrays import Floats, Floats32, Integers
 from hgld.audit.nearest_images import centred, mean_direction, nearest_images, only_itself
 from hgld.audit.settings import LabelErrorsConfig
 from hgld.datasets.manifest import Manifest
@@ -62,14 +62,14 @@ class LevelErrors:
     rows: Integers
     labels: Integers
     others: Integers
-    own_shares: NDArray[np.float64]
-    other_shares: NDArray[np.float64]
+    own_shares: Floats
+    other_shares: Floats
     neighbours: Integers
-    cosines: NDArray[np.float32]
-    random_margins: NDArray[np.float64]
+    cosines: Floats32
+    random_margins: Floats
 
     @property
-    def margins(self) -> NDArray[np.float64]:
+    def margins(self) -> Floats:
         """Shares of the votes for the labels, minus the shares for the other labels, increasing."""
         return self.own_shares - self.other_shares
 
@@ -175,7 +175,7 @@ def _rank_groups(
     groups: list[Integers],
     labels: Integers,
     neighbours: Integers,
-    cosines: NDArray[np.float32],
+    cosines: Floats32,
     temperature: float,
 ) -> LevelErrors:
     """Rank groups of images that have one label each: single images, or all images of a class.
@@ -236,9 +236,7 @@ def _rank_groups(
 _SHARES = [("own", np.float64), ("other_label", np.int64), ("other", np.float64)]
 
 
-def _mean_shares(
-    voted: Integers, shares: NDArray[np.float64], label: int
-) -> tuple[float, int, float]:
+def _mean_shares(voted: Integers, shares: Floats, label: int) -> tuple[float, int, float]:
     """Return the mean share of a label, the other label with the largest mean share, and this share.
 
     Args:

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from hgld.arrays import Booleans, Integers
 from hgld.compute.nearest_neighbours import nearest_neighbours
 from hgld.ragged import RaggedIndices
 
@@ -29,9 +30,9 @@ def blocks_of(n: int, size: int = BLOCK) -> list[slice]:
 def nearest_images(
     vectors: torch.Tensor,
     k: int,
-    excluded: Callable[[NDArray[np.int64]], RaggedIndices],
-    usable: NDArray[np.bool_] | None = None,
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    excluded: Callable[[Integers], RaggedIndices],
+    usable: Booleans | None = None,
+) -> tuple[NDArray[Any], Integers]:
     """Return the cosines and rows of the k nearest images of each image, best first, shape (N, k).
 
     Args:
@@ -66,6 +67,6 @@ def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
     return functional.normalize(directions - mean, dim=1)
 
 
-def only_itself(rows: NDArray[np.int64]) -> RaggedIndices:
+def only_itself(rows: Integers) -> RaggedIndices:
     """Exclude each of n images from its own neighbours, as the argument ``excluded`` of :func:`nearest_images`."""
     return RaggedIndices(np.arange(len(rows) + 1), rows)

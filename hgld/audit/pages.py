@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from hgld.arrays import Floats32, Integers
 from hgld.audit.duplicates import Duplicates
 from hgld.audit.label_errors import LevelErrors
 from hgld.audit.settings import COPY, NEAR_VIEW
@@ -124,9 +124,7 @@ def _photos(manifest: Manifest, root: Path) -> PhotoSource:
     return PhotoSource(photo, photo, ManifestImages(manifest, root))
 
 
-def _query(
-    manifest: Manifest, row: int, others: NDArray[np.int64], scores: NDArray[np.float32]
-) -> PageQuery:
+def _query(manifest: Manifest, row: int, others: Integers, scores: Floats32) -> PageQuery:
     """Return an image with others beside it, and the levels that they share with it."""
     labels = take_images(manifest.labelling, np.array([row]))
     labels_of_others = take_images(manifest.labelling, others)

@@ -13,10 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch.utils.data import Dataset
 
+from hgld.arrays import Pixels
 from hgld.datasets.encoded_images import EncodedImages, SkippedImage
 from hgld.datasets.image_folders import (
     FoundImages,
@@ -37,7 +37,7 @@ from hgld.tables import IMAGES, read_table
 from hgld.tables.embeddings import read_embeddings
 
 #: A picture, the path of an image file, or pixels: uint8, shape (h, w), (h, w, 3) or (h, w, 4).
-AnyImage: TypeAlias = Image.Image | str | Path | NDArray[np.uint8]
+AnyImage: TypeAlias = Image.Image | str | Path | Pixels
 log = logging.getLogger(__name__)
 
 

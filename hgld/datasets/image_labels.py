@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.compute as pc
 
+from hgld.arrays import Booleans, Integers
 from hgld.compute.machine import return_memory
 from hgld.datasets.label_columns import encode_labels, split_labels
 from hgld.datasets.manifest import (
@@ -49,7 +49,7 @@ class ImageLabels:
 
     labelling: Labelling
     level_names: tuple[str, ...]
-    labelled: npt.NDArray[np.bool_]
+    labelled: Booleans
     names: tuple[Mapping[int, str], ...] = ()
 
     @property
@@ -162,7 +162,7 @@ def _require_hierarchy_of_split(split: str | None, hierarchy: Hierarchy | None) 
 
 
 def labels_from_landmarks(
-    landmark_ids: npt.NDArray[np.int64],
+    landmark_ids: Integers,
     hierarchy: Hierarchy | None = None,
     split: str | None = None,
 ) -> ImageLabels:
@@ -310,7 +310,7 @@ def _require_split(path: Path, split: str, splits: Sequence[str]) -> None:
         )
 
 
-def _with_integers(codes: Labelling, integers: Sequence[npt.NDArray[np.int64]]) -> Labelling:
+def _with_integers(codes: Labelling, integers: Sequence[Integers]) -> Labelling:
     """Replace class indices by integers that are the same in every file; -1 stays -1."""
     matrix = codes.labels if isinstance(codes, LabelSets) else codes
     labels = np.empty(matrix.shape, np.int64)
@@ -321,7 +321,7 @@ def _with_integers(codes: Labelling, integers: Sequence[npt.NDArray[np.int64]]) 
     return labels
 
 
-def _integer_labels(names: Sequence[str]) -> npt.NDArray[np.int64]:
+def _integer_labels(names: Sequence[str]) -> Integers:
     """Return an integer for each class: its name if all names are integers, or a hash of its name."""
     if all(_INTEGER.fullmatch(name) for name in names):
         return np.array([int(name) for name in names], np.int64)
@@ -346,7 +346,7 @@ def _check_nested(labels: LabelMatrix, level_names: Sequence[str]) -> None:
 
 def _rows_of_embeddings(
     path: Path, images: Sequence[Embeddings], ids: TextArray, labels: Labelling
-) -> list[npt.NDArray[np.int64]]:
+) -> list[Integers]:
     """Return the row of each embedded image in a file, for each set of images.
 
     Rows of images that are not in the file are -1.
@@ -394,7 +394,7 @@ def _require_equal_labels(path: Path, ids: TextArray, labels: Labelling) -> None
         )
 
 
-def _take_or_unlabelled(labels: Labelling, rows: npt.NDArray[np.int64]) -> Labelling:
+def _take_or_unlabelled(labels: Labelling, rows: Integers) -> Labelling:
     """Return the labels of some rows; row -1 gives an unlabelled image."""
     if isinstance(labels, LabelSets):
         offsets = labels.members.offsets

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.arrays import Integers
 from hgld.errors import InputError, indented_list
 from hgld.hierarchy.label_sets import Labelling, LabelSets, deviating_parents
 from hgld.hierarchy.level_encoding import DescribeRow, check_tree, encode_names, order_advice
@@ -89,8 +89,8 @@ def _encode_lists(
 
 
 def _check_lengths(
-    lengths: Mapping[str, npt.NDArray[np.int64]],
-    counts: npt.NDArray[np.int64],
+    lengths: Mapping[str, Integers],
+    counts: Integers,
     describe_row: DescribeRow,
 ) -> None:
     """Raise an InputError unless each cell has one entry, or as many as its image has labels."""
@@ -108,7 +108,7 @@ def _check_lengths(
         )
 
 
-def _describe_entry(owners: npt.NDArray[np.int64], describe_row: DescribeRow, entry: int) -> str:
+def _describe_entry(owners: Integers, describe_row: DescribeRow, entry: int) -> str:
     """Return the words for the row of an entry of a flattened column."""
     return describe_row(int(owners[entry]))
 
@@ -140,11 +140,11 @@ def _check_parents(
     )
 
 
-def _lengths(column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _lengths(column: pa.ChunkedArray) -> Integers:
     """Return the number of entries of each cell."""
     if not is_list(column.type):
         return np.ones(len(column), np.int64)
-    lengths: npt.NDArray[np.int64] = pc.list_value_length(column).to_numpy().astype(np.int64)
+    lengths: Integers = pc.list_value_length(column).to_numpy().astype(np.int64)
     return lengths
 
 

@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from hgld.arrays import Floats, Integers
 from hgld.compute.machine import return_memory
 from hgld.datasets.image_folders import find_in_tars, match_paths
 from hgld.datasets.label_columns import encode_labels, label_columns
@@ -71,13 +71,13 @@ class Manifest:
 
     ids: TextArray
     paths: TextArray
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    offsets: Integers
+    sizes: Integers
     splits: TextArray
     labelling: Labelling
     level_names: tuple[str, ...]
     class_names: tuple[tuple[str, ...], ...]
-    boxes: NDArray[np.float64] | None = None
+    boxes: Floats | None = None
 
     def __post_init__(self) -> None:
         for values in vars(self).values():
@@ -143,8 +143,8 @@ class Manifest:
         cls,
         ids: TextArray,
         paths: TextArray,
-        offsets: NDArray[np.int64] | None = None,
-        sizes: NDArray[np.int64] | None = None,
+        offsets: Integers | None = None,
+        sizes: Integers | None = None,
     ) -> Manifest:
         """Create a manifest of unlabelled images in a single split, ``all``; by default of image files."""
         no_places = np.broadcast_to(np.int64(-1), len(ids))
@@ -207,14 +207,14 @@ class Manifest:
         """
         return single_labels(self.labelling)
 
-    def label_column(self, level: str) -> NDArray[np.int64] | None:
+    def label_column(self, level: str) -> Integers | None:
         """Return the class of each image at a level, int64, shape (N,); None if images have several."""
         column = self.level_names.index(level)
         if isinstance(self.labelling, LabelSets):
             return self.labelling.single_column(column)
         return np.asarray(self.labelling[:, column], np.int64)
 
-    def labels_of(self, row: int) -> NDArray[np.int64]:
+    def labels_of(self, row: int) -> Integers:
         """Return the labels of an image, to be stacked in batches.
 
         Returns:
@@ -222,7 +222,7 @@ class Manifest:
             number of labels of an image of the manifest; rows after the image's labels are -1.
         """
         if isinstance(self.labelling, LabelSets):
-            padded: NDArray[np.int64] = self.labelling.padded(np.array([row]))[0]
+            padded: Integers = self.labelling.padded(np.array([row]))[0]
             return padded
         return np.array(self.labelling[row], np.int64)
 
@@ -243,7 +243,7 @@ class Manifest:
         """Names of the splits, sorted."""
         return tuple(self.splits.distinct())
 
-    def landmark_ids(self) -> NDArray[np.int64] | None:
+    def landmark_ids(self) -> Integers | None:
         """Return the landmark id of each image, int64, shape (N,); None without numeric landmark ids."""
         if LANDMARK_LEVEL not in self.level_names:
             return None
@@ -261,7 +261,7 @@ class Manifest:
         """
         return self.take(self.rows_of(split))
 
-    def rows_of(self, split: str | None, path: Path | None = None) -> NDArray[np.int64]:
+    def rows_of(self, split: str | None, path: Path | None = None) -> Integers:
         """Return the rows of a split, or all rows for None.
 
         Args:
@@ -284,7 +284,7 @@ class Manifest:
             )
         return np.flatnonzero(self.splits == split)
 
-    def take(self, rows: NDArray[np.int64]) -> Manifest:
+    def take(self, rows: Integers) -> Manifest:
         """Return the images of some rows, in the given order; labels are renumbered in each column."""
         labelling = take_images(self.labelling, rows)  # a copy, which is renumbered in place
         matrix = labelling.labels if isinstance(labelling, LabelSets) else labelling
@@ -462,7 +462,7 @@ def _repeated_ids(ids: pa.ChunkedArray, describe: Callable[[int], str]) -> list[
     ]
 
 
-def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float64] | None:
+def _boxes(table: pa.Table, describe: Callable[[int], str]) -> Floats | None:
     """Return the boxes of a table, NaN for whole images; None if it has no column of boxes."""
     if _BOX.name not in table.column_names:
         return None
@@ -482,18 +482,18 @@ def _boxes(table: pa.Table, describe: Callable[[int], str]) -> NDArray[np.float6
     return boxes
 
 
-def _taken(values: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
+def _taken(values: Integers, rows: Integers) -> Integers:
     """Return the values of some rows; a broadcast value stays broadcast, and takes no memory."""
     if any(values.strides):
         return values[rows]
     return np.broadcast_to(values[:1], len(rows)) if len(rows) else values[:0]
 
 
-def _with_minus_one(column: pa.ChunkedArray) -> NDArray[np.int64]:
+def _with_minus_one(column: pa.ChunkedArray) -> Integers:
     """Convert to int64, nulls to -1."""
     if column.null_count == len(column):
         return np.broadcast_to(np.int64(-1), len(column))  # takes no memory
     if column.null_count:
         column = pc.fill_null(column, -1)
-    values: NDArray[np.int64] = column.to_numpy()
+    values: Integers = column.to_numpy()
     return values

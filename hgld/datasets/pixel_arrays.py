@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
+from hgld.arrays import Pixels
 from hgld.errors import InputError
 from hgld.io.files import atomic_write
 from hgld.io.restricted_pickle import read_pickle
@@ -69,7 +69,7 @@ class _PixelArrays:
     """Images of a split: uint8, shape (N, 32, 32, 3), and the names of their classes by level, finest first."""
 
     split: str
-    pixels: NDArray[np.uint8]
+    pixels: Pixels
     levels: Mapping[str, Sequence[str]]
 
 
@@ -155,13 +155,13 @@ def _read_cifar(folder: Path, layout: _CifarLayout) -> Iterator[_PixelArrays]:
             yield _PixelArrays(split, pixels, labels)
 
 
-def _checked_pixels(rows: Any) -> NDArray[np.uint8]:
+def _checked_pixels(rows: Any) -> Pixels:
     """Return the rows of a batch as images: uint8, shape (N, 32, 32, 3)."""
     is_array = isinstance(rows, np.ndarray) and rows.dtype == np.uint8
     if not is_array or rows.shape[1:] != (3 * _SIDE**2,):
         raise ValueError("data is no uint8 array of 3,072 columns")
     # A row holds the red channel of all pixels, then the green channel, then the blue channel.
-    images: NDArray[np.uint8] = rows.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
+    images: Pixels = rows.reshape(-1, 3, _SIDE, _SIDE).transpose(0, 2, 3, 1)
     return images
 
 
@@ -205,7 +205,7 @@ def _read_svhn(path: Path) -> _PixelArrays:
     return _PixelArrays(split, pixels.transpose(3, 0, 1, 2), {"class": classes})
 
 
-def _add_png(archive: tarfile.TarFile, path: str, pixels: NDArray[np.uint8]) -> None:
+def _add_png(archive: tarfile.TarFile, path: str, pixels: Pixels) -> None:
     """Add an image to a tar file, without time and owner, so that equal images give an equal file."""
     png = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(png, "PNG")

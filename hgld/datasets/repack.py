@@ -23,8 +23,8 @@ from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Integers
 from hgld.compute.parts import Part
 from hgld.datasets.encoded_images import EncodedImages, SkippedImage
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
@@ -358,7 +358,7 @@ def _images_digest(manifest: Manifest) -> str:
     return digest.hexdigest()
 
 
-def _joined(parts: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+def _joined(parts: Sequence[Sequence[int]]) -> Integers:
     """Return the numbers of all parts as one array."""
     arrays = [np.array(part, np.int64) for part in parts]
     return np.concatenate([np.empty(0, np.int64), *arrays])

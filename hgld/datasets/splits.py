@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Booleans
 from hgld.datasets.manifest import Manifest
 from hgld.errors import ConfigurationError, require
 from hgld.hierarchy import LabelMatrix
@@ -78,7 +78,7 @@ def split_at_random(
 
 def near_and_query_images(
     labels: LabelMatrix, near_share: float, query_share: float, seed: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+) -> tuple[Booleans, Booleans]:
     """Choose the images of classes that an index lacks, and queries among the other images.
 
     Args:
@@ -106,7 +106,7 @@ def first_labels(manifest: Manifest) -> LabelMatrix:
     return manifest.labels
 
 
-def closed_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
+def closed_set_split(labels: LabelMatrix, test_share: float, seed: int) -> Booleans:
     """Choose a random share of the images of each class as test images.
 
     Training and test images have the same classes. A fractional number of images is rounded up or
@@ -118,7 +118,7 @@ def closed_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArr
     return open_set_split(images, test_share, seed)
 
 
-def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> NDArray[np.bool_]:
+def open_set_split(labels: LabelMatrix, test_share: float, seed: int) -> Booleans:
     """Choose a random share of the classes of each parent as test classes, with all their images.
 
     If there is a single level, all classes have the same parent. A fractional number of classes is

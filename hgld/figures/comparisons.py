@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Floats
 from hgld.compute.machine import one_thread
 from hgld.figures.style import (
     INK,
@@ -55,8 +55,8 @@ class Line:
 
     title: str
     style: LineStyle
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
+    x: Floats
+    y: Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,8 +159,8 @@ class ScoreDensities:
 
     title: str
     separation: float
-    edges: NDArray[np.float64]
-    densities: NDArray[np.float64]
+    edges: Floats
+    densities: Floats
 
 
 def draw_scores(path: Path, methods: Sequence[ScoreDensities], level_titles: Sequence[str]) -> None:
@@ -216,7 +216,7 @@ def _x_limits(methods: Sequence[ScoreDensities]) -> tuple[float, float]:
 _FEW = 2000
 
 
-def tsne_2d(vectors: NDArray[np.float64], seed: int = 0) -> NDArray[np.float64]:
+def tsne_2d(vectors: Floats, seed: int = 0) -> Floats:
     """Project vectors to two dimensions by t-SNE (van der Maaten and Hinton, 2008), which keeps neighbours together.
 
     The perplexity is 30, or a third of the number of other vectors if that is less. There are 1,000
@@ -260,7 +260,7 @@ class ClassMeans:
     """
 
     title: str
-    positions: NDArray[np.float64]
+    positions: Floats
     categories: Sequence[str]
     roots: Sequence[str]
 
@@ -324,7 +324,7 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
     save(figure, path)
 
 
-def _rotate_to_width(positions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _rotate_to_width(positions: Floats) -> Floats:
     """Rotate positions so that their variance is largest from left to right, since t-SNE has no direction."""
     centred = positions - positions.mean(axis=0)
     return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2].T)

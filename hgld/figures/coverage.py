@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.arrays import Booleans, Floats, Integers
 from hgld.compute.resampling import wilson
 from hgld.figures.style import (
     FAINT,
@@ -54,8 +55,8 @@ class RiskCoverageCurve:
     """
 
     title: str
-    coverage: NDArray[np.float64]
-    risk: NDArray[np.float64]
+    coverage: Floats
+    risk: Floats
     n_images: int
     area: float
 
@@ -219,11 +220,11 @@ class CoverageCurve:
     """
 
     title: str
-    score: NDArray[np.float64]
-    right: NDArray[np.bool_]
+    score: Floats
+    right: Booleans
     baseline: float
 
-    def points(self) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    def points(self) -> tuple[Integers, Floats, Floats]:
         """Return numbers of proposals, their accuracies, and the scores that they reach, highest first.
 
         Scores that few proposals reach are omitted, unless there are only few proposals.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from hgld.arrays import Floats, Integers
 from hgld.figures.style import (
     FAINT,
     INK,
@@ -137,7 +137,7 @@ def _largest_roots(groups: Sequence[GroupCount]) -> list[str]:
     return sorted(largest, reverse=True)
 
 
-def _percentages(counts: Sequence[int]) -> NDArray[np.float64]:
+def _percentages(counts: Sequence[int]) -> Floats:
     """Return counts in percent of their sum."""
     return np.asarray(100 * np.asarray(counts, np.float64) / max(sum(counts), 1))
 
@@ -162,7 +162,7 @@ class Confusion:
     first: str
     second: str
     names: Sequence[str]
-    counts: NDArray[np.int64]
+    counts: Integers
     elsewhere: int
     unit: str
 

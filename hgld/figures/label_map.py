@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hgld.arrays import Floats, Integers
 from hgld.errors import counted
 from hgld.figures.style import (
     DARK,
@@ -65,9 +66,9 @@ class LabelMap:
         nouns: Singular and plural of landmarks, which are other things in other lists.
     """
 
-    positions: NDArray[np.float64]
+    positions: Floats
     labels: Sequence[str]
-    landmarks: NDArray[np.int64]
+    landmarks: Integers
     cluster: NDArray[np.int32]
     subcluster: NDArray[np.int32]
     names: dict[int, str]
@@ -77,7 +78,7 @@ class LabelMap:
         """Return the rows in descending order of landmarks, so that large circles hide no small ones."""
         return [int(row) for row in np.argsort(-self.landmarks, kind="stable")]
 
-    def radii(self, largest: float) -> NDArray[np.float64]:
+    def radii(self, largest: float) -> Floats:
         """Return radii that grow with the square root of the landmarks, from a visible minimum to ``largest``."""
         root = np.sqrt(self.landmarks / max(int(self.landmarks.max()), 1))
         return np.asarray(largest * (0.15 + 0.85 * root))
@@ -207,9 +208,9 @@ def write_label_page(
 
 
 def place_names(
-    points: NDArray[np.float64],
-    radii: NDArray[np.float64],
-    sizes: NDArray[np.float64],
+    points: Floats,
+    radii: Floats,
+    sizes: Floats,
     frame: _Box,
 ) -> dict[int, tuple[float, float]]:
     """Place names beside their circles so that they neither overlap nor leave the frame.
@@ -265,9 +266,7 @@ def _largest_radius(n: int, largest: float) -> float:
     return largest * min(1.0, float(np.sqrt(300 / n)) + 0.25)
 
 
-def _write_names(
-    axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: NDArray[np.float64]
-) -> None:
+def _write_names(axes: Axes, label_map: LabelMap, rows: Sequence[int], radii: Floats) -> None:
     """Write the names of the largest labels beside their circles."""
     from matplotlib.patheffects import withStroke
 
@@ -324,7 +323,7 @@ def _shorten(name: str) -> str:
     return name
 
 
-def _positions_on_page(positions: NDArray[np.float64]) -> NDArray[np.float64]:
+def _positions_on_page(positions: Floats) -> Floats:
     """Return positions in SVG units, where y points down."""
     low = positions.min(axis=0)
     high = positions.max(axis=0)

@@ -39,9 +39,9 @@ class PrecisionRecall:
         hierarchical: float64, shape (m,); mean H-P@k at the first k that reaches the H-R@k.
     """
 
-    recall: npt.NDArray[np.float64]
-    precision: npt.NDArray[np.float64]
-    hierarchical: npt.NDArray[np.float64]
+    recall: Floats
+    precision: Floats
+    hierarchical: Floats
 
 
 def precision_recall(
@@ -140,9 +140,9 @@ class ScoreCounts:
     """
 
     counts: LabelMatrix
-    edges: npt.NDArray[np.float64]
+    edges: Floats
 
-    def densities(self) -> npt.NDArray[np.float64]:
+    def densities(self) -> Floats:
         """Return the density of cosines at each level, shape (L + 1, n_bins); NaN for levels without pairs."""
         sizes = self.counts.sum(axis=1, keepdims=True, dtype=np.float64)
         sizes[sizes == 0] = np.nan
@@ -235,7 +235,7 @@ class MeanEmbeddings:
         n_classes: Number of classes from which the sample was drawn; n without a sample.
     """
 
-    means: npt.NDArray[np.float64]
+    means: Floats
     labels: LabelMatrix
     n_classes: int
 
@@ -292,7 +292,7 @@ def _normalised(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.where(lengths == 0, 1, lengths))
 
 
-def neighbour_agreement(means: npt.NDArray[np.float64], categories: LabelMatrix) -> float:
+def neighbour_agreement(means: Floats, categories: LabelMatrix) -> float:
     """Return the mean share of a class's five nearest classes that have its category, from 0 to 1.
 
     Classes that are alone in their category do not count; NaN if all classes are alone.

@@ -7,11 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from hgld.arrays import Integers
+from hgld.arrays import Floats, Integers
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluate import EvaluationConfig, evaluate_tasks
 from hgld.evaluation.evaluation_files import Evaluation
@@ -26,7 +25,7 @@ from hgld.ragged import RaggedIndices
 from hgld.tables import Provenance, write_results
 
 #: AP of each query by level: float64, shape (n_query,).
-Precisions = Mapping[int, npt.NDArray[np.float64]]
+Precisions = Mapping[int, Floats]
 
 #: Columns of the table of labels.
 _LABEL_TABLE = pa.schema(
@@ -155,7 +154,7 @@ def _known_precisions(per_query: pd.DataFrame, n_levels: int) -> Precisions:
 
 
 def _table_of_level(
-    queries: Integers, labels: Integers, values: npt.NDArray[np.float64], gallery: Mapping[int, int]
+    queries: Integers, labels: Integers, values: Floats, gallery: Mapping[int, int]
 ) -> pd.DataFrame:
     """Return a row per label; a query with several labels below a label of this level counts once.
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
+from hgld.arrays import Floats, Integers
 from hgld.errors import ConfigurationError
 from hgld.evaluation.ranking import RankingConfig
 from hgld.evaluation.results import RetrievalResult
@@ -53,7 +53,7 @@ class MethodDifferences:
     metric: str
     level_names: tuple[str, ...] | None
     n_levels: int
-    queries: npt.NDArray[np.int64]
+    queries: Integers
     n_improved: int
     baseline: MethodRankings
     method: MethodRankings
@@ -63,11 +63,11 @@ class MethodDifferences:
     mean_difference: float
 
     @property
-    def differences(self) -> npt.NDArray[np.float64]:
+    def differences(self) -> Floats:
         """The method's value minus the baseline's for each selected query: float64, shape (n,)."""
         method = self.method.per_query[self.metric].to_numpy()
         baseline = self.baseline.per_query[self.metric].to_numpy()
-        differences: npt.NDArray[np.float64] = method - baseline
+        differences: Floats = method - baseline
         return differences
 
     def sections(self, max_queries: int | None = None) -> Mapping[str, range]:
@@ -164,7 +164,7 @@ def percentage_points(difference: float) -> str:
 
 
 def _most_different(
-    differences: npt.NDArray[np.float64], classes: npt.NDArray[np.int64], limits: tuple[int, int]
+    differences: Floats, classes: Integers, limits: tuple[int, int]
 ) -> tuple[list[int], list[int]]:
     """Return the queries with the largest gains and with the largest losses.
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 
+from hgld.arrays import Floats, Floats32, Integers
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
@@ -31,9 +31,9 @@ class TopK:
         levels: int64, shape (n, k), levels of relevance; 0 after the end of the gallery.
     """
 
-    scores: npt.NDArray[np.float32]
-    positions: npt.NDArray[np.int64]
-    levels: npt.NDArray[np.int64]
+    scores: Floats32
+    positions: Integers
+    levels: Integers
 
     def items(self, row: int) -> Iterator[tuple[int, float, int]]:
         """Iterate over the items of a query: position, score and level."""
@@ -46,7 +46,7 @@ class TopK:
 
 
 def top_k_items(
-    task: RetrievalTask, queries: npt.NDArray[np.int64], k: int, config: RankingConfig | None = None
+    task: RetrievalTask, queries: Integers, k: int, config: RankingConfig | None = None
 ) -> TopK:
     """Return the top-k items of some queries of a task.
 
@@ -64,7 +64,7 @@ def top_k_items(
     return TopK(scores, positions, levels)
 
 
-def take_queries(task: RetrievalTask, queries: npt.NDArray[np.int64]) -> RetrievalTask:
+def take_queries(task: RetrievalTask, queries: Integers) -> RetrievalTask:
     """Return a task with some of the queries, which may repeat, but the judgements of all queries."""
     return replace(
         task,
@@ -75,9 +75,7 @@ def take_queries(task: RetrievalTask, queries: npt.NDArray[np.int64]) -> Retriev
     )
 
 
-def _first_items(
-    task: RetrievalTask, k: int, config: RankingConfig
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def _first_items(task: RetrievalTask, k: int, config: RankingConfig) -> tuple[Floats32, Integers]:
     """Return the scores and positions of the first k items of every query."""
     return first_items(
         task.queries,
@@ -91,9 +89,7 @@ def _first_items(
     )
 
 
-def query_values(
-    result: RetrievalResult, task: RetrievalTask, metric: str
-) -> npt.NDArray[np.float64]:
+def query_values(result: RetrievalResult, task: RetrievalTask, metric: str) -> Floats:
     """Return the values of a metric by query position: float64, shape (n_query,), may be NaN.
 
     Raises:
@@ -126,7 +122,7 @@ class WorstQueries:
     metric: str
     n_levels: int
     per_query: pd.DataFrame
-    queries: npt.NDArray[np.int64]
+    queries: Integers
     top_k: TopK
 
 

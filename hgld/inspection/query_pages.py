@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hgld.arrays import Integers
 from hgld.errors import ConfigurationError
 from hgld.evaluation.evaluation_files import Evaluation
 from hgld.evaluation.ranking import RankingConfig
@@ -356,7 +356,7 @@ def write_evaluation_page(
     write_worst_queries_page(worst, out, photos, level_names=task.level_names)
 
 
-def _image_ids(ids: Ids | None, positions: npt.NDArray[np.int64]) -> list[str]:
+def _image_ids(ids: Ids | None, positions: Integers) -> list[str]:
     """Return the ids of some images, or their rows in words."""
     if ids is None:
         return [f"row {position}" for position in positions]

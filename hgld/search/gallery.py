@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import torch
 
+from hgld.arrays import Integers
 from hgld.datasets.image_dataset import read_images
 from hgld.datasets.image_labels import ImageLabels, labels_from_landmarks, read_labels
 from hgld.errors import ConfigurationError, HgldError
@@ -57,7 +58,7 @@ class Gallery:
         """Number of levels L."""
         return len(self.level_names)
 
-    def labels_of(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def labels_of(self, positions: Integers) -> Integers:
         """Return the labels of images: int64, shape (n, K, L), with rows of -1 after an image's labels."""
         exists = (positions >= 0)[:, None, None]
         if isinstance(self.labels, LabelSets):
@@ -75,7 +76,7 @@ class Gallery:
                 names_by_level[column][name] = None
         return tuple("; ".join(names) for names in names_by_level if names)
 
-    def names(self, labels: npt.NDArray[np.int64]) -> tuple[str, ...]:
+    def names(self, labels: Integers) -> tuple[str, ...]:
         """Return the names of a row of labels, finest first; empty if it is unlabelled."""
         if (labels < 0).any():
             return ()

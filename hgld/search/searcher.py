@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from hgld.arrays import Floats, Floats32, Integers
 from hgld.compute.nearest_neighbours import check_k, nearest_neighbours
 from hgld.compute.scoring import Vectors, as_tensor
 from hgld.errors import InputError, require
@@ -55,7 +55,7 @@ class Answers:
     query_ids: tuple[str, ...]
     top_k: TopK
     labels: LabelMatrix
-    shares: npt.NDArray[np.float64]
+    shares: Floats
 
     def __len__(self) -> int:
         return len(self.query_ids)
@@ -138,9 +138,7 @@ class Searcher:
         top_k = TopK(scores, positions, levels)
         return Answers(self.gallery, tuple(ids), top_k, labels, shares)
 
-    def _vote(
-        self, scores: npt.NDArray[np.float32], positions: npt.NDArray[np.int64]
-    ) -> tuple[LabelMatrix, npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    def _vote(self, scores: Floats32, positions: Integers) -> tuple[LabelMatrix, Floats, Integers]:
         """Return the labels that win the votes, their shares, and the levels shared with each image."""
         n, k = positions.shape
         n_levels = self.gallery.n_levels
@@ -153,9 +151,7 @@ class Searcher:
         levels = (is_shared * np.arange(n_levels, 0, -1)).max(axis=(2, 3), initial=0)
         return labels, shares, levels
 
-    def _nearest(
-        self, queries: torch.Tensor, k: int
-    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    def _nearest(self, queries: torch.Tensor, k: int) -> tuple[Floats32, Integers]:
         """Return the scores and positions of the k nearest images of each query, after query expansion."""
         scorer = None
         if self._config is not None and self._config.reranking.rerank in ("aqe", "alpha-qe"):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from hgld.arrays import Booleans, Integers
 from hgld.datasets.image_folders import FoundImages, find_images
 from hgld.datasets.label_columns import label_columns
 from hgld.datasets.manifest import LANDMARK_LEVEL
@@ -115,7 +115,7 @@ class Gldv2(Gldv2Settings):
             manifest = replace(manifest, splits=TextArray(["train", "test"], is_test))
         return ReaderResult(manifest, excluded)
 
-    def _places(self, ids: pa.Array) -> tuple[dict[str, pa.Array], NDArray[np.bool_]]:
+    def _places(self, ids: pa.Array) -> tuple[dict[str, pa.Array], Booleans]:
         """Return the columns id, path, offset and size of images, and a mask of the indexed images."""
         if self.images is None:
             folders = [pc.utf8_slice_codeunits(ids, n, n + 1) for n in range(3)]
@@ -134,7 +134,7 @@ class Gldv2(Gldv2Settings):
 
 
 def _levels_above(
-    hierarchy: Hierarchy, landmark_ids: NDArray[np.int64], split: str | None
+    hierarchy: Hierarchy, landmark_ids: Integers, split: str | None
 ) -> dict[str, pa.Array]:
     """Return the columns of the levels above landmarks: texts, or lists for landmarks in several groups."""
     labels: Labelling

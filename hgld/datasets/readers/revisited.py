@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from hgld.arrays import Floats
 from hgld.datasets.manifest import prefix_input_errors
 from hgld.datasets.readers.base import ReaderResult, build_manifest
 from hgld.datasets.readers.settings import RevisitedSettings
@@ -69,7 +69,7 @@ class RevisitedGroundTruth:
 
     gallery_names: tuple[str, ...]
     query_names: tuple[str, ...]
-    boxes: npt.NDArray[np.float64]
+    boxes: Floats
     easy: RaggedIndices
     hard: RaggedIndices
     junk: RaggedIndices
