@@ -300,7 +300,8 @@ def _compare_blocks(whole: Pixels, part: Pixels, window: _Window) -> tuple[float
 def _centred(values: Floats32, weights: Floats32, n_pixels: Floats32) -> Floats32:
     """Return the values of blocks minus their weighted means, times the weights."""
     means = (values * weights).sum(axis=1, keepdims=True) / n_pixels
-    return (values - means) * weights
+    centred: Floats32 = (values - means) * weights
+    return centred
 
 
 def _shifts(

@@ -269,7 +269,7 @@ def draw_method_differences(
     path: Path, differences: MethodDifferences, photos: PhotoSource, *, max_queries: int = 3
 ) -> None:
     """Draw queries, each beside two strips of its top results: the baseline's above, the method's below."""
-    sections = {}
+    sections: dict[str, Sequence[StripQuery]] = {}
     for heading, rows in differences.sections(max_queries).items():
         sections[heading] = [_strip_query(differences, row, photos) for row in rows]
     levels = level_styles(differences.n_levels, differences.level_names)

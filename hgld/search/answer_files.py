@@ -50,7 +50,7 @@ def answers_table(answers: Answers) -> pa.Table:
     gallery = answers.gallery
     rows = []
     for query in range(len(answers)):
-        answer = {}
+        answer: dict[str, Any] = {}
         for level_answer in answers.answer(query):
             answer[f"answer_{level_answer.level}"] = level_answer.name
             answer[f"share_{level_answer.level}"] = level_answer.share
