@@ -46,7 +46,8 @@ _LAST_STEP = 3e-4
 #: Largest change of the alignment in one iteration, as a share of the side.
 _LARGEST_STEP = 0.06
 #: Standard deviations of the two blurs whose difference gives the details of blocks.
-_FINE, _COARSE = 1.0, 5.0
+_FINE = 1.0
+_COARSE = 5.0
 #: Side of blocks in pixels.
 _BLOCK = 16
 #: Standard deviation from which a block has details.
@@ -56,7 +57,8 @@ _LEAST_CORRELATION = 0.7
 #: Shift in pixels up to which a block is in place.
 _LARGEST_SHIFT = 0.5
 #: Darker and brighter pixels may have been clipped, and are not compared; in grey levels.
-_DARKEST, _BRIGHTEST = 6, 248
+_DARKEST = 6
+_BRIGHTEST = 248
 #: Number of blocks with details below which images cannot be compared.
 _LEAST_BLOCKS = 6
 #: Share of the smaller view that lies inside the larger view of a crop, at least.

@@ -27,7 +27,9 @@ _MAX_LABELS = 100
 #: Largest number of images shown beside each label.
 _MAX_NEIGHBOURS = 6
 #: Headings of groups of copies.
-_SPLITS, _LABELS, _OTHERS = "across splits", "across labels", "within a label and a split"
+_SPLITS = "across splits"
+_LABELS = "across labels"
+_OTHERS = "within a label and a split"
 _COPIES = (
     "Copies are versions of one photograph; near views show one scene at nearly the same time. The image on the left "
     "is kept. Each image on the right was compared with it, and shows the level that they share and the share of the "

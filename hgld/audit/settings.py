@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 #: Relations of two images, as named in tables.
-COPY, NEAR_VIEW = "copy", "near view"
+COPY = "copy"
+NEAR_VIEW = "near view"
 
 
 @dataclass(frozen=True)

@@ -409,7 +409,8 @@ def _max_batches(groups: Integers, slots: int) -> int:
         groups: Number of groups of each class.
         slots: Number of classes in a batch.
     """
-    low, high = 1, int(groups.sum()) // slots
+    low = 1
+    high = int(groups.sum()) // slots
     while low < high:
         middle = (low + high + 1) // 2
         # A class has at most one group in each batch.

@@ -211,7 +211,8 @@ def evaluate_tasks(
 def _evaluate_task(task: RetrievalTask, config: EvaluationConfig) -> list[RetrievalResult]:
     """Evaluate one task; see :func:`evaluate_tasks`."""
     judgements = task.judgements
-    n_queries, n_levels = judgements.n_queries, judgements.n_levels
+    n_queries = judgements.n_queries
+    n_levels = judgements.n_levels
     if task.query_ids is not None and len(task.query_ids) != n_queries:
         raise InputError(
             f"there are {len(task.query_ids):,} query ids, but labels for {n_queries:,} query images"

@@ -141,7 +141,8 @@ def _range_without_zero(axes: Axes) -> str:
 
 
 #: Thresholds of the decomposability loss for positives and negatives (paper, Eq. 7).
-_ALPHA, _BETA = 0.9, 0.6
+_ALPHA = 0.9
+_BETA = 0.6
 
 
 @dataclass(frozen=True, eq=False)

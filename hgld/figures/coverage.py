@@ -38,8 +38,10 @@ _MAX_POINTS = 1000
 _MIN_IMAGES = 10
 #: Colours and markers of the series of a panel, such as near and far images.
 _SERIES = (("#3e3bff", "o"), ("#9e712a", "D"), ("#275e13", "s"), ("#ff3876", "^"))
-#: Sizes in inches.
-_PANEL_WIDTH, _ROW_HEIGHT, _LEGEND_ROW_HEIGHT = 2.9, 0.24, 0.17
+# Sizes in inches.
+_PANEL_WIDTH = 2.9
+_ROW_HEIGHT = 0.24
+_LEGEND_ROW_HEIGHT = 0.17
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,7 +262,8 @@ def _draw_curve(axes: Axes, curve: CoverageCurve) -> None:
     for mark in _MARKS:
         reached = np.flatnonzero(scores >= mark)
         if len(reached):
-            x, y = coverage[reached[-1]], accuracy[reached[-1]]
+            x = coverage[reached[-1]]
+            y = accuracy[reached[-1]]
             axes.plot(x, y, "o", color=LINES[0], markersize=4)
             text = axes.annotate(
                 f"{mark:g}",

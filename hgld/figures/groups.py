@@ -142,8 +142,13 @@ def _percentages(counts: Sequence[int]) -> Floats:
     return np.asarray(100 * np.asarray(counts, np.float64) / max(sum(counts), 1))
 
 
-_AGREED, _DIFFERED = LIGHT[0], LIGHT[2]
-_CELL, _CHARACTER, _NOTE = 0.34, 0.068, 0.85  # inches
+#: Colours of agreement and of disagreement.
+_AGREED = LIGHT[0]
+_DIFFERED = LIGHT[2]
+#: Side of a cell, width of a character, and height of the note below the matrix, in inches.
+_CELL = 0.34
+_CHARACTER = 0.068
+_NOTE = 0.85
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,10 @@ _MAX_NAMES = 60
 #: Number of characters of the name of a cluster.
 _LONGEST_NAME = 46
 #: Size of the drawing on the page, its margin and its font, in SVG units.
-_WIDTH, _HEIGHT, _MARGIN, _FONT = 1000.0, 760.0, 24.0, 13.0
+_WIDTH = 1000.0
+_HEIGHT = 760.0
+_MARGIN = 24.0
+_FONT = 13.0
 
 
 @dataclass(frozen=True)

@@ -77,8 +77,16 @@ def upright_copy(image: Image.Image, size: int) -> Image.Image:
 #: Left edge, top edge and side.
 _Square = tuple[float, float, float]
 
-#: Lengths in the picture, in sides of a result's photograph.
-_GAP, _LINE, _NAMES, _FRAME = 0.06, 0.3, 1.4, 0.045
+# Lengths in the picture, in sides of a result's photograph.
+#: Distance between photographs.
+_GAP = 0.06
+#: Height of a line of text.
+_LINE = 0.3
+#: Width of the names of methods.
+_NAMES = 1.4
+#: Width of the frame of a result.
+_FRAME = 0.045
+#: Side of the query's photograph, which stands beside two strips.
 _QUERY = 2 + _GAP
 _FIRST_RESULT = _QUERY + _NAMES + 2 * _GAP
 _WIDTH_INCHES = 9.5

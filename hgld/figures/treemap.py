@@ -20,12 +20,17 @@ if TYPE_CHECKING:
 #: Left, top, width and height.
 Box = tuple[float, float, float, float]
 
-#: Lengths in inches.
-_WIDTH, _HEIGHT, _HEADING, _GAP = 13.0, 8.2, 0.34, 0.09
+#: Size of the picture, height of the headings of roots, and distance between roots, in inches.
+_WIDTH = 13.0
+_HEIGHT = 8.2
+_HEADING = 0.34
+_GAP = 0.09
 #: Largest number of roots that are drawn side by side.
 _MOST_COLUMNS = 6
 #: Largest and smallest size of group names, and size of labels, in points.
-_GROUP_FONT, _SMALL_GROUP_FONT, _LABEL_FONT = 11.0, 5.5, 6.5
+_GROUP_FONT = 11.0
+_SMALL_GROUP_FONT = 5.5
+_LABEL_FONT = 6.5
 
 
 @dataclass(frozen=True)
@@ -263,7 +268,9 @@ _GROUP_HEADING = 22.0
 _PAGE_GAP = 9.0
 #: Largest and smallest size of names, and the width of a character in em. The browser's font is
 #: unknown; few bold sans-serif fonts have wider names.
-_FONT, _SMALL_FONT, _CHARACTER = 15.0, 7.0, 0.7
+_FONT = 15.0
+_SMALL_FONT = 7.0
+_CHARACTER = 0.7
 
 
 def write_tree_page(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
