@@ -311,7 +311,7 @@ def _shifts(
     column_gradients: Floats32,
     differences: Floats32,
 ) -> Floats32:
-    """Return the shift of each block in pixels, by least squares; arguments have the shape (n, pixels)."""
+    """Return the shift of each block in pixels; arguments have the shape (n, pixels)."""
     gradients = np.stack([row_gradients, column_gradients], axis=1)
     products = gradients @ gradients.swapaxes(1, 2)
     damping = 0.05 * np.trace(products, axis1=1, axis2=2) + 1e-3

@@ -251,7 +251,7 @@ def nearest_layouts(
 
 
 def as_pairs(rows: Integers, neighbours: Integers) -> Integers:
-    """Return the pairs of rows and their neighbours, int64, shape (m, 2), lower row first, each pair once.
+    """Return pairs of rows and neighbours, int64, shape (m, 2), lower row first, each pair once.
 
     Args:
         rows: int64, shape (n,).
@@ -292,7 +292,7 @@ class PairRelations:
         return np.asarray(self._first_files == np.arange(self._n_images), np.bool_)
 
     def equal_files(self) -> Integers:
-        """Return the pairs of each image with the first image that has the same digest, int64, shape (n, 2)."""
+        """Return pairs of images with the first image of the same digest, int64, shape (n, 2)."""
         rows = np.flatnonzero((self._first_files >= 0) & ~self.is_first_file)
         return np.stack([self._first_files[rows], rows], axis=1)
 
@@ -371,7 +371,7 @@ def _groups_of_near_views(
     relations: PairRelations,
     is_training: Booleans,
 ) -> dict[int, list[int]]:
-    """Return the rows of the near views of each kept image, by its row; a kept image stands for its copies.
+    """Return the rows of the near views of each kept image, which stands for its copies.
 
     Images outside of the training split are kept first, then images with many near views.
     """

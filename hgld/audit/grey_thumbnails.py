@@ -1,4 +1,4 @@
-"""Grey thumbnails of images without their borders, and vectors by which similar thumbnails are found.
+"""Grey thumbnails of images without borders, and vectors that find similar thumbnails.
 
 The vector of a thumbnail, its layout, holds the coefficients of the cosine transform at low
 frequencies. Mirroring, flipping and quarter turns only change the signs and the order of coefficients,
@@ -81,7 +81,7 @@ def read_thumbnails(
 
 
 def _digest(content: bytes, thumbnail: Pixels) -> bytes:
-    """Return a digest of a file, or of the pixels of an image of one colour, which has no details to compare."""
+    """Return a digest of a file, or of the pixels of an image of one colour."""
     if thumbnail.min() < thumbnail.max():
         return hashlib.sha256(content).digest()
     image = upright_rgb(open_image(content))
@@ -143,7 +143,7 @@ def turned(pixels: Pixels, orientation: int) -> Pixels:
 
 
 def turned_layouts(layouts: Floats32) -> list[Floats32]:
-    """Return the layouts of pictures in all eight orientations, each of the shape of ``layouts``, (..., d)."""
+    """Return layouts, of the shape (..., d), in all eight orientations."""
     shape = layouts.shape
     coefficients = layouts.reshape(*shape[:-1], N_FREQUENCIES, N_FREQUENCIES)
     orientations = []
@@ -158,7 +158,9 @@ def turned_layouts(layouts: Floats32) -> list[Floats32]:
 
 
 def layouts_of_windows(thumbnail: Pixels) -> Floats32:
-    """Return the layouts of all windows of a thumbnail, float32, shape (len(WINDOWS), len(WINDOWS), d), rows first.
+    """Return the layouts of all windows of a thumbnail.
+
+    The result is float32, shape (len(WINDOWS), len(WINDOWS), d), rows first.
 
     The first window is the whole thumbnail. Layouts have length 1, or 0 for a thumbnail without details.
     """
@@ -174,7 +176,7 @@ def layouts_of_windows(thumbnail: Pixels) -> Floats32:
 
 
 def searched_layouts(thumbnails: Pixels) -> Floats32:
-    """Return layouts that find copies of n images among the layouts of whole thumbnails, float32, shape (q, n, d).
+    """Return layouts to search for copies of n images, float32, shape (q, n, d).
 
     They are the layouts of each whole thumbnail in all orientations, the original first, and of its windows.
     """

@@ -79,7 +79,7 @@ class LevelErrors:
         return int((self.margins < 0).sum())
 
     def highest_error_rate(self, *, confidence: float = 0.95, n_resamples: int = 200) -> float:
-        """Return an upper bound of the share of wrong labels; NaN at coarser levels, and for a single label.
+        """Return an upper bound of the share of wrong labels; NaN at coarser levels and for one label.
 
         Margins are a mixture of the unknown margins of right labels and of margins of wrong labels,
         which are assumed to be as low as the margins of random labels. The share of wrong labels is

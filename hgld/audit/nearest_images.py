@@ -68,5 +68,5 @@ def centred(vectors: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
 
 
 def only_itself(rows: Integers) -> RaggedIndices:
-    """Exclude each of n images from its own neighbours, as the argument ``excluded`` of :func:`nearest_images`."""
+    """Exclude each image from its own neighbours, for ``excluded`` of :func:`nearest_images`."""
     return RaggedIndices(np.arange(len(rows) + 1), rows)

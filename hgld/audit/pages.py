@@ -1,4 +1,4 @@
-"""Pages of the results of an audit: copies side by side, and labels that the nearest images contradict."""
+"""Pages of an audit: copies side by side, and labels that the nearest images contradict."""
 
 from __future__ import annotations
 

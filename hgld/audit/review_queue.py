@@ -58,7 +58,9 @@ def write_review_queue(
     out: Path,
     config: LabelErrorsConfig | None = None,
 ) -> tuple[int, int]:
-    """Write ``clean.parquet`` and ``clusters.parquet`` of landmarks and labels with a contradicted group.
+    """Write the tables of landmarks and labels with a contradicted group.
+
+    The tables are ``clean.parquet`` and ``clusters.parquet``.
 
     A label is queued if the photographs of its landmarks, at least two, are contradicted on average by
     the photographs of other labels; then its landmarks are not queued separately. Clusters are batches

@@ -1,4 +1,4 @@
-"""Images for training and embedding: manifests, readers of published datasets, loading, samplers and labels."""
+"""Images for training and embedding: manifests, readers of datasets, loading, samplers and labels."""
 
 import lazy_loader
 

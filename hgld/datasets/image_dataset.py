@@ -84,7 +84,7 @@ class ImageDataset(Dataset[Example | SkippedImage]):
         return Example(pixels, torch.from_numpy(self.manifest.labels_of(row)), row)
 
     def require_readable(self) -> None:
-        """Raise an InputError, before any work, if no image can be read; the first readable image suffices."""
+        """Raise an InputError, before any work, if no image can be read."""
         reasons = []
         for row in range(len(self)):
             example = self[row]
@@ -98,7 +98,9 @@ class ImageDataset(Dataset[Example | SkippedImage]):
 
 
 class FeatureDataset(Dataset[Example | SkippedImage]):
-    """Features of a manifest's images from ``hgld embed-images``, to train a head on a frozen backbone.
+    """Features of a manifest's images, to train a head on a frozen backbone.
+
+    ``hgld embed-images`` writes them.
 
     Interchangeable with :class:`ImageDataset`. There is no augmentation, so the seed of an index is
     ignored. The ``image`` of an example is float32, shape (C,).

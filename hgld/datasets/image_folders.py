@@ -119,7 +119,7 @@ def find_in_tars(root: Path) -> FoundImages:
 
 
 def find_images_digest(root: Path) -> str:
-    """Return the SHA-256 of the state that :func:`find_images` reads: paths, sizes and times of tar files."""
+    """Return the SHA-256 of the paths, and of the sizes and times of tar files, below a folder."""
     if is_tar(root):
         folder, files = root.parent, [root.name]
     else:

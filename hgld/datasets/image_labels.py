@@ -166,7 +166,9 @@ def labels_from_landmarks(
     hierarchy: Hierarchy | None = None,
     split: str | None = None,
 ) -> ImageLabels:
-    """Return the labels of images with known landmarks; landmarks outside the hierarchy have no labels.
+    """Return the labels of images by their landmarks.
+
+    Landmarks outside the hierarchy have no labels.
 
     With a hierarchy from ``hgld build --multi``, a landmark has a label for each of its groups.
 

@@ -77,7 +77,7 @@ class Batch:
 
     @cached_property
     def images(self) -> Images:
-        """The input of a model, on the CPU: float32, in the shape of the pixels, normalised; or the features."""
+        """The input of a model, on the CPU: normalised pixels, float32, or features."""
         return self.images_on("cpu")
 
     def images_on(self, device: torch.device | str, dtype: torch.dtype = torch.float32) -> Images:

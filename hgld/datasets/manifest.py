@@ -377,7 +377,7 @@ def is_plain_table(path: Path) -> bool:
 
 
 def _read_plain_manifest(path: Path, root: Path | None) -> pa.Table:
-    """Read a CSV or Parquet file with the columns of a manifest, in any order, as the table ``manifest``.
+    """Read a CSV or Parquet file with the columns of a manifest as the table ``manifest``.
 
     Required columns are path, split, and a column per level, finest first, of texts or numbers, or of
     lists if images have several labels. Optional are id, by default the path, and offset and size. If

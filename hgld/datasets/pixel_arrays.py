@@ -1,4 +1,4 @@
-"""Write images that are published as arrays of pixels as image files: CIFAR-10, CIFAR-100 and SVHN.
+"""Write the arrays of pixels of CIFAR-10, CIFAR-100 and SVHN as image files.
 
 All other commands read image files. The pixels become PNG files, which keep them exactly, in a tar
 file, with their splits and labels in a CSV file beside it, for ``hgld manifest table``:
@@ -66,7 +66,7 @@ _CIFAR_100 = _CifarLayout(
 
 @dataclass(frozen=True)
 class _PixelArrays:
-    """Images of a split: uint8, shape (N, 32, 32, 3), and the names of their classes by level, finest first."""
+    """Images of a split, uint8, shape (N, 32, 32, 3), and their class names by level, finest first."""
 
     split: str
     pixels: Pixels

@@ -442,7 +442,7 @@ def _pack_most(
 
 
 def greedy_starts(groups: Integers, slots: int) -> tuple[Integers, int]:
-    """Return the first batch of each class if every batch takes the first classes that have groups left.
+    """Return the first batch of each class if batches take the first classes that have groups left.
 
     This is list scheduling: each of ``slots`` machines processes a class, one group per batch, then
     takes the next class; the batches end when a machine finds no class.

@@ -150,7 +150,7 @@ def calibrated_gap_bound(
 
 
 def _precision_sum(count: Counts, positives: Counts, negatives: Counts) -> Floats:
-    """Return the sum over j = 1, ..., count of (j + positives) / (j + positives + negatives), elementwise."""
+    """Return elementwise sums of (j + positives) / (j + positives + negatives) over j = 1, ..., count."""
     from scipy.special import digamma
 
     start = (positives + negatives + 1).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Metrics of rankings, one value per query: binary metrics of each level, and hierarchical metrics.
+"""Metrics of rankings, one value per query: binary metrics of each level, and hierarchical ones.
 
 Each metric is a function of :class:`~hgld.evaluation.ranking_statistics.RankingStatistics` and one
 entry of :data:`METRICS`, which gives it its name. It returns float64, shape (n,), one value per
@@ -98,7 +98,7 @@ def average_precision(statistics: RankingStatistics, level: int | None = None) -
 def weighted_average_precision(
     statistics: RankingStatistics, level_weights: Sequence[float] | None = None
 ) -> Tensor:
-    """Weighted sum of the APs of all levels, written as the sum of w AP in Table XI (paper, Property 1).
+    """Weighted sum of the APs of all levels, the sum of w AP in Table XI (paper, Property 1).
 
     Equal to :func:`h_ap` with :func:`~hgld.evaluation.relevance.weighted_ap_relevance`. The AP of a
     level without positives is undefined: it drops out of the sum, and the other weights are scaled
@@ -130,13 +130,13 @@ def weighted_average_precision(
 
 
 def map_at_r(statistics: RankingStatistics, level: int | None = None) -> Tensor:
-    """mAP@R: precisions at the positives among the first R items, divided by R (Musgrave et al., ECCV 2020)."""
+    """mAP@R: precisions at the positives among the first R, divided by R (Musgrave et al., ECCV 2020)."""
     axis = _level_index(statistics, level)
     return _ratio(statistics.precision_at_r[:, axis], statistics.positives[:, axis])
 
 
 def map_at_k(statistics: RankingStatistics, k: int, level: int | None = None) -> Tensor:
-    """mAP@k: precisions at the positives among the first k, divided by min(R, k) (Weyand et al., CVPR 2020)."""
+    """mAP@k: precisions at positives of the first k, divided by min(R, k) (Weyand et al., CVPR 2020)."""
     axis = _level_index(statistics, level)
     precision = statistics.precision_at[:, axis, cutoff_index(statistics, k)]
     return _ratio(precision, statistics.positives[:, axis].clamp(max=k))
@@ -205,7 +205,7 @@ def h_precision_at_k(
 
 
 def ndcg(statistics: RankingStatistics, gain: Relevance = exponential_gain) -> Tensor:
-    """NDCG over the whole ranking (paper, Eq. 23); discount 1 / log2(1 + rank), gain 2^l - 1 by default."""
+    """NDCG of the whole ranking (paper, Eq. 23): discount 1 / log2(1 + rank), gain 2^l - 1 by default."""
     steps = _gain_steps(statistics, gain)
     discounted = (steps * statistics.discount).sum(1)
     ideal = (steps * statistics.ideal_discount).sum(1)
@@ -300,7 +300,7 @@ _BLOCK = {"cpu": 2**17, "cuda": 2**24}
 def hierarchical_precision_at_k(
     statistics: RankingStatistics, k: int, similarity: Similarity = "height"
 ) -> Tensor:
-    """HP@k: similarity of the first k items, divided by the largest possible one (Deng et al., CVPR 2011).
+    """HP@k: similarity of the first k items, divided by the largest possible (Deng et al., 2011).
 
     It differs from H-P@k (paper, Eq. 31), see :func:`h_precision_at_k`. NaN where no item is similar
     or fewer than k items are ranked.
@@ -355,7 +355,10 @@ def average_hierarchical_precision(
 
 
 def wu_palmer_at_k(statistics: RankingStatistics, k: int) -> Tensor:
-    """Mean similarity of Wu and Palmer of the first k items, (l + 1) / (L + 1); NaN where no item is similar."""
+    """Mean similarity of Wu and Palmer of the first k items, (l + 1) / (L + 1).
+
+    NaN for rankings without a similar item.
+    """
     similarity = (statistics.hits(k).sum(1) / k + 1) / (statistics.n_levels + 1)
     return _where_similar(statistics, similarity, k)
 
@@ -692,7 +695,7 @@ def needed_ranks(metrics: Sequence[Metric]) -> NeededRanks | None:
 
 
 def default_metrics(n_levels: int, n_ranked: int) -> list[str]:
-    """Return the metrics that the papers report: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
+    """Return the metrics of the papers: mAP@100, mAP@R, R@1, H-AP, NDCG, ASI, AP of each level.
 
     Args:
         n_levels: Number of levels L.

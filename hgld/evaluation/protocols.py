@@ -186,7 +186,7 @@ def revisited_tasks(
     truth: RevisitedGroundTruth,
     distractors: Embeddings | None = None,
 ) -> list[RetrievalTask]:
-    """Build the tasks "easy", "medium" and "hard" of ROxford5k or RParis6k (Radenovic et al., CVPR 2018).
+    """Build the tasks easy, medium and hard of ROxford5k or RParis6k (Radenovic et al., CVPR 2018).
 
     Args:
         queries: Embeddings with the names of the queries as ids; folders and suffixes of ids are

@@ -1,4 +1,4 @@
-"""Sufficient statistics of rankings: all metrics are functions of a few sums over the ranked levels.
+"""Sufficient statistics of rankings: sums over the ranked levels that give all metrics.
 
 Write G_m(k) for the number of items of level m or finer among the first k, and R_l for the number of
 items of level l or finer in the whole ranking. The sums, computed in one pass, are for levels l and m
@@ -56,7 +56,7 @@ COMPILED_WIDTH = 512
 
 @dataclass(frozen=True, eq=False)
 class RankingStatistics:
-    """Statistics of n rankings: float64 tensors on one device; index l - 1 of an axis of length L is level l.
+    """Statistics of n rankings: float64 tensors; index l - 1 of an axis of length L is level l.
 
     Args:
         n_ranked: shape (n,); number of ranked items.
@@ -89,7 +89,7 @@ class RankingStatistics:
         return self.positives.shape[1]
 
     def hits(self, k: int) -> Tensor:
-        """Return the number of items of level l or finer among the first k, a cutoff: float64, shape (n, L)."""
+        """Return the number of items of level l or finer up to a cutoff k: float64, shape (n, L)."""
         return self.hits_at[..., cutoff_index(self, k)]
 
     def counts(self) -> Tensor:

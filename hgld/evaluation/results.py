@@ -407,7 +407,7 @@ def results_to_latex(
 def latex_table(
     rows: Sequence[LatexRow], metrics: Sequence[str], *, caption: str | None = None
 ) -> str:
-    """Format a table as :func:`results_to_latex` describes; deviations follow the means in a small font.
+    """Format a table like :func:`results_to_latex`, with deviations after the means in a small font.
 
     Args:
         rows: Rows of the table.

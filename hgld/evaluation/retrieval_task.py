@@ -1,4 +1,4 @@
-"""Retrieval tasks: queries, the gallery that is ranked for them, judgements of relevance, and exclusions.
+"""Retrieval tasks: queries, the gallery that is ranked for them, judgements, and exclusions.
 
 Judgements are levels of gallery items for each query. For nested labels the level of a pair is the
 level of the lowest common ancestor (1: coarsest, L: finest, 0: no shared level). Lists of positives
@@ -37,7 +37,7 @@ MAX_LEVELS = 254
 
 
 def check_level_count(n_levels: int) -> None:
-    """Raise an :class:`~hgld.errors.InputError` if labels have more levels than metrics and losses count exactly."""
+    """Raise an InputError if labels have more levels than metrics and losses can count."""
     if n_levels > MAX_LEVELS:
         raise InputError(f"the labels have {n_levels} levels; expected at most {MAX_LEVELS}")
 

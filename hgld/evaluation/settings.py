@@ -1,4 +1,4 @@
-"""Settings of an evaluation: input files, names of protocols, metrics. They are options of ``hgld evaluate``."""
+"""Settings of an evaluation, which are the options of ``hgld evaluate``."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Figures drawn from plain data: arrays and small dataclasses of this package, which import no other part of hgld."""
+"""Figures drawn from plain data: arrays and small dataclasses of this package."""

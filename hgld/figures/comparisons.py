@@ -1,4 +1,4 @@
-"""Figures that compare methods and models: curves, scores, class means, intervals and scatter plots."""
+"""Figures of comparisons: curves, scores, class means, intervals and scatter plots."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ _FEW = 2000
 
 
 def tsne_2d(vectors: Floats, seed: int = 0) -> Floats:
-    """Project vectors to two dimensions by t-SNE (van der Maaten and Hinton, 2008), which keeps neighbours together.
+    """Project vectors to two dimensions by t-SNE (van der Maaten and Hinton, 2008).
 
     The perplexity is 30, or a third of the number of other vectors if that is less. There are 1,000
     iterations, or 500 for more than 2,000 vectors. Fewer than four vectors are placed side by side.
@@ -267,7 +267,7 @@ class ClassMeans:
 
 
 def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
-    """Draw the same classes for several methods side by side; the most frequent categories are coloured."""
+    """Draw the class means of methods side by side; the most frequent categories are coloured."""
     from matplotlib.lines import Line2D
 
     counts = Counter(methods[0].categories)
@@ -326,7 +326,7 @@ def draw_class_means(path: Path, methods: Sequence[ClassMeans]) -> None:
 
 
 def _rotate_to_width(positions: Floats) -> Floats:
-    """Rotate positions so that their variance is largest from left to right, since t-SNE has no direction."""
+    """Rotate positions so that their variance is largest from left to right; t-SNE has no direction."""
     centred = positions - positions.mean(axis=0)
     return np.asarray(centred @ np.linalg.svd(centred, full_matrices=False)[2].T)
 
@@ -408,7 +408,7 @@ _LOGARITHMIC = 10
 
 
 def draw_scatters(path: Path, scatters: Sequence[Scatter]) -> None:
-    """Draw models as points, a panel for each pair of quantities, with the names of all models in one legend."""
+    """Draw models as points, a panel for each pair of quantities, with one legend of all models."""
     from matplotlib.lines import Line2D
 
     figure, all_axes = make_axes(len(scatters), 4.2)

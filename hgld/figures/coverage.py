@@ -89,7 +89,7 @@ class MetricPanel:
 def draw_risk_coverage(
     path: Path, curves: Sequence[RiskCoverageCurve], *, title: str | None = None
 ) -> None:
-    """Draw risk over coverage, one curve per score, and the areas in the legend, the lowest area first.
+    """Draw risk over coverage, one curve per score, with areas in the legend, the lowest area first.
 
     If all scores have the same share of right answers, the curve of the best order of them is drawn, too.
     """
@@ -133,7 +133,7 @@ def draw_risk_coverage(
 
 
 def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPanel]) -> None:
-    """Draw a row per score and a panel per metric, with a point and an interval for each kind of images.
+    """Draw a row per score and a panel per metric, with an interval for each kind of images.
 
     It has the content of Table 5.5 of the thesis: which scores detect near images, and which far ones.
     """

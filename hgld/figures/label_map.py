@@ -1,4 +1,4 @@
-"""Map of labels in two dimensions, as a picture and as a page, and curves over the number of clusters."""
+"""Map of labels in two dimensions, as a picture and a page; curves over the number of clusters."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class LabelMap:
         return [int(row) for row in np.argsort(-self.landmarks, kind="stable")]
 
     def radii(self, largest: float) -> Floats:
-        """Return radii that grow with the square root of the landmarks, from a visible minimum to ``largest``."""
+        """Return radii that grow with the square root of the landmarks, up to ``largest``."""
         root = np.sqrt(self.landmarks / max(int(self.landmarks.max()), 1))
         return np.asarray(largest * (0.15 + 0.85 * root))
 
@@ -111,7 +111,7 @@ class SweepPoint:
 
 
 def draw_label_map(path: Path, label_map: LabelMap) -> None:
-    """Draw labels as circles, coloured by cluster and sized by landmarks, with the names of the largest."""
+    """Draw labels as circles, coloured by cluster and sized by landmarks; name the largest labels."""
     figure = make_figure(13, 8, dpi=DPI)
     axes = figure.add_axes((0.01, 0.01, 0.70, 0.98))
     legend = figure.add_axes((0.72, 0.01, 0.27, 0.98))

@@ -104,7 +104,7 @@ class StripPhoto:
 
 @dataclass(frozen=True, eq=False)
 class Strip:
-    """Top results of one method for one query: photographs and their levels of relevance, rank 1 first."""
+    """Top results of one method for one query: photographs and their levels, rank 1 first."""
 
     method: str
     score: str
@@ -131,7 +131,7 @@ class StripQuery:
 def draw_strips(
     path: Path, sections: dict[str, Sequence[StripQuery]], levels: Sequence[LevelStyle]
 ) -> None:
-    """Draw queries below their headings, each beside its two strips of results, and a legend of all levels.
+    """Draw queries below their headings, each beside its two strips of results.
 
     Args:
         path: File of the figure.

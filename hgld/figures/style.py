@@ -96,7 +96,7 @@ def without_glyph_warnings() -> Iterator[None]:
 
 
 def level_colours(n_levels: int, *, background: bool = False) -> list[str]:
-    """Return a colour for each level that two images can share, finest first, then for no shared level.
+    """Return a colour for each level that images can share, finest first, then for no shared level.
 
     Args:
         n_levels: Number of levels.
@@ -252,7 +252,9 @@ def figure_files(path: Path) -> list[Path]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write a figure atomically in the format of its suffix, and in formats of :func:`also_written_as`.
+    """Write a figure atomically in the format of its suffix.
+
+    In the context of :func:`also_written_as`, write further formats, too.
 
     The bytes are reproducible.
 

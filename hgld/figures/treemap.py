@@ -63,7 +63,9 @@ def build_nodes(paths: Iterable[tuple[Any, ...]]) -> tuple[Node, ...]:
 
 
 def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
-    """Draw a few roots side by side, or many as a treemap; areas are counts, and names are drawn if they fit.
+    """Draw a few roots side by side, or many as a treemap; areas are counts.
+
+    Names are drawn if they fit.
 
     Children of roots are groups, and children of groups are labels.
     """
@@ -87,7 +89,7 @@ def draw_tree(path: Path, roots: Sequence[Node], nouns: Nouns) -> None:
 
 
 def _root_boxes(roots: Sequence[Node], width: float, height: float, gap: float) -> list[Box]:
-    """Divide a page among roots: side by side, or as a treemap if columns would be too narrow for names."""
+    """Divide a page among roots: side by side, or as a treemap if columns would be too narrow."""
     sizes = [root.landmarks for root in roots]
     boxes: list[Box] = []
     if len(roots) > _MOST_COLUMNS:
@@ -202,7 +204,7 @@ def _draw_labels(axes: Axes, group: Node, box: Box) -> None:
 
 
 def _write(axes: Axes, text: str, box: Box, largest: float, smallest: float, **style: Any) -> bool:
-    """Write a text in the middle of a box, on one line or with a line per word, in the larger of both sizes.
+    """Write a text in a box, on one line or with a line per word, in the larger of both sizes.
 
     Args:
         axes: Axes to draw on.

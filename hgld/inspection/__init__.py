@@ -1,4 +1,4 @@
-"""Look into an evaluation: worst queries, differences between methods, curves, score distributions, photo pages."""
+"""Inspection of an evaluation: worst queries, differences between methods, curves, photo pages."""
 
 import lazy_loader
 

@@ -31,7 +31,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class PrecisionRecall:
-    """Precision-recall curves, averaged over the queries with positives; NaN if no query has positives.
+    """Precision-recall curves, averaged over the queries with positives; NaN without such queries.
 
     Args:
         recall: float64, shape (m,); recalls above 0 and up to 1.
@@ -50,7 +50,9 @@ def precision_recall(
     *,
     config: RankingConfig | None = None,
 ) -> PrecisionRecall:
-    """Rank the gallery for every query, and return precision-recall curves of all levels (paper, Eqs. 30 to 32).
+    """Return precision-recall curves of all levels (paper, Eqs. 30 to 32).
+
+    The gallery is ranked for every query.
 
     The precision at a recall r is the precision at the first rank whose recall is r or more, which is
     the rank of a positive. So the curve of a query is a staircase; the area below it is AP, and the area
@@ -143,13 +145,13 @@ class ScoreCounts:
     edges: Floats
 
     def densities(self) -> Floats:
-        """Return the density of cosines at each level, shape (L + 1, n_bins); NaN for levels without pairs."""
+        """Return densities of cosines by level, shape (L + 1, n_bins); NaN for levels without pairs."""
         sizes = self.counts.sum(axis=1, keepdims=True, dtype=np.float64)
         sizes[sizes == 0] = np.nan
         return np.asarray(self.counts / sizes / np.diff(self.edges))
 
     def separation(self) -> float:
-        """Return the probability that a pair of the finest level scores higher than any other pair (ROC AUC).
+        """Return the ROC AUC: the probability that a pair of the finest level scores higher than another.
 
         Pairs in the same bin count half. It is 1 if a single threshold separates the pairs of all
         queries, which is more than a correct ranking of each query requires.

@@ -44,7 +44,7 @@ _LABEL_TABLE = pa.schema(
 def average_precision_per_label(
     evaluation: Evaluation, config: EvaluationConfig | None = None
 ) -> pd.DataFrame:
-    """Return the AP of every label of the queries, finest level first, then the lowest AP of a level first.
+    """Return the AP of every label of the queries, by level, finest first, and by AP, lowest first.
 
     The AP of a label is the mean over the queries that have it, with all images that have it as
     positives: every label is a separate binary problem, as in multi-label classification (thesis,

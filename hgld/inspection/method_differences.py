@@ -34,7 +34,7 @@ class MethodRankings:
 
 @dataclass(frozen=True, eq=False)
 class MethodDifferences:
-    """The n queries whose values of a metric differ most: first improved queries, then degraded queries.
+    """The n queries whose values differ most: first improved queries, then degraded queries.
 
     Args:
         metric: Name of the metric.
@@ -91,7 +91,7 @@ def find_method_differences(
     k: int = 10,
     config: RankingConfig | None = None,
 ) -> MethodDifferences | None:
-    """Return the queries that a method ranks most differently from a baseline; None without any difference.
+    """Return the queries that a method ranks most differently from a baseline; None without any.
 
     Half of the queries, rounded up, gain most, the others lose most; there are fewer if fewer gain or
     lose. Each class of the finest level, such as a landmark, is represented only by its most different

@@ -1,4 +1,4 @@
-"""Captions and photographs of images in pages and pictures: ids, names of labels, files, thumbnails."""
+"""Captions and photographs in pages and pictures: ids, names of labels, files, thumbnails."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class ManifestImages:
 
 
 def shrink(image: Image.Image | None, size: int) -> Image.Image | None:
-    """Return an upright RGB copy whose longer side is at most ``size`` pixels; None if it cannot be shown."""
+    """Return an upright RGB copy of at most ``size`` pixels a side; None if it cannot be shown."""
     if image is None:
         return None
     with suppress(UnreadableImageError):
@@ -184,7 +184,9 @@ class PhotoSource:
 
 
 def manifest_photo(manifest: Manifest, row: int, titles: Mapping[str, str] | None = None) -> Photo:
-    """Return the description of an image in a row of a manifest; several labels are separated by semicolons.
+    """Return the description of an image in a row of a manifest.
+
+    Several labels are separated by semicolons.
 
     Classes without a title whose name is only a number are shown with their level, e.g. "landmark 17".
 
@@ -283,7 +285,7 @@ def _with_level(level: str, name: str) -> str:
 
 
 def landmark_names_of(hierarchy: Hierarchy, labels: Labelling, position: int) -> tuple[str, ...]:
-    """Return the names of the landmark of an image and of its group, or of its groups between semicolons."""
+    """Return the names of an image's landmark and group, or of its groups between semicolons."""
     if isinstance(labels, LabelSets):
         labels_of_image = labels.of(position)
     else:
@@ -298,7 +300,7 @@ def landmark_names_of(hierarchy: Hierarchy, labels: Labelling, position: int) ->
 
 
 def landmark_titles(hierarchy: Hierarchy, landmarks: Sequence[str]) -> dict[str, str]:
-    """Return the titles of landmarks by their ids as text; landmarks that the hierarchy lacks are omitted."""
+    """Return the titles of landmarks by their ids; landmarks outside the hierarchy are omitted."""
     ids = np.array([int(landmark) for landmark in landmarks if landmark.isdecimal()], np.int64)
     ids = ids[hierarchy.contains(ids)]
     titles = {}

@@ -131,7 +131,7 @@ def _query_metrics(values: pd.Series[float], metric: str, n_levels: int) -> list
 
 
 def level_counts(values: pd.Series[float], n_levels: int) -> list[tuple[int, int]]:
-    """Return the levels, finest first, with the number of gallery items at each, from a query's values."""
+    """Return the levels, finest first, with numbers of gallery items, from a query's values."""
     levels = range(n_levels, 0, -1)
     at_level_or_finer = [int(values[f"positives_l{level}"]) for level in levels]
     return list(zip(levels, np.diff(at_level_or_finer, prepend=0).tolist(), strict=True))
@@ -216,7 +216,7 @@ def write_worst_queries_page(
 def write_method_differences_page(
     differences: MethodDifferences, out: Path, photos: PhotoSource, *, title: str
 ) -> None:
-    """Write a page of the queries that two methods rank most differently, with the top-k items of both methods.
+    """Write a page of the queries that two methods rank most differently, with their top-k items.
 
     The page takes about 1.5 MB for 12 queries with 10 items each.
     """
@@ -268,7 +268,7 @@ _PIXELS = 240
 def draw_method_differences(
     path: Path, differences: MethodDifferences, photos: PhotoSource, *, max_queries: int = 3
 ) -> None:
-    """Draw queries, each beside two strips of its top results: the baseline's above, the method's below."""
+    """Draw queries beside strips of their top results: the baseline's above, the method's below."""
     sections: dict[str, Sequence[StripQuery]] = {}
     for heading, rows in differences.sections(max_queries).items():
         sections[heading] = [_strip_query(differences, row, photos) for row in rows]

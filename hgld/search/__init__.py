@@ -1,4 +1,4 @@
-"""Search a gallery of embeddings with images: the nearest photographs, and the labels that they vote for."""
+"""Search of a gallery of embeddings: the nearest photographs, and their votes on labels."""
 
 import lazy_loader
 

@@ -120,7 +120,10 @@ def write_answer_page(
     query_image: FindImage,
     gallery_image: FindImage,
 ) -> None:
-    """Write a page of queries and their nearest photographs: one HTML file without scripts, thumbnails included."""
+    """Write a page of queries and their nearest photographs.
+
+    The page is one HTML file without scripts that includes thumbnails.
+    """
     gallery = answers.gallery
     queries = []
     for row in range(len(answers)):

@@ -1,4 +1,4 @@
-"""Local page on which a picture is dropped, pasted or chosen, and that answers with photographs and labels."""
+"""Local page that answers a dropped, pasted or chosen picture with photographs and labels."""
 
 from __future__ import annotations
 

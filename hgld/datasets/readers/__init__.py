@@ -1,4 +1,4 @@
-"""Readers of published datasets and of one's own images; :mod:`~hgld.datasets.readers.registry` lists them.
+"""Readers of datasets and of the user's own images, see :mod:`hgld.datasets.readers.registry`.
 
 To add one: write a class that fulfils :class:`~hgld.datasets.readers.base.Reader`, derived from a dataclass of its
 settings in :mod:`~hgld.datasets.readers.settings` if it has any, and add both to the registry. ``hgld manifest`` then

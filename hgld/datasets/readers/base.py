@@ -51,7 +51,10 @@ class Reader(Protocol):
         """
 
     def read(self, root: Path) -> ReaderResult:
-        """Read the images of a dataset; readers of published layouts do not check whether the image files exist."""
+        """Read the images of a dataset.
+
+        Readers of published layouts do not check whether the image files exist.
+        """
 
 
 def read_text_lists(

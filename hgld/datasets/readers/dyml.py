@@ -1,4 +1,4 @@
-"""DyML-Vehicle, -Animal and -Product: reader of their images, and of the ground truth of their test sets."""
+"""DyML-Vehicle, -Animal and -Product: reader of the images and of the ground truth."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _JOINED = re.compile(r"\s*([A-Za-z_]+)([0-9].*)")
 
 @dataclass(frozen=True)
 class Dyml(DymlSettings):
-    """Reader of a part of DyML-Vehicle, -Animal or -Product (Sun et al., Dynamic Metric Learning, CVPR 2021).
+    """Reader of a part of DyML (Sun et al., Dynamic Metric Learning, CVPR 2021).
 
     ``train`` is ``train/label.csv``, whose images are in ``train/imgs``, with the levels fine, middle
     and coarse. ``fine``, ``middle`` and ``coarse`` are test sets of Vehicle and Animal, with the

@@ -116,7 +116,9 @@ CAR_TYPE = _by_class(_CARS)
 
 @dataclass(frozen=True)
 class StanfordOnlineProducts:
-    """Reader of Stanford Online Products (Song et al., CVPR 2016): ``Ebay_train.txt`` and ``Ebay_test.txt``.
+    """Reader of Stanford Online Products (Song et al., CVPR 2016).
+
+    It reads ``Ebay_train.txt`` and ``Ebay_test.txt``.
 
     The levels are the 22,634 products and 12 categories.
     """
@@ -133,7 +135,9 @@ class StanfordOnlineProducts:
 
 @dataclass(frozen=True)
 class VehicleId(VehicleIdSettings):
-    """Reader of PKU VehicleID (Liu et al., CVPR 2016): ``train_test_split/train_list.txt``, and a test list.
+    """Reader of PKU VehicleID (Liu et al., CVPR 2016).
+
+    It reads ``train_test_split/train_list.txt`` and a test list.
 
     The only level is the vehicle. Test lists have 800, 1,600 or 2,400 vehicles (small, medium and
     large), or more.
@@ -154,7 +158,9 @@ class VehicleId(VehicleIdSettings):
 
 @dataclass(frozen=True)
 class InShop:
-    """Reader of In-Shop Clothes Retrieval (Liu et al., DeepFashion, CVPR 2016): ``list_eval_partition.txt``.
+    """Reader of In-Shop Clothes Retrieval (Liu et al., DeepFashion, CVPR 2016).
+
+    It reads ``list_eval_partition.txt``.
 
     The file is in the folder or in ``Eval``, and begins with the number of images and a header. The
     levels are item, category and gender; category and gender are folders of the image. An item in
@@ -197,7 +203,9 @@ class InShop:
 
 @dataclass(frozen=True)
 class INaturalist(INaturalistSettings):
-    """Reader of iNaturalist-2018 (Van Horn et al., CVPR 2018) with the splits of Smooth-AP (Brown et al., ECCV 2020).
+    """Reader of iNaturalist-2018 (Van Horn et al., CVPR 2018) with the splits of Smooth-AP.
+
+    Smooth-AP is Brown et al., ECCV 2020.
 
     The lists, ``Inat_dataset_splits/Inaturalist_{train,test}_set1.txt``, have paths with the
     super-category and the number of the species. The ranks above each species are in
@@ -304,7 +312,7 @@ class Cub:
 
 @dataclass(frozen=True)
 class Cars196:
-    """Reader of Cars196 (Krause et al., 2013): ``cars_annos.mat``; the first 98 models are for training.
+    """Reader of Cars196 (Krause et al., 2013); the first 98 models are for training.
 
     The file has ``annotations`` with ``relative_im_path`` and ``class``, and ``class_names``. The levels are model
     and type.

@@ -136,7 +136,10 @@ class Gldv2(Gldv2Settings):
 def _levels_above(
     hierarchy: Hierarchy, landmark_ids: Integers, split: str | None
 ) -> dict[str, pa.Array]:
-    """Return the columns of the levels above landmarks: texts, or lists for landmarks in several groups."""
+    """Return the columns of the levels above landmarks.
+
+    They hold texts, or lists of texts for landmarks in several groups.
+    """
     labels: Labelling
     if hierarchy.hierarchical_labels is None:
         labels = hierarchy.labels_of(landmark_ids, split)[:, 1:]
@@ -148,7 +151,9 @@ def _levels_above(
 
 @dataclass(frozen=True)
 class Gldv1(Gldv1Settings):
-    """Reader of Google Landmarks Dataset v1 (Noh et al., DELF, 2017): ``train.csv``, and downloaded images.
+    """Reader of Google Landmarks Dataset v1 (Noh et al., DELF, 2017).
+
+    It reads ``train.csv``, and finds downloaded images.
 
     The list has the columns id, url and landmark_id; the only level is the landmark. The dataset was
     published without images, and many of the listed images cannot be downloaded any more. An image of
@@ -210,7 +215,7 @@ class Gldv1(Gldv1Settings):
 
 
 def _rows_by_id(root: Path, found: FoundImages, listed: Mapping[str, str]) -> dict[str, int]:
-    """Return the positions of the listed images that were found, by their ids, in the order of the list."""
+    """Return the positions of listed images that were found, by id, in the order of the list."""
     rows: dict[str, list[int]] = {}
     for row, name in enumerate(found.names):
         rows.setdefault(PurePosixPath(name).stem, []).append(row)

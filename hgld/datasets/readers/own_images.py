@@ -144,7 +144,7 @@ class LabelTable(LabelTableSettings):
 
 @dataclass(frozen=True)
 class NestedFolders(NestedFoldersSettings):
-    """Reader of images in folders such as ``Fruit/Apple/Golden-Delicious``, or in tar files with such folders.
+    """Reader of images in folders such as ``Fruit/Apple/Golden-Delicious``, or in such tar files.
 
     The topmost folders are the coarsest level; folders below the finest level are ignored. Folders of
     the same name in different folders are different classes, distinguished by the name of the folder

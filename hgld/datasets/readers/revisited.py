@@ -1,4 +1,4 @@
-"""ROxford5k and RParis6k (Radenovic et al., CVPR 2018): reader of their images, and of their ground truth."""
+"""ROxford5k and RParis6k (Radenovic et al., CVPR 2018): reader of images and of the ground truth."""
 
 from __future__ import annotations
 
