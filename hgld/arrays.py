@@ -17,3 +17,5 @@ Floats32 = NDArray[np.float32]
 AnyFloats = NDArray[np.floating[Any]]
 #: Grey levels or colours.
 Pixels = NDArray[np.uint8]
+#: Texts, such as the classes of queries.
+Objects = NDArray[np.object_]

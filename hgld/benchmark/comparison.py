@@ -80,7 +80,7 @@ class Comparison:
         groups = list(self.table.values())
         for points in self.sweeps.values():
             groups += [point.runs for point in points]
-        runs: dict[Path, Run] = {}
+        runs = {}
         for runs_in_turn in zip_longest(*groups):
             for run in runs_in_turn:
                 if run is not None:
@@ -97,8 +97,8 @@ class Comparison:
             ConfigurationError: A run was begun with other settings, and ``force`` is false.
             InputError: A file that trainings read is missing.
         """
-        pending: dict[Path, bool] = {}
-        stale: list[str] = []
+        pending = {}
+        stale = []
         for run in runs:
             try:
                 if not is_done(self.settings, run, n_processes=n_processes):
@@ -314,10 +314,10 @@ def compare_methods(
     if part is not None:
         runs = runs[part.number - 1 :: part.count]
     is_first = processes.rank == 0
-    written: list[Report] = []
+    written = []
     methods: tuple[MethodResults, ...] = ()
     with open_folder(comparison.out, part) if is_first else nullcontext():
-        pending: dict[Path, bool] = {}
+        pending = {}
         if is_first:
             pending = comparison.pending(runs, processes.count, force=force)
         # Settings of losses cannot be sent from process to process, so the first one sends the folders of the runs.
@@ -345,7 +345,7 @@ def compare_methods(
     if not pending and not written:
         return None
     columns = table_columns(settings, methods) if methods else ()
-    files: list[Path] = []
+    files = []
     for report in written:
         files += report.files
     return ComparisonSummary(methods, columns, tuple(files), len(runs), len(pending))

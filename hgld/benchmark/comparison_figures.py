@@ -165,7 +165,7 @@ def read_evaluated_images(evaluation: Evaluation, run: Run) -> EvaluatedImages:
     )
 
     def photos(hierarchy: Path | None) -> PhotoSource:
-        titles: Mapping[str, str] = {}
+        titles = {}
         if hierarchy is not None:
             titles = landmark_titles(load_hierarchy(hierarchy), manifest.class_names[0])
         return manifest_photos(manifest, folder, task.query_ids, task.gallery_ids, titles)
@@ -299,7 +299,7 @@ def _draw_precision_recall(
     base = precisions.get(baseline.name) or _precisions(read(baseline))
     recalls = 100 * _RECALLS.mean(axis=1)
     upper: list[Panel] = []
-    lower: list[Panel] = []
+    lower = []
     for title in base:
         upper_label = lower_label = ""
         if not upper:
@@ -330,7 +330,7 @@ def _precisions(images: EvaluatedImages) -> dict[str, Floats]:
 def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path) -> Path | None:
     """Draw the cosine similarities of all queries with the gallery."""
     panels = []
-    level_titles: list[str] = []
+    level_titles = []
     for method in methods:
         task = read(method).task
         assert task.level_names is not None

@@ -86,7 +86,7 @@ def compute_runs(
         KeyboardInterrupt: A signal asked the process to stop.
         OSError: The system failed, such as by a full disk.
     """
-    failures: dict[Run, str] = {}
+    failures = {}
     progress.start(len(runs))
     for number, (run, compute) in enumerate(runs.items(), start=1):
         log.info("run %d of %d: %s", number, len(runs), run)

@@ -15,10 +15,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat
 
-from hgld.arrays import Floats
+from hgld.arrays import Floats, Objects
 from hgld.compute.parts import Part
 from hgld.compute.processes import Processes
 from hgld.datasets.manifest import write_manifest
@@ -560,7 +559,7 @@ def _evaluate_images(
 
 
 def with_classes(
-    result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | NDArray[np.object_]
+    result: RetrievalResult, classes: Sequence[str] | pd.Series[str] | Objects
 ) -> RetrievalResult:
     """Return a result with the finest class of each query, by which comparisons group queries."""
     per_query = result.per_query.assign(**{"class": np.asarray(classes, object)})

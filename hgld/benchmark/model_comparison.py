@@ -356,10 +356,11 @@ class ModelComparison:
         """Return the embeddings of all images after a treatment of another kind than none, float32, shape (N, d)."""
         vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
         kind, value = treatment
-        n_dims = int(value) if value.isdigit() else vectors.shape[1]
-        if n_dims > vectors.shape[1]:
+        n_features = vectors.shape[1]
+        n_dims = int(value) if value.isdigit() else n_features
+        if n_dims > n_features:
             raise ConfigurationError(
-                f"{treatment}: the embeddings have {vectors.shape[1]:,} dimensions only"
+                f"{treatment}: the embeddings have {n_features:,} dimensions only"
             )
         if kind == "truncate":
             return vectors[:, :n_dims]
@@ -374,7 +375,7 @@ class ModelComparison:
                 "test": self._split,
             }
             classes = main_labels(labels.labelling)[labels.labelled, 0]
-            settings = _adaptation_settings(value, data, vectors.shape[1], classes)
+            settings = _adaptation_settings(value, data, n_features, classes)
             run = self._out / "adaptations" / f"{model}+{value}"
             if force or not is_finished(settings, run):
                 train(settings, run, resume=not force, force=force, device=self._config.device)

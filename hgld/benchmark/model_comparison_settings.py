@@ -62,7 +62,7 @@ def parse_model(text: str) -> ModelEntry:
     if not equals:
         model = name_and_model
         name = re.sub(r"[^\w.-]+", "_", Path(model).name or model)
-    options: dict[str, Any] = {}
+    options = {}
     for option, value in parse_qsl(query, keep_blank_values=True):
         if option not in _OPTIONS:
             similar = similar_names(option, _OPTIONS, 1) or [*_OPTIONS]

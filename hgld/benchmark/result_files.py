@@ -150,7 +150,7 @@ def _write_rows(
     provenance: Provenance,
 ) -> None:
     """Write a row per metric of each run, with the columns that name its group."""
-    rows: list[dict[str, Any]] = []
+    rows = []
     for names, runs in groups:
         for run in runs:
             record = read_training_record(run)

@@ -23,11 +23,10 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from scipy import stats
 
-from hgld.arrays import Floats, Integers
+from hgld.arrays import Floats, Integers, Objects
 from hgld.benchmark.runs import EvaluatedRun, read_training_record
 from hgld.compute.cluster_intervals import PairDifferences, mean_intervals, pair_differences
 from hgld.compute.resampling import Interval, check_resampling
@@ -58,7 +57,7 @@ class Difference(NamedTuple):
 def paired_difference(
     values: Floats,
     baseline: Floats,
-    classes: Sequence[str] | npt.NDArray[np.object_],
+    classes: Sequence[str] | Objects,
     *,
     confidence: float = 0.95,
     n_resamples: int = 10_000,
@@ -98,7 +97,7 @@ def paired_difference(
     )
 
 
-def _numbered(classes: npt.NDArray[np.object_]) -> Integers:
+def _numbered(classes: Objects) -> Integers:
     """Return the number of each class, from 0, in the order of their names."""
     return np.unique(classes.astype(str), return_inverse=True)[1].astype(np.int64)
 
@@ -216,7 +215,7 @@ def best_baselines(
     methods: Sequence[MethodResults], metrics: Sequence[str]
 ) -> dict[str, MethodResults]:
     """Return the baseline with the best mean of each metric, without metrics that no baseline has."""
-    best: dict[str, MethodResults] = {}
+    best = {}
     for metric in metrics:
         best_value = -math.inf  # the goodness of a missing value
         for method in methods:
@@ -253,7 +252,7 @@ def difference(method: MethodResults, baseline: MethodResults, metric: str) -> D
 
 def _paired_values(
     runs: Sequence[EvaluatedRun], baselines: Sequence[EvaluatedRun], metric: str
-) -> tuple[Floats, Floats, npt.NDArray[np.object_]]:
+) -> tuple[Floats, Floats, Objects]:
     """Return values of the method and of the baseline, shape (n_seeds, n_query), and the classes of the queries."""
     all_runs = [*runs, *baselines]
     _check_galleries({str(run.folder): run.result for run in all_runs})
@@ -325,7 +324,7 @@ def compare(
     _check_galleries(named)
     queries = common_queries(named)
     clusters = _numbered(_common_classes(named, queries))
-    rows: list[pd.DataFrame] = []
+    rows = []
     for metric in chosen:
         columns = {name: result.per_query[metric].loc[queries] for name, result in named.items()}
         values = pd.DataFrame(columns, dtype=np.float64)
@@ -375,11 +374,9 @@ def _check_galleries(results: Mapping[str, RetrievalResult]) -> None:
         )
 
 
-def _common_classes(
-    results: Mapping[str, RetrievalResult], queries: pd.Index[Any]
-) -> npt.NDArray[np.object_]:
+def _common_classes(results: Mapping[str, RetrievalResult], queries: pd.Index[Any]) -> Objects:
     """Return the class of each query, or the query itself where no result has classes."""
-    classes: npt.NDArray[np.object_] | None = None
+    classes: Objects | None = None
     for name, result in results.items():
         if "class" not in result.per_query:
             continue

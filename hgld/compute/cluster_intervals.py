@@ -161,7 +161,7 @@ def _cluster_errors(values: Floats, clusters: Integers) -> _ClusterErrors:
     means[n_values == 0] = np.nan
     errors = np.zeros((n_clusters, values.shape[1]))
     np.add.at(errors, clusters, np.where(is_value, values - means, 0) / divisors)
-    shares = np.zeros((n_clusters, values.shape[1]))
+    shares = np.zeros_like(errors)
     np.add.at(shares, clusters, is_value / divisors)
     return _ClusterErrors(means, errors, shares)
 

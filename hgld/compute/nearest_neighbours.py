@@ -112,12 +112,13 @@ def merge_top_k(
     Returns:
         The updated scores and columns, best first.
     """
-    values, columns = _top_k(scores, min(best.shape[1], scores.shape[1]))
+    k = best.shape[1]
+    values, columns = _top_k(scores, min(k, scores.shape[1]))
     columns = (columns + start).masked_fill(values.isneginf(), -1)
     # Both are in order, and earlier columns come first, so a stable sort lets these win ties.
     values, order = torch.cat([best, values], dim=1).sort(dim=1, descending=True, stable=True)
     positions = torch.cat([positions, columns], dim=1).gather(1, order)
-    return values[:, : best.shape[1]], positions[:, : best.shape[1]]
+    return values[:, :k], positions[:, :k]
 
 
 def _top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -181,7 +182,7 @@ def nearest_neighbours(
         scorer = Scorer(queries, gallery, config)
     n_queries, n_gallery = len(queries), len(gallery)
     if excluded is None:
-        excluded = RaggedIndices.from_lists([[]] * n_queries)
+        excluded = RaggedIndices.empty(n_queries)
     excluded.check(n_queries, n_gallery, "`excluded`")
     masked = torch.zeros(n_gallery, dtype=torch.bool)
     if gallery_mask is not None:

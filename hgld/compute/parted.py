@@ -34,7 +34,7 @@ class PartedTensor(Tensor):
     @staticmethod
     def __new__(cls, parts: Sequence[Tensor]) -> PartedTensor:
         """Return the tensor of the parts, or of their own parts if they are parted, too."""
-        plain: list[Tensor] = []
+        plain = []
         for part in parts:
             if isinstance(part, PartedTensor):
                 plain += part._parts

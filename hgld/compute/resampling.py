@@ -69,7 +69,8 @@ def wilson(share: Floats, count: Integers | Floats) -> tuple[Floats, Floats]:
     (array([0.24, 0.72]), array([0.76, 1.  ]))
     """
     z = 1.96
-    middle = (share + z**2 / (2 * count)) / (1 + z**2 / count)
-    half = z / (1 + z**2 / count) * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
+    scale = 1 + z**2 / count
+    middle = (share + z**2 / (2 * count)) / scale
+    half = z / scale * np.sqrt(share * (1 - share) / count + z**2 / (4 * count**2))
     # Rounding may move an end past the share.
     return np.minimum(middle - half, share), np.maximum(middle + half, share)

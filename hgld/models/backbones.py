@@ -94,7 +94,7 @@ def image_settings_for(
             Default: only the normalisation; other settings have the defaults of the papers.
     """
     given = image_settings.model_dump(exclude_unset=True)
-    defaults: dict[str, Any] = {}
+    defaults = {}
     if model.backbone.startswith(OPEN_CLIP):
         defaults = tower_image_settings(model)
         defaults["resize"] = given.get("size", defaults["size"])

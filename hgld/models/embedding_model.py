@@ -334,7 +334,7 @@ def _by_shape(function: Callable[[Tensor], Tensor], images: Sequence[Tensor]) ->
     for row, image in enumerate(images):
         rows_by_shape.setdefault(image.shape, []).append(row)
     outputs = []
-    all_rows: list[int] = []
+    all_rows = []
     for rows in rows_by_shape.values():
         batch = torch.stack([images[row] for row in rows])
         outputs.append(function(batch.contiguous(memory_format=MEMORY_FORMAT)))

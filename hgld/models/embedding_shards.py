@@ -62,9 +62,9 @@ class EmbeddingShards(Shards):
 
     def joined(self) -> EmbeddingShard:
         """Join all shards in order; vectors and deviations are in memory-mapped files of the folder."""
-        rows: list[Tensor] = []
-        skipped: list[SkippedImage] = []
-        dims: dict[str, int] = {}
+        rows = []
+        skipped = []
+        dims = {}
         for number in self.numbers:
             with safe_open(self._path(number), framework="pt") as file:
                 rows.append(file.get_tensor("rows"))

@@ -77,8 +77,8 @@ def embed_batches(
         return (model.points(embeddings),)
 
     rows, vectors = [torch.empty(0, dtype=torch.int64)], [torch.empty(0, model.dim)]
-    deviations: list[Tensor] = []
-    skipped: list[SkippedImage] = []
+    deviations = []
+    skipped = []
     for batch in batches:
         if len(batch):
             outputs = _outputs(model, embed, batch, half, is_scaled)

@@ -65,7 +65,7 @@ def add_lora(network: nn.Module, rank: int, alpha: float) -> list[nn.Parameter]:
         The new parameters, all that is trained.
     """
     network.requires_grad_(False)
-    added: list[nn.Parameter] = []
+    added = []
     layer: Any
     for layer in network.modules():
         if type(layer) is nn.Linear:
@@ -103,13 +103,12 @@ def merge_lora(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     merged = dict(state)
     for name in state:
-        layer, dot, parameter = name.rpartition(".")
+        layer, _, parameter = name.rpartition(".")
         if parameter != _A:
             continue
         lora_a = merged.pop(name)
-        lora_b = merged.pop(layer + dot + _B)
-        scale = merged.pop(layer + dot + _SCALE)
-        weight = merged[layer + dot + "weight"]
-        change = scale * lora_b @ lora_a
-        merged[layer + dot + "weight"] = weight + change.reshape(weight.shape)
+        lora_b = merged.pop(f"{layer}.{_B}")
+        change = merged.pop(f"{layer}.{_SCALE}") * lora_b @ lora_a
+        weight = merged[f"{layer}.weight"]
+        merged[f"{layer}.weight"] = weight + change.reshape(weight.shape)
     return merged

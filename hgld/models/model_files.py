@@ -55,7 +55,7 @@ def model_files(model: str, pretrained: str | None) -> list[Path] | None:
         model: See :func:`hgld.load_model`.
         pretrained: Weights of a model given by name.
     """
-    files: list[Path] = []
+    files = []
     if is_function(model):
         path = Path(model.removeprefix(PYTHON).rpartition(":")[0])
         if path.suffix != ".py":

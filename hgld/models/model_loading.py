@@ -344,12 +344,13 @@ def load_untrained_model(
 
 
 def _load_published(model: str | Path) -> ImageEmbedder:
-    if not str(model).startswith(HUB_PREFIX):
-        return read_model(Path(model), str(model))
-    repository, _, revision = str(model).removeprefix(HUB_PREFIX).partition("@")
+    name = str(model)
+    if not name.startswith(HUB_PREFIX):
+        return read_model(Path(name), name)
+    repository, _, revision = name.removeprefix(HUB_PREFIX).partition("@")
     folder = hub_snapshot(repository, CONFIG_FILES, revision or None)
-    hub_snapshot(repository, [weights_name(folder, str(model))], folder.name)  # of the same commit
-    return read_model(folder, str(model))
+    hub_snapshot(repository, [weights_name(folder, name)], folder.name)  # of the same commit
+    return read_model(folder, name)
 
 
 def _load_trained(path: Path) -> ImageEmbedder:

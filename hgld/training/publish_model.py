@@ -118,7 +118,7 @@ def _metadata(facts: CardFacts) -> str:
                     metric_name=f"{name} ({evaluation.protocol})",
                 )
             )
-    licence: Mapping[str, str] = {}
+    licence = {}
     if facts.config.license is not None:
         licence = model_fields(facts.config.license)
     data = ModelCardData(
@@ -316,7 +316,7 @@ def push_model(
 def _card_facts(checkpoint: Path | None, name: str, source: str, config: PushConfig) -> CardFacts:
     """Collect the contents of the card: the training, if there was one, and all evaluations."""
     training = None
-    evaluations: list[ModelEvaluation] = []
+    evaluations = []
     if checkpoint is not None:
         training, evaluation = training_record(checkpoint)
         if evaluation is not None:

@@ -67,15 +67,16 @@ def train(
             not exist; a logger cannot start; memory does not suffice, or the loss is not finite.
     """
     processes = processes or Processes()
+    is_first = processes.rank == 0
     require_loggers(settings.loggers)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive_lock(out) if processes.rank == 0 else nullcontext():
+    with exclusive_lock(out) if is_first else nullcontext():
         folder, images = RunFolder(out), TrainingImages(settings)
         torch_device = usable_device(device)
         images.require_readable()
         # The first process prepares the folder, and tells the others whether there is a run to resume.
         is_resumed = False
-        if processes.rank == 0:
+        if is_first:
             is_resumed = folder.prepare(resume=resume, force=force)
         resuming = processes.gather(is_resumed)[0]
         trainer = _build_trainer(
@@ -89,7 +90,7 @@ def train(
             require_same_run(folder.last, {key: state[key] for key in fingerprint}, fingerprint)
             trainer.load_state_dict(state)
             n_history_lines = state["history"]  # at the time of the checkpoint
-        if processes.rank == 0:
+        if is_first:
             device_name = device
             if torch_device.type == "cuda":
                 device_name = torch.cuda.get_device_name(torch_device)
@@ -107,12 +108,12 @@ def train(
             trainer.train()
             finished = True
         finally:
-            if processes.rank == 0:
+            if is_first:
                 folder.close(finished=finished)
-        if processes.rank == 0:
+        if is_first:
             folder.mark_finished()
         summary = None
-        if processes.rank == 0:
+        if is_first:
             summary = folder.summary(settings.evaluation.best)
         summary = processes.gather(summary)[0]
     assert summary is not None

@@ -181,7 +181,7 @@ class RunFolder:
             n_history_lines: Number of lines to keep of the history of a resumed run; lines that it wrote after its
                 last checkpoint are dropped.
         """
-        lines: list[str] = []
+        lines = []
         if n_history_lines:
             lines = self._history.read_text(encoding="utf-8").splitlines()[:n_history_lines]
         earlier_ids = {}

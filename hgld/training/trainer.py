@@ -155,8 +155,8 @@ class Trainer:
 
     def train_step(self, model: nn.Module, batch: Batch) -> float | None:
         """Take one step; return the loss, or None if too few images of the batch could be read."""
-        classes: list[int] = []
-        rows: list[int] = []
+        classes = []
+        rows = []
         n_skipped = 0
         values = (_classes(batch.labels), batch.rows.tolist(), len(batch.skipped))
         for part_classes, part_rows, n_part_skipped in self.processes.gather(values):
@@ -165,7 +165,7 @@ class Trainer:
             n_skipped += n_part_skipped
         if n_skipped and len(set(classes)) == len(classes):
             return None  # no class has two images left
-        options: dict[str, Tensor] = {}
+        options = {}
         if isinstance(self.loss, CrossBatchMemory) and self.loss.unique:
             options["indices"] = torch.tensor(rows, device=self.device)
 
@@ -218,9 +218,16 @@ class Trainer:
 
         Without validation images, only test it.
         """
-        if self.images.val is None:
-            self.evaluate_on("test", self.images.test, self.images.is_query)
+        has_validation = self.images.val is not None
+        if has_validation and not self._validate():
             return
+        self.evaluate_on("test", self.images.test, self.images.is_query)
+        if has_validation:
+            self.save(best=True)
+
+    def _validate(self) -> bool:
+        """Evaluate the model on the validation images, and return whether it is the best so far."""
+        assert self.images.val is not None
         metric = self.settings.evaluation.best
         mean = self.evaluate_on("val", self.images.val)[metric]
         if math.isnan(mean):
@@ -228,10 +235,10 @@ class Trainer:
                 f"the validation images cannot select a checkpoint: {metric} is undefined, as no query has a "
                 "positive; use a metric of a coarser level (evaluation.best), or more images per class"
             )
-        if self.best is None or goodness(metric, mean) > goodness(metric, self.best):
-            self.best = mean
-            self.evaluate_on("test", self.images.test, self.images.is_query)
-            self.save(best=True)
+        if self.best is not None and goodness(metric, mean) <= goodness(metric, self.best):
+            return False
+        self.best = mean
+        return True
 
     def evaluate_on(
         self,
@@ -283,7 +290,7 @@ class Trainer:
     ) -> None:
         """Log a step: the loss (None if the batch was skipped), learning rates, throughput and unreadable images."""
         self.skipped_batches += loss is None
-        skipped: list[SkippedImage] = []
+        skipped = []
         for images in self.processes.gather(batch.skipped):
             skipped += images
         if self.processes.rank:
@@ -372,7 +379,7 @@ def _classes(labels: Tensor) -> list[int]:
     finest: list[Any] = labels[..., 0].tolist()
     if labels.ndim == 2:
         return finest
-    classes: list[int] = []
+    classes = []
     for image_classes in finest:
         classes += [label for label in set(image_classes) if label >= 0]
     return classes

@@ -171,7 +171,7 @@ class RejectionComparison:
         for name in settings.embeddings:
             drawn += draw_near_far(settings, values, name, out / f"near_far_{name}.png")
             drawn += draw_risks(settings, results, name, out / f"risk_{name}.png")
-        shown: list[Path] = []
+        shown = []
         for path in drawn:
             shown += figure_files(path)
         if mistakes is not None:

@@ -196,7 +196,7 @@ def draw_near_far(
         return []
     panels = []
     for metric, lower_is_better in _PANELS:
-        series: dict[str, list[Estimate]] = {}
+        series = {}
         for unknown in unknown_sets:
             if unknown == ALL_UNKNOWN and metric != "gap":
                 continue

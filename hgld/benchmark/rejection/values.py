@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +31,18 @@ ACCEPTED = ("accepted_known", "accepted_unknown")
 _CONFIDENCE = 0.95
 #: Number of resamples whose metrics are computed at once.
 _BLOCK = 125
-#: Embedding, score, unknown images, metric.
-Key = tuple[str, str, str, str]
-_KEY = ("embedding", "score", "unknown", "metric")
+
+
+class Key(NamedTuple):
+    """Names of the embedding, the score, the unknown images and the metric of a value."""
+
+    embedding: str
+    score: str
+    unknown: str
+    metric: str
+
+
+_KEY = list(Key._fields)
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,9 +70,9 @@ class RejectionValues:
         """Return the names of the sets of unknown queries, with ``all`` as the last one."""
         return list(dict.fromkeys(self.values["unknown"]))
 
-    def mean(self, key: Key) -> pd.Series[Any] | None:
+    def mean(self, key: tuple[str, str, str, str]) -> pd.Series[Any] | None:
         """Return the row of a mean over the splits; None if it was not computed."""
-        means = self.values[self.values["split"].isna()].set_index(list(_KEY))
+        means = self.values[self.values["split"].isna()].set_index(_KEY)
         if key not in means.index:
             return None
         mean: pd.Series[Any] = means.loc[key]
@@ -137,8 +146,8 @@ def compare_scores(settings: RejectionSettings, results: ScoreResults) -> Reject
     """Return the metrics of all scores, with intervals by a bootstrap over landmarks (:class:`LandmarkDraws`)."""
     queries = pd.concat([table[["source", "class"]] for table in results.values()])
     draws = LandmarkDraws(queries, settings.n_resamples)
-    rows: list[dict[str, Any]] = []
-    resampled: dict[Key, Floats] = {}
+    rows = []
+    resampled = {}
     by_score: dict[tuple[str, str], dict[int, pd.DataFrame]] = {}
     for run, table in results.items():
         by_score.setdefault((run.embedding, run.score), {})[run.split] = table
@@ -149,8 +158,8 @@ def compare_scores(settings: RejectionSettings, results: ScoreResults) -> Reject
             by_split = [_values(table, unknown, settings, draws) for table in splits.values()]
             first_values, _ = by_split[0]
             for metric in first_values:
-                key = (embedding, score, unknown, metric)
-                row: dict[str, Any] = dict(zip(_KEY, key, strict=True))
+                key = Key(embedding, score, unknown, metric)
+                row: dict[str, Any] = key._asdict()
                 values = [split_values[metric] for split_values, _ in by_split]
                 for split, value in zip(splits, values, strict=True):
                     rows.append(row | {"split": split, "value": value})
@@ -208,18 +217,16 @@ def _differences(
     """Return differences from the same score on the baseline embeddings, and from the first score."""
     baselines = [name for name, embedding in settings.embeddings.items() if embedding.baseline]
     first_score = next(iter(settings.score_settings()))
-    means = table[table["split"].isna()].set_index(list(_KEY))["value"]
+    means = table[table["split"].isna()].set_index(_KEY)["value"]
     rows = []
     for key, drawn in resampled.items():
-        embedding, score, unknown, metric = key
-        references = [(embedding, first_score)]
-        references += [(baseline, score) for baseline in baselines[:1]]
-        for reference_embedding, reference_score in references:
-            reference = (reference_embedding, reference_score, unknown, metric)
+        references = [key._replace(score=first_score)]
+        references += [key._replace(embedding=baseline) for baseline in baselines[:1]]
+        for reference in references:
             if reference == key or reference not in resampled:
                 continue
-            row: dict[str, Any] = dict(zip(_KEY, key, strict=True))
-            row |= {"from_embedding": reference_embedding, "from_score": reference_score}
+            row: dict[str, Any] = key._asdict()
+            row |= {"from_embedding": reference.embedding, "from_score": reference.score}
             row["value"] = means[key] - means[reference]
             rows.append(row | _interval(drawn - resampled[reference]))
     columns = [*_KEY, "from_embedding", "from_score", "value", "low", "high"]
@@ -240,7 +247,7 @@ def _counts(results: ScoreResults) -> pd.DataFrame:
 
 def _shares_right(results: ScoreResults) -> dict[str, float]:
     """Return the share of known queries with the right nearest image, by embedding: the mean over splits."""
-    shares: dict[tuple[str, int], float] = {}
+    shares = {}
     for run, queries in results.items():
         known = queries[queries["kind"] == "known"]
         shares[run.embedding, run.split] = float((known["nearest_class"] == known["class"]).mean())
