@@ -13,8 +13,11 @@ from tests.review.page.tab import Tab, wait_for
 
 NAMES = [group.name for group in read_taxonomy(annotation_file("taxonomy.csv"))][:12]
 SUGGESTIONS = tuple(Candidate("group", name, f"reason {n}", 0.3 - n / 100) for n, name in enumerate(NAMES))
+#: The card folds the second one away, because it is unlikely.
+ONE_SHOWN = (SUGGESTIONS[0], replace(SUGGESTIONS[1], score=0.01))
+BY_LABEL = {"Q4": SUGGESTIONS[:2], "Q5": ONE_SHOWN}
 LABELS = [
-    replace(label, suggestions=SUGGESTIONS if label.label_id != "Q4" else SUGGESTIONS[:2])
+    replace(label, suggestions=BY_LABEL.get(label.label_id, SUGGESTIONS))
     for label in made(*(Label(f"Q{n}", f"label {n}", 1, 1, train=9 - n) for n in range(1, 6)))
 ]
 ON_CARD = "#card .candidate > span"
@@ -55,3 +58,15 @@ def test_all_suggestions_can_be_taken(tab: Tab) -> None:
     assert tab.texts("#message") == ["There are no other suggestions."]
     tab.press("2")
     tab.wait_for_decisions(**decided, Q4=f"✓ {NAMES[1]}")
+
+
+def test_folded_suggestion_is_not_taken_for_several_labels(tab: Tab) -> None:
+    tab.press("j", "j", "j", "x", "j", "x")
+    tab.press("2")
+    assert tab.texts("#message") == [
+        "Suggestion 2 of “label 5” is not shown yet; decide that label alone, or deselect it."
+    ]
+    tab.wait_for_decisions()
+    tab.press("x", "k", "k", "x")
+    tab.press("2")
+    tab.wait_for_decisions(Q3=f"✓ {NAMES[1]}", Q4=f"✓ {NAMES[1]}")

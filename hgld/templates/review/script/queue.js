@@ -65,8 +65,12 @@ function labelsOf(action, data, button) {
 /** Return why "accept" or "take:1" would do nothing to any of these rows; empty if it does, or for other choices. */
 function nothingToTake(choice, affected) {
   const [, kind, digits = 1] = choice.match(/^(accept|take):?(\d+)?$/) ?? [];
-  const offered = affected.map(row => row.dataset.candidates.split(" ")[digits - 1]).filter(Boolean);
-  if (kind === "take" && offered.length && offered.every(certainty => certainty === "folded") && !showsMore(affected))
+  const certaintyOf = row => row.dataset.candidates.split(" ")[digits - 1];
+  const offered = affected.map(certaintyOf).filter(Boolean);
+  const folded = affected.find(row => certaintyOf(row) === "folded");
+  if (kind === "take" && folded && affected.length > 1)
+    return `Suggestion ${digits} of “${nameOf(folded)}” is not shown yet; decide that label alone, or deselect it.`;
+  if (kind === "take" && folded && !showsMore(affected[0]))
     return `Suggestion ${digits} is not shown yet; open “more suggestions” first.`;
   if (!kind || offered.some(certainty => kind === "take" || certainty !== "unlikely")) return "";
   const who = affected.length === 1 ? `${nameOf(affected[0])} has` : "The selected labels have";
@@ -74,9 +78,8 @@ function nothingToTake(choice, affected) {
   return `${who} no ${CANDIDATE}${offered.length ? " of 50 % or more; take the first by its number" : ""}.`;
 }
 
-/** Whether the card of the only affected row shows all of its suggestions. */
-const showsMore = affected =>
-  affected.length === 1 && affected[0].dataset.label === state.card && $("#more-suggestions[open]") !== null;
+/** Return whether the card shows all suggestions of the label in a row. */
+const showsMore = row => row.dataset.label === state.card && $("#more-suggestions[open]") !== null;
 
 /** Return what a request is about, e.g. "lake and 2 more: drop". */
 function describe(action, choice, labels, form) {
