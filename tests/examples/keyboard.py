@@ -40,12 +40,10 @@ def main(keys_of: Mapping[str, Sequence[str]], picture: Path, address: str) -> N
             label = _current_label(browser)
             for key in keys_of.get(label, ["Enter"]):
                 _press(browser, key)
-            _wait_for(browser, n_decided)
+            # The page goes to the next undecided label by itself, also to one in another cluster.
+            _wait_for(browser, n_decided, after=label if n_decided < n_labels else "")
             if label in keys_of and not picture.exists():
                 browser.save_screenshot(str(picture))
-            if n_decided < n_labels and _current_label(browser) == label:  # the last one of its cluster
-                _press(browser, "n")
-                _wait_for(browser, n_decided, after=label)
     finally:
         browser.quit()
         os.kill(os.getppid(), signal.SIGINT)
