@@ -1,8 +1,8 @@
 """The stage ``adjudicate``: combine the decisions of two annotators into one decision per label.
 
-A decision on which both agree is final and signed by both. The other labels are decided by a person or by a rule;
-those that neither settles stay open and are listed. Renamed and proposed groups of both annotators are merged
-(:mod:`hgld.review.decision_files`) and written as the taxonomy beside the final decisions.
+A decision on which both agree is final and signed by both. A person or a rule decides the other labels;
+labels without a final decision stay open and are listed. Renamed and proposed groups of both annotators
+are merged (:mod:`hgld.review.decision_files`) and written as the taxonomy beside the final decisions.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 
 log = logging.getLogger(__name__)
 
-AGREE_ONLY, MOST_LANDMARKS, _PREFER = "agree-only", "most-landmarks", "prefer:"
+AGREE_ONLY = "agree-only"
+MOST_LANDMARKS = "most-landmarks"
+_PREFER = "prefer:"
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class AdjudicateConfig:
     """Settings of an adjudication: how to settle labels on which two annotators differ.
 
     Args:
-        rule: ``agree-only`` settles none; ``prefer:NAME`` takes the decision of that annotator; ``most-landmarks``
-            takes the group with more landmarks among the labels on which both agree.
+        rule: ``agree-only`` leaves these labels open; ``prefer:NAME`` takes the decision of that annotator;
+            ``most-landmarks`` takes the group with more landmarks among the labels on which both agree.
     """
 
     rule: str
@@ -65,12 +67,14 @@ class AdjudicateConfig:
     @property
     def preferred(self) -> str | None:
         """Annotator whose decisions are taken, if the rule names one."""
-        return self.rule.removeprefix(_PREFER) if self.rule.startswith(_PREFER) else None
+        if self.rule.startswith(_PREFER):
+            return self.rule.removeprefix(_PREFER)
+        return None
 
 
 @dataclass(frozen=True)
 class OpenLabel:
-    """A label that two annotators leave open; None in place of a missing decision."""
+    """A label that needs adjudication; the decision of an annotator is None if missing."""
 
     label_id: str
     label: str
@@ -83,8 +87,10 @@ class Adjudication:
     """Combined decisions of two annotators.
 
     Args:
-        decisions: Decision on each settled label, and ``unsure`` on labels that both annotators are unsure about.
+        decisions: Decision on each settled label, and ``unsure`` on labels that both annotators are unsure
+            about.
         agreed: Number of labels that both put into the same group or dropped.
+        still_open: Labels without a final decision.
     """
 
     annotators: tuple[Opinions, Opinions]
@@ -95,12 +101,14 @@ class Adjudication:
     @property
     def inputs(self) -> list[Decision]:
         """Decisions of both annotators."""
-        return [row for annotator in self.annotators for row in annotator.decisions.values()]
+        first, second = self.annotators
+        return [*first.decisions.values(), *second.decisions.values()]
 
     @property
     def n_labels(self) -> int:
         """Number of labels that an annotator decided."""
-        return len({row.label_id for row in self.inputs})
+        first, second = self.annotators
+        return len(first.decisions.keys() | second.decisions.keys())
 
 
 @dataclass(frozen=True)
@@ -108,9 +116,9 @@ class AdjudicateSummary:
     """Result of the stage ``adjudicate``.
 
     Args:
-        still_open: Labels that are not settled, those with many landmarks first.
+        still_open: Labels without a final decision, in descending order of landmarks.
         kept: Number of earlier decisions in the output on labels that neither annotator decided.
-        changed: Number of earlier decisions in the output that were replaced by different ones.
+        changed: Number of earlier decisions in the output that were replaced by a different decision.
         withdrawn: Number of earlier decisions in the output on labels that are now open.
     """
 
@@ -136,39 +144,46 @@ def adjudicate_files(
     taxonomy: Path | None = None,
     force: bool = False,
 ) -> AdjudicateSummary | None:
-    """Write one decision per label from those of two annotators, by a rule.
+    """Combine the decisions of two annotators into one decision per label, by a rule.
 
     Args:
-        first: CSV file of decisions of one annotator, with the taxonomy beside it if groups were renamed or proposed.
+        first: CSV file of decisions of one annotator, with the taxonomy beside it if groups were renamed
+            or proposed.
         second: CSV file of decisions of the other annotator.
-        out: File of decisions to write. Its decisions on labels that neither annotator decided are kept, and so are
-            the names of groups in the taxonomy beside it. If groups were changed, their taxonomy is written there.
+        out: File of decisions to write. Earlier decisions in this file on labels that neither annotator
+            decided are kept, and so are the names of groups in the taxonomy beside it. If groups were
+            changed, the changed taxonomy is written beside this file.
         config: Rule for labels on which the annotators differ.
-        clusters: Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page. Default:
-            none.
-        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
+        clusters: Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page.
+        taxonomy: File of the groups. Default: the file of the list's project; for GLDv2 the file in hgld.
         force: Replace decisions of other people in the output on the same labels.
 
     Returns:
-        None if ``out`` holds these decisions and groups already, and nothing is open.
+        None if ``out`` already holds these decisions and groups, and no label is open.
 
     Raises:
-        ConfigurationError: The rule needs an input that is not given, or names another annotator; ``out`` is an
-            input, or holds decisions of other annotators that would be replaced.
+        ConfigurationError: An input that the rule needs is missing, the rule names another annotator, or
+            ``out`` is an input or holds decisions of other annotators that would be replaced.
     """
-    require_other_file(out, [first, second, *filter(None, (clusters, taxonomy))])
+    inputs = [path for path in (first, second, clusters, taxonomy) if path is not None]
+    require_other_file(out, inputs)
     original = read_taxonomy(find_taxonomy(taxonomy, clusters or first))
-    (first_opinions, second_opinions), merged = read_opinions(
+    opinions, merged = read_opinions(
         [first, second], original, settled=changed_groups(out), preferred=config.preferred
     )
-    landmarks = None if clusters is None else landmarks_by_label(read_table(clusters, CLUSTERS))
-    adjudication = adjudicate(first_opinions, second_opinions, config, landmarks)
+    landmarks = None
+    if clusters is not None:
+        landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))
+    adjudication = adjudicate(opinions[0], opinions[1], config, landmarks)
+    earlier: Sequence[Decision] = ()
+    if out.exists():
+        earlier = read_decisions(out, merged.keys)
     return write_adjudication(
         out,
         adjudication,
         taxonomy=merged,
         original=original,
-        earlier=read_decisions(out, merged.keys) if out.exists() else [],
+        earlier=earlier,
         landmarks=landmarks,
         force=force,
     )
@@ -178,35 +193,39 @@ def open_labels(first: Opinions, second: Opinions) -> list[OpenLabel]:
     """Return the labels to adjudicate: decided differently, by only one annotator, or unsure to both."""
     labels = []
     for label_id in sorted(first.decisions.keys() | second.decisions.keys()):
-        decisions = first.decisions.get(label_id), second.decisions.get(label_id)
-        decided = next(decision for decision in decisions if decision is not None)
-        if not _agree(*decisions) or category(decided) == UNSURE:
-            labels.append(OpenLabel(label_id, decided.label, *decisions))
+        decision = first.decisions.get(label_id)
+        other = second.decisions.get(label_id)
+        present = decision or other
+        assert present is not None
+        if not _agree(decision, other) or category(present) == UNSURE:
+            labels.append(OpenLabel(label_id, present.label, decision, other))
     return labels
 
 
 def combine_decisions(
     first: Opinions, second: Opinions, adjudicated: Iterable[Decision]
 ) -> Adjudication:
-    """Return one decision per label: the adjudicated one if there is one, else the one on which both agree.
+    """Return one decision per label: the adjudicated decision, or a decision on which both agree.
 
-    A joint decision is signed by both annotators, has the later time and joins their comments. If both are unsure, it
-    is ``unsure``, with their guess if they have the same.
+    A joint decision is signed by both annotators, has the later time and joins their comments. If both are
+    unsure, the joint decision is ``unsure``, with their guess if both guesses are the same.
     """
-    decisions = {
-        label_id: _joint_decision(decision, second.decisions[label_id])
-        for label_id, decision in first.decisions.items()
-        if _agree(decision, second.decisions.get(label_id))
-    }
-    decisions |= {decision.label_id: decision for decision in adjudicated}
-    settled = {row.label_id for row in decisions.values() if row.decision != "unsure"}
+    decisions = {}
+    for label_id, decision in first.decisions.items():
+        other = second.decisions.get(label_id)
+        if other is not None and _agree(decision, other):
+            decisions[label_id] = _joint_decision(decision, other)
+    for decision in adjudicated:
+        decisions[decision.label_id] = decision
     to_adjudicate = open_labels(first, second)
-    return Adjudication(
-        (first, second),
-        list(decisions.values()),
-        agreed=len(first.decisions.keys() | second.decisions.keys()) - len(to_adjudicate),
-        still_open=[label for label in to_adjudicate if label.label_id not in settled],
-    )
+    still_open = []
+    for label in to_adjudicate:
+        final = decisions.get(label.label_id)
+        if final is None or final.decision == "unsure":
+            still_open.append(label)
+    n_labels = len(first.decisions.keys() | second.decisions.keys())
+    n_agreed = n_labels - len(to_adjudicate)
+    return Adjudication((first, second), list(decisions.values()), n_agreed, still_open)
 
 
 def adjudicate(
@@ -217,10 +236,11 @@ def adjudicate(
 ) -> Adjudication:
     """Settle by a rule the labels on which two annotators do not agree.
 
-    A label that both are unsure about stays open under every rule. A label that only one of them decided stays open
-    unless the rule prefers that annotator. The rule ``most-landmarks`` weights a group by the landmarks of the labels
-    that both put into it, and "drop" like a group; equal weights leave the label open, and "unsure" yields to any
-    other opinion. The comment on a settled label names the decision of the other annotator.
+    A label that both are unsure about stays open under every rule. A label that only one annotator decided
+    stays open unless the rule prefers that annotator. The rule ``most-landmarks`` weights a group by the
+    landmarks of the labels that both put into it, and treats "drop" like a group; equal weights leave the
+    label open, and any other opinion wins over "unsure". The comment on a settled label names the decision
+    of the other annotator.
 
     Args:
         landmarks: Number of landmarks by label_id; required by ``most-landmarks``.
@@ -243,17 +263,19 @@ def adjudicate(
 
     settled = []
     for label in open_labels(first, second):
-        candidates = ((first.annotator, label.first), (second.annotator, label.second))
-        decisions = {
-            annotator: decision for annotator, decision in candidates if decision is not None
-        }
-        winner = (
-            _heavier_opinion(decisions, weights) if config.rule == MOST_LANDMARKS else preferred
-        )
+        decisions = {}
+        if label.first is not None:
+            decisions[first.annotator] = label.first
+        if label.second is not None:
+            decisions[second.annotator] = label.second
+        winner = preferred
+        if config.rule == MOST_LANDMARKS:
+            winner = _heavier_opinion(decisions, weights)
         if winner in decisions and not _agree(label.first, label.second):
-            others = [opinion_text(name, row) for name, row in decisions.items() if name != winner]
-            row = decisions[winner]
-            settled.append(replace(row, comment=_join_comments(row.comment, *others)))
+            decision = decisions.pop(winner)
+            comments = [decision.comment]
+            comments += [opinion_text(name, other) for name, other in decisions.items()]
+            settled.append(replace(decision, comment=_join_comments(*comments)))
     return combine_decisions(first, second, settled)
 
 
@@ -268,10 +290,10 @@ def write_adjudication(
     adjudicator: str | None = None,
     force: bool = False,
 ) -> AdjudicateSummary | None:
-    """Write the final decisions, and keep earlier ones on labels that neither annotator decided.
+    """Write the final decisions, and keep earlier decisions on labels that neither annotator decided.
 
     Returns:
-        None if nothing is open and neither decisions nor groups differ from those in the files.
+        None if no label is open and the files already hold the same decisions and groups.
     """
     present = taxonomy.with_survivors(earlier)
     if not force:
@@ -282,7 +304,7 @@ def write_adjudication(
         log.warning(
             "%s: these labels were decided and are now open:\n%s", out, indented_list(withdrawn)
         )
-    final = {row.label_id: row for row in (*kept, *adjudication.decisions)}
+    final = {row.label_id: row for row in kept + adjudication.decisions}
     is_changed = write_changed_taxonomy(taxonomy.groups, original, out)
     if not out.exists() or final != {row.label_id: row for row in earlier}:
         write_decisions(out, final.values())
@@ -292,19 +314,22 @@ def write_adjudication(
     still_open = sorted(
         adjudication.still_open, key=lambda label: (-counts.get(label.label_id, 0), label.label)
     )
+    n_changed = 0
+    for row, new in replacements:
+        if new is not None and category(new) != category(row):
+            n_changed += 1
+    is_original = list(taxonomy.groups) == list(original)
     return AdjudicateSummary(
         annotators=(adjudication.annotators[0].annotator, adjudication.annotators[1].annotator),
         agreed=adjudication.agreed,
         settled=adjudication.n_labels - adjudication.agreed - len(still_open),
         still_open=tuple(still_open),
         kept=len(kept),
-        changed=sum(
-            new is not None and category(new) != category(row) for row, new in replacements
-        ),
+        changed=n_changed,
         withdrawn=len(withdrawn),
         group_names={group.key: group.name for group in taxonomy.groups},
         group_conflicts=tuple(taxonomy.conflicts),
-        taxonomy=None if list(taxonomy.groups) == list(original) else taxonomy_beside(out),
+        taxonomy=None if is_original else taxonomy_beside(out),
     )
 
 
@@ -314,19 +339,23 @@ def require_replaceable(
     earlier: Sequence[Decision],
     adjudicator: str | None = None,
 ) -> None:
-    """Raise a :class:`ConfigurationError` if earlier decisions of people who are not concerned would be lost.
+    """Raise a :class:`ConfigurationError` if decisions of people without a say would be lost.
 
-    Concerned are both annotators, the adjudicator, and whoever signed a decision on the same label in an input.
+    Both annotators, the adjudicator, and everybody who signed a decision on the same label in an input
+    have a say.
     """
     _, replacements = _replacements(adjudication, earlier)
     lost = []
     for row, new in replacements:
-        inputs = [annotator.decisions.get(row.label_id) for annotator in adjudication.annotators]
-        people = {name for decision in inputs if decision for name in decision.annotator.split("+")}
-        people |= {annotator.annotator for annotator in adjudication.annotators} | {
-            adjudicator or ""
-        }
-        if (new is None or category(new) != category(row)) and made_by_others(row, people):
+        if new is not None and category(new) == category(row):
+            continue
+        people = {adjudicator or ""}
+        for annotator in adjudication.annotators:
+            people.add(annotator.annotator)
+            decision = annotator.decisions.get(row.label_id)
+            if decision is not None:
+                people.update(decision.annotator.split("+"))
+        if made_by_others(row, people):
             lost.append(row)
     require_nothing_lost(out, lost)
 
@@ -334,7 +363,7 @@ def require_replaceable(
 def opinion_text(
     annotator: str, decision: Decision | None, group_names: Mapping[str, str] | None = None
 ) -> str:
-    """Return an annotator's decision in a line, with the key of the group or, if known, its name.
+    """Return an annotator's decision as a line of text, with the name of the group, or its key.
 
     >>> opinion_text("ada", None)
     'ada: nothing'
@@ -344,20 +373,26 @@ def opinion_text(
     choice = category(decision)
     if choice.group is not None and group_names is not None:
         choice = replace(choice, group=group_names.get(choice.group, choice.group))
-    return f"{annotator}: {choice}" + (f" ({decision.comment})" if decision.comment else "")
+    comment = f" ({decision.comment})" if decision.comment else ""
+    return f"{annotator}: {choice}{comment}"
 
 
 def kept_decisions(earlier: Sequence[Decision], opinions: Sequence[Opinions]) -> list[Decision]:
     """Return the earlier decisions on labels that no annotator decided."""
-    return _split_earlier(
-        earlier, [row for annotator in opinions for row in annotator.decisions.values()]
-    )[0]
+    decisions: list[Decision] = []
+    for annotator in opinions:
+        decisions += annotator.decisions.values()
+    kept, _ = _split_earlier(earlier, decisions)
+    return kept
 
 
 def _replacements(
     adjudication: Adjudication, earlier: Sequence[Decision]
 ) -> tuple[list[Decision], list[tuple[Decision, Decision | None]]]:
-    """Return the earlier decisions to keep, and the others with their replacements; None if the label is open now."""
+    """Return the earlier decisions to keep, and the other earlier decisions with their replacements.
+
+    A replacement is None if the label is open now.
+    """
     kept, superseded = _split_earlier(earlier, adjudication.inputs)
     index = DecisionIndex(adjudication.decisions)
     return kept, [(row, index.find(row.label_id, row.label)) for row in superseded]
@@ -366,21 +401,25 @@ def _replacements(
 def _split_earlier(
     earlier: Sequence[Decision], decisions: Iterable[Decision]
 ) -> tuple[list[Decision], list[Decision]]:
-    """Split earlier decisions into those on other labels than ``decisions``, and those on the same labels.
+    """Return earlier decisions on other labels than ``decisions``, and earlier decisions on the same labels.
 
-    Labels are the same if their ids are, or if their texts are and one of the ids is made from the text. Otherwise
-    :class:`DecisionIndex` would find an earlier decision by its text for a label that is now open.
+    Two labels are the same if they have the same id, or the same text and one id was made from the text.
+    Otherwise :class:`DecisionIndex` would find an earlier decision by its text for a label that is now open.
     """
+    decisions = list(decisions)
     ids_by_text: defaultdict[str, set[str]] = defaultdict(set)
     for row in decisions:
         ids_by_text[normalise_label(row.label)].add(row.label_id)
-    ids = set().union(*ids_by_text.values())
+    ids = {row.label_id for row in decisions}
     on_other_labels: list[Decision] = []
     on_same_labels: list[Decision] = []
     for row in earlier:
-        ids_of_text = [row.label_id, *ids_by_text.get(normalise_label(row.label), ())]
-        same_text = len(ids_of_text) > 1 and not all(map(ITEM_ID.fullmatch, ids_of_text))
-        (on_same_labels if row.label_id in ids or same_text else on_other_labels).append(row)
+        ids_with_same_text = ids_by_text.get(normalise_label(row.label), set())
+        are_items = all(ITEM_ID.fullmatch(key) for key in ids_with_same_text | {row.label_id})
+        if row.label_id in ids or (ids_with_same_text and not are_items):
+            on_same_labels.append(row)
+        else:
+            on_other_labels.append(row)
     return on_other_labels, on_same_labels
 
 
@@ -388,15 +427,14 @@ def _agreed_landmarks(
     first: Opinions, second: Opinions, landmarks: Mapping[str, int]
 ) -> Counter[Category]:
     """Count the landmarks of the labels that both put into the same category, by category."""
-    agreed = [
-        row
-        for label_id, row in first.decisions.items()
-        if _agree(row, second.decisions.get(label_id)) and category(row) != UNSURE
-    ]
-    require_landmark_counts([row.label_id for row in agreed], [first, second], landmarks)
+    agreed: dict[str, Category] = {}
+    for label_id, row in first.decisions.items():
+        if _agree(row, second.decisions.get(label_id)) and category(row) != UNSURE:
+            agreed[label_id] = category(row)
+    require_landmark_counts(list(agreed), [first, second], landmarks)
     counts: Counter[Category] = Counter()
-    for row in agreed:
-        counts[category(row)] += landmarks[row.label_id]
+    for label_id, agreed_category in agreed.items():
+        counts[agreed_category] += landmarks[label_id]
     return counts
 
 
@@ -408,26 +446,33 @@ def _heavier_opinion(
     decisions: Mapping[str, Decision], weights: Mapping[Category, int]
 ) -> str | None:
     """Return the annotator whose category weighs more; None for equal weights or a single decision."""
-    weight_by_annotator = {
-        annotator: -1 if category(row) == UNSURE else weights.get(category(row), 0)
-        for annotator, row in decisions.items()
-    }
+    weight_by_annotator = {}
+    for annotator, row in decisions.items():
+        weight = weights.get(category(row), 0)
+        if category(row) == UNSURE:
+            weight = -1
+        weight_by_annotator[annotator] = weight
     if len(set(weight_by_annotator.values())) < 2:
         return None
     return max(weight_by_annotator, key=weight_by_annotator.__getitem__)
 
 
 def _joint_decision(first: Decision, second: Decision) -> Decision:
+    """Return the decision of both annotators on a label on which they agree."""
     annotators = dict.fromkeys(f"{first.annotator}+{second.annotator}".split("+"))
+    conditions = (first.blind, second.blind)
+    blind: bool | None = True
+    if False in conditions:
+        blind = False
+    elif None in conditions:
+        blind = None
     return replace(
         first,
         group=first.group if first.group == second.group else None,
         annotator="+".join(annotators),
         decided_at=max(first.decided_at, second.decided_at),
         comment=_join_comments(first.comment, second.comment),
-        blind=next(
-            (blind for blind in (False, None) if blind in (first.blind, second.blind)), True
-        ),
+        blind=blind,
     )
 
 

@@ -1,7 +1,7 @@
-"""The stage ``agreement``: measure inter-annotator agreement, by label and by landmark, and list disagreements.
+"""The stage ``agreement``: measure inter-annotator agreement and list disagreements.
 
-Units are labels; the category of a decision is its group, dropped or unsure. By landmark, every landmark counts as a
-unit with the decision on its label. The coefficients are
+Units are labels; the category of a decision is its group, dropped or unsure. By landmark, every landmark
+counts as a unit with the decision on its label. The coefficients are
 
 - raw agreement: share of units that two annotators put into the same category;
 - Cohen's kappa: agreement of two annotators beyond chance, given how often each uses every category (J. Cohen,
@@ -11,15 +11,15 @@ unit with the decision on its label. The coefficients are
 - for each group the proportion of specific agreement (D. V. Cicchetti and A. R. Feinstein, "High agreement but low
   kappa: II", Journal of Clinical Epidemiology 43, 1990).
 
-All take weights of the units; an integer weight w is equivalent to w equal units. Several weightings can be passed at
-once, as a bootstrap needs them.
+All coefficients take weights of the units; an integer weight w is equivalent to w equal units. A bootstrap
+passes many weightings at once.
 
-Agreement is also measured apart on the labels that all their annotators decided blind, without seeing suggestions,
-and on the others, because annotators who saw the same suggestions may agree more.
+Annotators who saw the same suggestions may agree more often. Therefore agreement is also measured
+separately on the labels that all annotators decided blind, without suggestions, and on the other labels.
 
-Intervals are percentiles over bootstrap samples of the labels. Where landmarks are counted there are no intervals:
-the landmarks of a label are decided together, most landmarks have one of a few labels, and percentiles over samples
-of so few labels hold too seldom (``benchmarks/bootstrap_intervals.py``).
+Intervals are percentiles over bootstrap samples of the labels. Agreement by landmark has no intervals: the
+landmarks of a label are decided together and most landmarks have one of a few labels, so that percentile
+intervals have too low a coverage (``benchmarks/bootstrap_intervals.py``).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from hgld.taxonomy.project import nouns_of
 
 @dataclass(frozen=True)
 class Estimate:
-    """A coefficient with its interval; NaN where it is undefined. By landmark, the interval is NaN."""
+    """A coefficient with its interval; an undefined value is NaN, and so is an interval by landmark."""
 
     value: float
     low: float
@@ -80,7 +80,12 @@ class PairAgreement:
 
 @dataclass(frozen=True)
 class Measures:
-    """Coefficients under one weighting: of every two annotators, and of all, or of people if there are several."""
+    """Coefficients under one weighting.
+
+    Args:
+        pairs: Coefficients of every two annotators.
+        alpha: Krippendorff's alpha of all annotators, or of the people if there are at least two.
+    """
 
     pairs: tuple[PairAgreement, ...]
     alpha: Estimate
@@ -93,7 +98,8 @@ class SubsetAgreement:
     Args:
         labels: Number of labels that two or more annotators decided.
         by_label: Coefficients with every label counted once.
-        by_landmark: Coefficients with every landmark counted once; None if their numbers are unknown.
+        by_landmark: Coefficients with every landmark counted once; None if the numbers of landmarks are
+            unknown.
     """
 
     labels: int
@@ -110,7 +116,9 @@ class GroupAgreement:
         both: Number of labels that both put into the category.
         only_one: Number of labels that only one of the two put into the category.
         specific: Proportion of specific agreement, ``2 both / (2 both + only_one)``.
-        specific_by_landmark: The same, counting landmarks; None if their numbers are unknown.
+        specific_by_landmark: Proportion of specific agreement by landmark; None if the numbers of
+            landmarks are unknown.
+        interval: Confidence interval of ``specific``.
     """
 
     category: str
@@ -137,14 +145,13 @@ class Agreement(SubsetAgreement):
     """Inter-annotator agreement on all labels, and on some of them.
 
     Args:
-        single: Number of labels that only one annotator decided; they are not part of any measure.
-        blind: Agreement on labels that all annotators who decided them decided without seeing suggestions; None if
-            there are none.
-        not_blind: Agreement on the other labels; None if there are none.
+        single: Number of labels that only one annotator decided. No coefficient uses these labels.
+        blind: Agreement on labels that all their annotators decided blind; None without such labels.
+        not_blind: Agreement on the other labels; None without such labels.
         mixed: Number of labels that one annotator decided blind and another with suggestions.
-        groups: Agreement on each category in use, the least agreement first.
-        disagreements: Labels in different categories, those with most landmarks first.
-        group_conflicts: Groups that annotators name differently; these do not count as disagreements.
+        groups: Agreement on each category in use, in ascending order of agreement.
+        disagreements: Labels in different categories, in descending order of landmarks.
+        group_conflicts: Groups that annotators name differently; not counted as disagreements.
     """
 
     annotators: tuple[str, ...]
@@ -159,15 +166,19 @@ class Agreement(SubsetAgreement):
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; undefined numbers are null."""
-        return {name: _without_nan(value) for name, value in asdict(self).items()}
+        values: dict[str, Any] = _without_nan(asdict(self))
+        return values
 
 
 def _without_nan(value: Any) -> Any:
+    """Return nested values with None in place of NaN."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and isnan(value) else value
+    if isinstance(value, float) and isnan(value):
+        return None
+    return value
 
 
 def agreement_files(
@@ -184,51 +195,50 @@ def agreement_files(
     Args:
         decisions: A file for each annotator: CSV decisions, or a store (.sqlite).
         config: Settings of the intervals.
-        clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: none.
-        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
-        out: JSON file to write. Default: none.
-        figure: Image file to write, of the groups that two annotators confused. Default: none.
+        clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: count labels.
+        taxonomy: File of the groups. Default: the file of the list's project; for GLDv2 the file in hgld.
+        out: JSON file to write. Default: write no file.
+        figure: Image file to write, a confusion matrix of two annotators. Default: draw no figure.
 
     Raises:
-        ConfigurationError: There are fewer than two files, two have the same name, or a figure is asked for with
-            more than two, an output is an input, or ``out`` is a file that hgld did not write.
+        ConfigurationError: There are fewer than two files, two have the same name, a figure is requested
+            for more than two, an output is an input, or ``out`` is a file that hgld did not write.
         InputError: A file cannot be read, a label is not in the table, or two annotators decided no label in common.
     """
     if figure is not None and len(decisions) > 2:
         raise ConfigurationError(
             f"`figure` compares two annotators, but there are {len(decisions)} files"
         )
-    for path in filter(None, (out, figure)):
-        require_other_file(path, [*decisions, *filter(None, (clusters, taxonomy))])
+    inputs = [path for path in (*decisions, clusters, taxonomy) if path is not None]
+    for output in (out, figure):
+        if output is not None:
+            require_other_file(output, inputs)
     if out is not None:
         require_own_json(out, ("annotators", "disagreements", "provenance"))
     config = config or AgreementConfig()
     taxonomy = find_taxonomy(taxonomy, clusters or decisions[0])
     opinions, merged = read_opinions(decisions, read_taxonomy(taxonomy), may_be_unseen=True)
-    opinions = [
-        each.with_groups({group.key: group.name for group in merged.groups}) for each in opinions
-    ]
+    names = {group.key: group.name for group in merged.groups}
+    opinions = [annotator.with_groups(names) for annotator in opinions]
     landmarks = None
     if clusters is not None:
         landmarks = landmarks_by_label(read_table(clusters, CLUSTERS))
-    agreement = replace(
-        measure_agreement(opinions, landmarks, config), group_conflicts=tuple(merged.conflicts)
-    )
+    agreement = measure_agreement(opinions, landmarks, config)
+    agreement = replace(agreement, group_conflicts=tuple(merged.conflicts))
     if out is not None:
         changed = [path for path in map(taxonomy_beside, decisions) if path.is_file()]
-        inputs = input_digests(
+        digests = input_digests(
             decisions=decisions, clusters=clusters, taxonomy=taxonomy, changed_groups=changed
         )
-        made = vars(Provenance("agreement", {}, inputs))
-        text = json.dumps({**agreement.to_json(), "provenance": made}, ensure_ascii=False, indent=2)
+        document = agreement.to_json()
+        document["provenance"] = vars(Provenance("agreement", {}, digests))
+        text = json.dumps(document, ensure_ascii=False, indent=2)
         write_text(out, f"{text}\n")
     if figure is not None:
-        groups = [Category("group", group.name) for group in merged.groups]
+        order = [Category("group", group.name) for group in merged.groups]
+        order += [DROPPED, UNSURE]
         unit = "labels" if clusters is None else nouns_of(clusters)[1]
-        draw_confusion(
-            figure,
-            confusion(opinions[0], opinions[1], [*groups, DROPPED, UNSURE], landmarks, unit),
-        )
+        draw_confusion(figure, confusion(opinions[0], opinions[1], order, landmarks, unit))
     return agreement
 
 
@@ -246,39 +256,38 @@ def measure_agreement(
     _require_common_labels(opinions)
     times_decided = Counter(label_id for annotator in opinions for label_id in annotator.decisions)
     shared = sorted(label_id for label_id, count in times_decided.items() if count >= 2)
+    counts = None
     if landmarks is not None:
         require_landmark_counts(shared, opinions, landmarks)
+        counts = np.array([landmarks[label_id] for label_id in shared], np.float64)
     categories, codes = _encode_categories(opinions, shared)
-    counts = (
-        None if landmarks is None else np.array([float(landmarks[label_id]) for label_id in shared])
-    )
     everything = _subset_agreement(opinions, codes, counts, config, np.full(len(shared), True))
     assert everything is not None
     conditions = [_conditions(opinions, label_id) for label_id in shared]
-    blind = np.array([seen == {True} for seen in conditions])
+    blind = np.array([condition == {True} for condition in conditions])
     weights = _bootstrap_weights(len(shared), config)
-    groups = [
-        _group_agreement(str(each), codes == code, codes != MISSING, counts, weights, config)
-        for code, each in enumerate(categories)
-    ]
-    disagreements = [
-        _disagreement(opinions, label_id, landmarks)
-        for label_id, row in zip(shared, codes, strict=True)
-        if len(set(row[row != MISSING].tolist())) > 1
-    ]
+    decided = codes != MISSING
+    groups = []
+    for code, name in enumerate(categories):
+        group = _group_agreement(str(name), codes == code, decided, counts, weights, config)
+        groups.append(group)
+    groups.sort(key=lambda group: (group.specific, -group.only_one, group.category))
+    disagreements = []
+    for label_id, row in zip(shared, codes, strict=True):
+        if np.unique(row[row != MISSING]).size > 1:
+            disagreements.append(_disagreement(opinions, label_id, landmarks))
+    disagreements.sort(key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))
     return Agreement(
-        **vars(everything),
+        labels=everything.labels,
+        by_label=everything.by_label,
+        by_landmark=everything.by_landmark,
         annotators=tuple(annotator.annotator for annotator in opinions),
         single=len(times_decided) - len(shared),
         blind=_subset_agreement(opinions, codes, counts, config, blind),
         not_blind=_subset_agreement(opinions, codes, counts, config, ~blind),
-        mixed=sum(seen >= {True, False} for seen in conditions),
-        groups=tuple(
-            sorted(groups, key=lambda group: (group.specific, -group.only_one, group.category))
-        ),
-        disagreements=tuple(
-            sorted(disagreements, key=lambda row: (-(row.landmarks or 0), row.label, row.label_id))
-        ),
+        mixed=sum(condition >= {True, False} for condition in conditions),
+        groups=tuple(groups),
+        disagreements=tuple(disagreements),
         config=config,
     )
 
@@ -290,28 +299,31 @@ def confusion(
     landmarks: Mapping[str, int] | None,
     unit: str = "labels",
 ) -> Confusion:
-    """Count how often two annotators chose which categories, in this order, for the same label.
+    """Compute the confusion matrix of two annotators, without categories that were never confused.
 
     Args:
         first: Decisions of the annotator of the rows.
         second: Decisions of the annotator of the columns.
-        order: Categories in the order of rows and columns; those without a disagreement are left out.
-        landmarks: Number of landmarks by label_id, to count them; None to count labels.
-        unit: What is counted, in the plural, as the figure says it.
+        order: Categories in the order of rows and columns.
+        landmarks: Number of landmarks by label_id, to count landmarks; None to count labels.
+        unit: Noun of the counts in the plural, for the figure.
     """
     pairs: Counter[tuple[Category, Category]] = Counter()
     for label_id in first.decisions.keys() & second.decisions.keys():
         pair = category(first.decisions[label_id]), category(second.decisions[label_id])
         pairs[pair] += 1 if landmarks is None else landmarks[label_id]
-    confused = {each for pair in pairs for each in pair if pair[0] != pair[1]}
-    shown = [each for each in order if each in confused]
+    confused: set[Category] = set()
+    for pair in pairs:
+        if pair[0] != pair[1]:
+            confused.update(pair)
+    shown = [name for name in order if name in confused]
     counts = np.array([[pairs[row, column] for column in shown] for row in shown])
-    elsewhere = sum(
-        count for (row, column), count in pairs.items() if row == column and row not in confused
-    )
-    return Confusion(
-        first.annotator, second.annotator, [str(each) for each in shown], counts, elsewhere, unit
-    )
+    n_agreed_elsewhere = 0
+    for (row, column), count in pairs.items():
+        if row == column and row not in confused:
+            n_agreed_elsewhere += count
+    names = [str(name) for name in shown]
+    return Confusion(first.annotator, second.annotator, names, counts, n_agreed_elsewhere, unit)
 
 
 def _require_common_labels(opinions: Sequence[Opinions]) -> None:
@@ -326,25 +338,28 @@ def _require_common_labels(opinions: Sequence[Opinions]) -> None:
 def _encode_categories(
     opinions: Sequence[Opinions], label_ids: Sequence[str]
 ) -> tuple[list[Category], Codes]:
-    """Return the categories in use, and their numbers by label and annotator, shape (n_labels, n_annotators)."""
-    rows = [
-        [
-            category(annotator.decisions[key]) if key in annotator.decisions else None
-            for annotator in opinions
-        ]
-        for key in label_ids
-    ]
-    categories = sorted({each for row in rows for each in row if each is not None}, key=str)
-    code = {each: number for number, each in enumerate(categories)}
-    return categories, np.array(
-        [[MISSING if each is None else code[each] for each in row] for row in rows]
-    )
+    """Return the categories in use, and their codes, int64, shape (n_labels, n_annotators)."""
+    chosen: dict[tuple[int, int], Category] = {}
+    for row, label_id in enumerate(label_ids):
+        for column, annotator in enumerate(opinions):
+            if label_id in annotator.decisions:
+                chosen[row, column] = category(annotator.decisions[label_id])
+    categories = sorted(set(chosen.values()), key=str)
+    code_by_category = {name: code for code, name in enumerate(categories)}
+    codes = np.full((len(label_ids), len(opinions)), MISSING, np.int64)
+    for cell, name in chosen.items():
+        codes[cell] = code_by_category[name]
+    return categories, codes
 
 
 def _conditions(opinions: Sequence[Opinions], label_id: str) -> set[bool | None]:
-    """Return whether people decided a label blind: True, False and None (unknown), as far as they occur."""
-    rows = (annotator.decisions.get(label_id) for annotator in opinions)
-    return {row.blind for row in rows if row is not None and not row.unseen}
+    """Return the values of ``blind`` of people's decisions on a label: True, False or None (unknown)."""
+    conditions = set()
+    for annotator in opinions:
+        decision = annotator.decisions.get(label_id)
+        if decision is not None and not decision.unseen:
+            conditions.add(decision.blind)
+    return conditions
 
 
 def _subset_agreement(
@@ -354,53 +369,57 @@ def _subset_agreement(
     config: AgreementConfig,
     rows: Booleans,
 ) -> SubsetAgreement | None:
-    """Return the agreement on the labels in ``rows``; None if there are none."""
+    """Return the agreement on the labels selected by the mask ``rows``; None without labels."""
     n = int(rows.sum())
     if not n:
         return None
-    by_label = _bootstrap_weights(n, config)
-    return SubsetAgreement(
-        labels=n,
-        by_label=_measures(opinions, codes[rows], by_label, config),
-        by_landmark=None
-        if landmarks is None
-        else _measures(opinions, codes[rows], landmarks[rows][None], config),
-    )
+    codes = codes[rows]
+    by_label = _measures(opinions, codes, _bootstrap_weights(n, config), config)
+    by_landmark = None
+    if landmarks is not None:
+        by_landmark = _measures(opinions, codes, landmarks[rows][None], config)
+    return SubsetAgreement(n, by_label, by_landmark)
 
 
 def _bootstrap_weights(n: int, config: AgreementConfig) -> Floats:
-    """Return weights of n labels: all once, then for each bootstrap sample how often it has them."""
-    resamples = np.random.default_rng(config.seed).multinomial(
-        n, np.full(n, 1 / n), size=config.n_resamples
-    )
+    """Return weights of n labels, shape (1 + n_resamples, n): ones, then counts of bootstrap samples."""
+    rng = np.random.default_rng(config.seed)
+    resamples = rng.multinomial(n, np.full(n, 1 / n), size=config.n_resamples)
     return np.vstack([np.ones(n), resamples])
 
 
 def _measures(
     opinions: Sequence[Opinions], codes: Codes, weights: Floats, config: AgreementConfig
 ) -> Measures:
-    """Return the coefficients; the first row of ``weights`` is for the value, further ones are for the interval."""
+    """Return the coefficients: the value from the first row of ``weights``, the interval from the rest."""
+    confidence = config.confidence
     pairs = []
-    for first, second in combinations(range(len(opinions)), 2):
-        columns = codes[:, first], codes[:, second]
+    for i, j in combinations(range(len(opinions)), 2):
+        first = codes[:, i]
+        second = codes[:, j]
         pairs.append(
             PairAgreement(
-                opinions[first].annotator,
-                opinions[second].annotator,
-                int(np.sum((columns[0] != MISSING) & (columns[1] != MISSING))),
-                _estimate(raw_agreement(*columns, weights), config.confidence),
-                _estimate(cohen_kappa(*columns, weights), config.confidence),
+                opinions[i].annotator,
+                opinions[j].annotator,
+                int(np.sum((first != MISSING) & (second != MISSING))),
+                _estimate(raw_agreement(first, second, weights), confidence),
+                _estimate(cohen_kappa(first, second, weights), confidence),
             )
         )
-    people = [number for number, annotator in enumerate(opinions) if not annotator.is_machine]
-    codes = codes[:, people] if len(people) > 1 else codes
-    return Measures(tuple(pairs), _estimate(krippendorff_alpha(codes, weights), config.confidence))
+    people = [column for column, annotator in enumerate(opinions) if not annotator.is_machine]
+    if len(people) > 1:
+        codes = codes[:, people]
+    alpha = _estimate(krippendorff_alpha(codes, weights), confidence)
+    return Measures(tuple(pairs), alpha)
 
 
 def _estimate(values: Floats, confidence: float) -> Estimate:
-    """Return the first value with the percentiles of the others, NaN where there are none."""
-    interval = (nan, nan) if isnan(values[0]) else percentile_interval(values[1:], confidence)
-    return Estimate(float(values[0]), *interval)
+    """Return the first value with the percentile interval of the other values."""
+    value = float(values[0])
+    if isnan(value):
+        return Estimate(nan, nan, nan)
+    low, high = percentile_interval(values[1:], confidence)
+    return Estimate(value, low, high)
 
 
 def _group_agreement(
@@ -411,43 +430,55 @@ def _group_agreement(
     weights: Floats,
     config: AgreementConfig,
 ) -> GroupAgreement:
-    """Return the agreement on a category, given who chose it and who decided, both (n_labels, n_annotators)."""
+    """Return the agreement on a category.
+
+    Args:
+        chosen: Whether an annotator put a label into the category, shape (n_labels, n_annotators).
+        decided: Whether an annotator decided a label, same shape.
+        landmarks: Number of landmarks of each label, shape (n_labels,); None if unknown.
+        weights: Weights of the labels, shape (n_weightings, n_labels).
+    """
     n_labels, n_annotators = chosen.shape
-    both, only_one = np.zeros(n_labels), np.zeros(n_labels)
+    both = np.zeros(n_labels)
+    only_one = np.zeros(n_labels)
     for first, second in combinations(range(n_annotators), 2):
         both += chosen[:, first] & chosen[:, second]
         only_one += (chosen[:, first] ^ chosen[:, second]) & decided[:, first] & decided[:, second]
 
-    def specific(weights: Floats) -> Floats:
-        with np.errstate(invalid="ignore"):
-            return np.asarray(2 * (weights @ both) / (weights @ (2 * both + only_one)))
-
-    by_label = _estimate(specific(weights), config.confidence)
-    by_landmark = None if landmarks is None else float(specific(landmarks))
+    by_label = _estimate(_specific_agreement(both, only_one, weights), config.confidence)
+    by_landmark = None
+    if landmarks is not None:
+        by_landmark = float(_specific_agreement(both, only_one, landmarks))
     interval = by_label.low, by_label.high
     return GroupAgreement(
         name, int(both.sum()), int(only_one.sum()), by_label.value, by_landmark, interval
     )
 
 
+def _specific_agreement(both: Floats, only_one: Floats, weights: Floats) -> Floats:
+    with np.errstate(invalid="ignore"):
+        return np.asarray(2 * (weights @ both) / (weights @ (2 * both + only_one)))
+
+
 def _disagreement(
     opinions: Sequence[Opinions], label_id: str, landmarks: Mapping[str, int] | None
 ) -> Disagreement:
-    rows = {
-        annotator.annotator: annotator.decisions[label_id]
-        for annotator in opinions
-        if label_id in annotator.decisions
-    }
-    return Disagreement(
-        label_id,
-        next(iter(rows.values())).label,
-        None if landmarks is None else landmarks[label_id],
-        {name: str(category(row)) for name, row in rows.items()},
-        {name: row.comment for name, row in rows.items() if row.comment},
-    )
+    label = ""
+    choices = {}
+    comments = {}
+    for annotator in opinions:
+        decision = annotator.decisions.get(label_id)
+        if decision is None:
+            continue
+        label = label or decision.label
+        choices[annotator.annotator] = str(category(decision))
+        if decision.comment:
+            comments[annotator.annotator] = decision.comment
+    count = None if landmarks is None else landmarks[label_id]
+    return Disagreement(label_id, label, count, choices, comments)
 
 
-#: Categories, numbered from 0; ``MISSING`` where there is no decision.
+#: Categories as integers from 0; ``MISSING`` for a missing decision.
 Codes = Integers
 
 #: Code of a unit that an annotator did not decide.
@@ -482,7 +513,7 @@ def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
     category c in the decisions of the two annotators.
 
     Returns:
-        Kappa for each weighting, shape (...,); NaN where both annotators use only one category, the same.
+        Kappa for each weighting, shape (...,); NaN if both annotators use one and the same category only.
 
     >>> float(cohen_kappa(np.array([0, 0, 1, 1]), np.array([0, 0, 1, 0]), np.ones(4)))
     0.5
@@ -491,11 +522,10 @@ def cohen_kappa(first: Codes, second: Codes, weights: Floats) -> Floats:
     observed = raw_agreement(first, second, weights)
     n_categories = 1 + int(max(first.max(initial=0), second.max(initial=0)))
     with np.errstate(invalid="ignore", divide="ignore"):
-        shares = [
-            weights @ np.eye(n_categories)[codes] / weights.sum(axis=-1, keepdims=True)
-            for codes in (first, second)
-        ]
-        expected = (shares[0] * shares[1]).sum(axis=-1)
+        totals = weights.sum(axis=-1, keepdims=True)
+        first_shares = weights @ np.eye(n_categories)[first] / totals
+        second_shares = weights @ np.eye(n_categories)[second] / totals
+        expected = (first_shares * second_shares).sum(axis=-1)
         return np.asarray((observed - expected) / (1 - expected))
 
 
@@ -508,8 +538,8 @@ def krippendorff_alpha(codes: Codes, weights: Floats) -> Floats:
         D_o = sum_u w_u (m_u^2 - sum_c n_uc^2) / (m_u - 1)
         D_e = (n^2 - sum_c n_c^2) / (n - 1),    n_c = sum_u w_u n_uc,    n = sum_c n_c
 
-    These are the off-diagonal sums of the paper's matrices of observed and expected coincidences, in which each unit
-    counts ``w_u`` times.
+    Both are off-diagonal sums of the coincidence matrices in Krippendorff's paper, with each unit counted
+    ``w_u`` times.
 
     Args:
         codes: Categories chosen by the annotators, int64, shape (n, n_annotators).

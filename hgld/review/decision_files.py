@@ -1,21 +1,21 @@
-"""Decisions of annotators in files: those of several on the same labels, and the stage ``decisions`` of one.
+"""Read decisions of several annotators and merge their taxonomies; the stage ``decisions`` of one annotator.
 
-The groups that each annotator renamed or proposed become one list. Groups are the same if their keys are. A renamed
-group keeps its key, and the key of a proposed group is made from its first name, so that two annotators who propose
-the same name propose the same group. Decisions refer to keys; they are never in conflict because of a name. The name
-of a group is chosen in this order:
+The groups that annotators renamed or proposed become one list. A group is identified by its key. A renamed
+group keeps its key, and the key of a proposed group is made from its first name, so that two annotators who
+propose the same name propose the same group. Decisions refer to keys, so names cause no conflict between
+decisions. The name of a group is chosen in this order:
 
-1. the name that an earlier adjudication settled on;
-2. the new name, if all annotators who changed the name chose the same, but for capitals and spaces;
-3. the new name given by the preferred annotator, if there is one.
+1. the name in an earlier adjudication;
+2. the new name, if all annotators who changed the name chose the same name up to capitals and spaces;
+3. the new name given by the preferred annotator.
 
-Otherwise the group keeps the name that it has in the original taxonomy (a group that is not in it, the name given by
-the first annotator), and the different names are a conflict for people to settle. The same holds for the root of a
-proposed group, and for two groups that would have the same name.
+Otherwise the different names are a conflict for people to settle, and the group keeps the name in the
+original taxonomy, or the name given by the first annotator if the group is proposed. The same rules apply to
+the root of a proposed group, and to two groups that would have the same name.
 
-A group is merged into another one if an earlier adjudication or the preferred annotator did so, or if all annotators
-who had the group merged it into the same one. If only some of them did, it stays a group of its own, and this is a
-conflict as well: the labels of the others were not decided for the group that it was merged into.
+A group is merged into another group if an earlier adjudication or the preferred annotator merged it, or if
+all annotators who had the group merged it into the same group. If only some annotators merged it, the group
+stays, and this is a conflict as well: the other annotators did not decide for the surviving group.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +61,8 @@ from hgld.taxonomy.groups import (
 from hgld.taxonomy.label_identity import normalise_label
 
 #: Categories of labels without a group.
-DROPPED, UNSURE = Category("drop"), Category("unsure")
+DROPPED = Category("drop")
+UNSURE = Category("unsure")
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,9 @@ class Opinions:
         return Candidate(row.decision, row.group, row.comment, annotator=self.annotator)
 
     def with_groups(self, groups: Mapping[str, str]) -> Opinions:
-        """Return the decisions with the values of ``groups`` in place of their groups."""
-        return Opinions(
-            self.annotator,
-            {row.label_id: row for row in with_groups(self.decisions.values(), groups)},
-        )
+        """Return the decisions with other keys or names of groups, given by the present keys."""
+        rows = with_groups(self.decisions.values(), groups)
+        return Opinions(self.annotator, {row.label_id: row for row in rows})
 
 
 def read_opinions(
@@ -100,11 +98,15 @@ def read_opinions(
     preferred: str | None = None,
     may_be_unseen: bool = False,
 ) -> tuple[list[Opinions], MergedTaxonomy]:
-    """Read decisions of several annotators; a model has the name in its file.
+    """Read decisions of several annotators.
 
     Args:
-        paths: Two or more files: CSV, named after the annotator, with the taxonomy beside it if the annotator changed
-            groups; or event stores (``.sqlite``).
+        paths: Two or more files. A CSV file is named after its annotator, or names a model in its rows; the
+            taxonomy is beside the file if the annotator changed groups. Or an event store (``.sqlite``).
+        taxonomy: Groups before the review.
+        settled: Groups in the taxonomy of an earlier adjudication.
+        preferred: Annotator whose names of groups are preferred.
+        may_be_unseen: Whether decisions of models, which no person has seen, are allowed.
 
     Returns:
         Decisions of each annotator, which refer to groups by key, and the groups of all annotators.
@@ -136,20 +138,21 @@ def read_opinions(
             rows = read_decisions(path, merged.keys, may_be_unseen=may_be_unseen)
         else:
             rows = current_decisions(saved, taxonomy)
-            if unknown := {row.group for row in rows if row.group} - merged.keys:
+            unknown = {row.group for row in rows if row.group} - merged.keys
+            if unknown:
                 raise InputError(
                     f"{path}: the taxonomy has no group {preview(sorted(unknown))}; give it as `taxonomy`"
                 )
         models = {row.annotator for row in rows if row.unseen}
-        annotator = models.pop() if len(models) == 1 else name
-        opinions.append(
-            Opinions(annotator, {row.label_id: row for row in merged.with_survivors(rows)})
-        )
+        if len(models) == 1:
+            name = models.pop()
+        decisions = {row.label_id: row for row in merged.with_survivors(rows)}
+        opinions.append(Opinions(name, decisions))
     return opinions, merged
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a file is called like an event store, and not like a table of decisions."""
+    """Return whether a file has the suffix of an event store."""
     return path.suffix == ".sqlite"
 
 
@@ -158,25 +161,27 @@ def category(decision: Decision | Candidate) -> Category:
     if decision.decision == "group":
         assert decision.group is not None
         return Category("group", decision.group)
-    return DROPPED if decision.decision == "drop" else UNSURE
+    if decision.decision == "drop":
+        return DROPPED
+    return UNSURE
 
 
 def landmarks_by_label(clusters: pa.Table) -> dict[str, int]:
     """Return the number of landmarks of each label in a ``clusters`` table, both splits together, by label_id."""
-    columns = (
-        clusters[name].to_pylist() for name in ("label_id", "landmarks_train", "landmarks_index")
-    )
-    return {label_id: train + index for label_id, train, index in zip(*columns, strict=True)}
+    rows = clusters.select(["label_id", "landmarks_train", "landmarks_index"]).to_pylist()
+    return {row["label_id"]: row["landmarks_train"] + row["landmarks_index"] for row in rows}
 
 
 def require_landmark_counts(
     label_ids: Sequence[str], opinions: Sequence[Opinions], landmarks: Mapping[str, int]
 ) -> None:
     """Check that the number of landmarks of every label is known."""
-    labels = {key: row.label for annotator in opinions for key, row in annotator.decisions.items()}
-    unknown = [
-        f'{label_id} ("{labels[label_id]}")' for label_id in label_ids if label_id not in landmarks
-    ]
+    unknown = []
+    for label_id in label_ids:
+        if label_id not in landmarks:
+            decisions = [annotator.decisions.get(label_id) for annotator in opinions]
+            labels = [decision.label for decision in decisions if decision is not None]
+            unknown.append(f'{label_id} ("{labels[-1]}")')
     if unknown:
         raise InputError(
             f"the table of clusters lacks {counted(len(unknown), 'label')}, which cannot be counted:\n"
@@ -203,16 +208,22 @@ def with_opinions(
     labels: Iterable[ReviewLabel], opinions: Sequence[Opinions], label_ids: Collection[str]
 ) -> list[ReviewLabel]:
     """Return the labels among ``label_ids``, each with the decisions of all annotators in the order given."""
-    return [
-        replace(label, opinions=tuple(each.on(label.label_id) for each in opinions))
-        for label in labels
-        if label.label_id in label_ids
-    ]
+    to_review = []
+    for label in labels:
+        if label.label_id in label_ids:
+            candidates = tuple(annotator.on(label.label_id) for annotator in opinions)
+            to_review.append(replace(label, opinions=candidates))
+    return to_review
 
 
 @dataclass(frozen=True)
 class GroupConflict:
-    """A group on which annotators differ; ``name`` is that until this is settled, ``problem`` who wants what."""
+    """A group on which annotators differ.
+
+    Args:
+        name: Name of the group until the conflict is settled.
+        problem: Description of the proposals, with their annotators.
+    """
 
     key: str
     name: str
@@ -224,7 +235,8 @@ class MergedTaxonomy:
     """Groups of several annotators.
 
     Args:
-        groups: Those of the original taxonomy in its order, then proposed ones; names and keys are unique.
+        groups: Groups of the original taxonomy in its order, then proposed groups; names and keys are unique.
+        conflicts: Groups on which annotators differ.
     """
 
     groups: Sequence[Group]
@@ -236,20 +248,22 @@ class MergedTaxonomy:
         return {group.key for group in self.groups} | survivors(self.groups).keys()
 
     def with_survivors(self, decisions: Iterable[Decision]) -> list[Decision]:
-        """Return decisions with the groups that theirs were merged into, if they were."""
+        """Return decisions with merged groups replaced by their survivors."""
         return with_groups(decisions, survivors(self.groups))
 
 
 def changed_groups(decisions: Path) -> list[Group]:
-    """Return the groups of the taxonomy beside a file of decisions; none if there is no such file."""
+    """Return the groups of the taxonomy beside a file of decisions; empty if the file is missing."""
     path = taxonomy_beside(decisions)
-    return read_taxonomy(path) if path.is_file() else []
+    if path.is_file():
+        return read_taxonomy(path)
+    return []
 
 
 def write_changed_taxonomy(
     groups: Sequence[Group], original: Sequence[Group], decisions: Path
 ) -> bool:
-    """Write the taxonomy beside a file of decisions if groups are not those there; return whether it was written."""
+    """Write the taxonomy beside a file of decisions unless it is up to date; return whether it was written."""
     present = changed_groups(decisions) or original
     if list(groups) == list(present):
         return False
@@ -264,31 +278,35 @@ def merge_taxonomies(
     settled: Sequence[Group] = (),
     preferred: str | None = None,
 ) -> MergedTaxonomy:
-    """Merge the taxonomies of annotators; see this module."""
+    """Merge the taxonomies of annotators by the rules in the docstring of this module.
+
+    Args:
+        taxonomy: Groups before the review.
+        by_annotator: Groups of each annotator; empty for an annotator who changed no group.
+        settled: Groups in the taxonomy of an earlier adjudication.
+        preferred: Annotator whose names of groups are preferred.
+    """
     original = {group.key: group for group in taxonomy}
-
-    def is_changed(group: Group) -> bool:
-        return group.key not in original or group.name != original[group.key].name
-
     proposals: defaultdict[str, dict[str, Group]] = defaultdict(dict)
     for annotator, groups in by_annotator.items():
-        for group in filter(is_changed, groups):
+        for group in _changed(groups, original):
             proposals[group.key][annotator] = group
-    settled_groups = {group.key: group for group in filter(is_changed, settled)}
+    settled_groups = {group.key: group for group in _changed(settled, original)}
 
     merged = dict(original)
     problems: dict[str, str] = {}
-    for key in (*proposals, *(key for key in settled_groups if key not in proposals)):
-        by = proposals.get(key, {})
-        chosen = settled_groups.get(key) or by.get(preferred or "") or _unanimous(list(by.values()))
+    for key in dict.fromkeys([*proposals, *settled_groups]):
+        proposed = proposals.get(key, {})
+        chosen = settled_groups.get(key) or proposed.get(preferred or "")
         if chosen is None:
-            problems[key] = _differences(by, with_roots=key not in original)
-            chosen = original.get(key) or next(iter(by.values()))
-        merged[key] = (
-            replace(original[key], name=chosen.name)
-            if key in original
-            else replace(chosen, items=(), merged=())
-        )
+            chosen = _unanimous(list(proposed.values()))
+        if chosen is None:
+            problems[key] = _differences(proposed, with_roots=key not in original)
+            chosen = original.get(key) or next(iter(proposed.values()))
+        if key in original:
+            merged[key] = replace(original[key], name=chosen.name)
+        else:
+            merged[key] = replace(chosen, items=(), merged=())
     values, differences = _merges(original, by_annotator, settled, preferred)
     for key, problem in differences.items():
         problems.setdefault(key, problem)
@@ -297,24 +315,31 @@ def merge_taxonomies(
         if name != merged[key].name:
             problems.setdefault(key, f'the new name "{merged[key].name}" is that of another group')
             merged[key] = replace(merged[key], name=name)
-    conflicts = [
-        GroupConflict(key, merged[key].name, problem)
-        for key, problem in problems.items()
-        if key in merged
-    ]
+    conflicts = []
+    for key, problem in problems.items():
+        if key in merged:
+            conflicts.append(GroupConflict(key, merged[key].name, problem))
     return MergedTaxonomy(list(merged.values()), conflicts)
 
 
+def _changed(groups: Iterable[Group], original: Mapping[str, Group]) -> list[Group]:
+    """Return the groups that are not in the original taxonomy, or have another name there."""
+    changed = []
+    for group in groups:
+        if group.key not in original or group.name != original[group.key].name:
+            changed.append(group)
+    return changed
+
+
 def after_review(taxonomy: MergedTaxonomy, state: ReviewState) -> MergedTaxonomy:
-    """Return the groups as they were renamed, proposed and merged in a review, without the conflicts that it settled.
+    """Return the groups after renames, proposals and merges in a review, with the remaining conflicts.
 
     Renaming a group settles its conflict, also if the name stays the same.
     """
     values = group_values(state, taxonomy.groups)
-    return MergedTaxonomy(
-        list(apply_group_values(values, taxonomy.groups).values()),
-        [conflict for conflict in taxonomy.conflicts if conflict.key not in values],
-    )
+    groups = apply_group_values(values, taxonomy.groups)
+    conflicts = [conflict for conflict in taxonomy.conflicts if conflict.key not in values]
+    return MergedTaxonomy(list(groups.values()), conflicts)
 
 
 def _merges(
@@ -323,66 +348,67 @@ def _merges(
     settled: Sequence[Group],
     preferred: str | None,
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return which groups are merged, as values of group fields by key, and the problem of those that are not."""
+    """Return the merges of groups as values of group fields, and the conflicts about merges, both by key."""
     values: dict[str, Any] = {}
     problems: dict[str, str] = {}
     before = survivors(original.values())
     settled_merges = survivors(settled)
-    merges = {annotator: survivors(groups) for annotator, groups in by_annotator.items()}
-    keepers = {
-        annotator: {group.key for group in groups} if groups else original.keys()
-        for annotator, groups in by_annotator.items()
-    }
-    for key in dict.fromkeys(
-        key for merged in (settled_merges, *merges.values()) for key in merged
-    ):
-        by = {annotator: merged[key] for annotator, merged in merges.items() if key in merged}
-        kept_by = [annotator for annotator, keys in keepers.items() if key in keys]
-        into = settled_merges.get(key) or by.get(preferred or "")
-        if into is None and not kept_by and len(set(by.values())) == 1:
-            into = next(iter(by.values()))
+    names: dict[str, dict[str, str]] = {}
+    merges: defaultdict[str, dict[str, str]] = defaultdict(
+        dict, {key: {} for key in settled_merges}
+    )
+    for annotator, groups in by_annotator.items():
+        names[annotator] = {group.key: group.name for group in groups or original.values()}
+        for key, survivor in survivors(groups).items():
+            merges[key][annotator] = survivor
+    for key, targets in merges.items():
+        kept_by = [annotator for annotator in by_annotator if key in names[annotator]]
+        into = settled_merges.get(key) or targets.get(preferred or "")
+        if into is None and not kept_by and len(set(targets.values())) == 1:
+            into = next(iter(targets.values()))
         if key in before or (preferred in kept_by and key not in settled_merges):
             continue
         if into is None or surviving_group(values, into) == key:
-            names = {
-                name: {group.key: group.name for group in groups}
-                for name, groups in by_annotator.items()
-            }
-            texts = [
-                f'merged into "{names[name][target]}" by {name}' for name, target in by.items()
-            ]
-            problems[key] = ", ".join([*texts, *(f"kept by {annotator}" for annotator in kept_by)])
+            texts = []
+            for annotator, target in targets.items():
+                texts.append(f'merged into "{names[annotator][target]}" by {annotator}')
+            texts += [f"kept by {annotator}" for annotator in kept_by]
+            problems[key] = ", ".join(texts)
         else:
             values[key] = {"merged_into": into}
     return values, problems
 
 
 def _unanimous(proposals: Sequence[Group]) -> Group | None:
-    return (
-        proposals[0]
-        if len({(normalise_label(group.name), group.root) for group in proposals}) == 1
-        else None
-    )
+    """Return the first proposal if all have the same name and root; otherwise None."""
+    if len({(normalise_label(group.name), group.root) for group in proposals}) == 1:
+        return proposals[0]
+    return None
 
 
 def _differences(proposals: Mapping[str, Group], *, with_roots: bool) -> str:
-    return ", ".join(
-        f'"{group.name}"{f" ({group.root})" if with_roots else ""} by {annotator}'
-        for annotator, group in proposals.items()
-    )
+    """Return the proposals for a group in words, given by annotator."""
+    texts = []
+    for annotator, group in proposals.items():
+        root = f" ({group.root})" if with_roots else ""
+        texts.append(f'"{group.name}"{root} by {annotator}')
+    return ", ".join(texts)
 
 
 def _unique_names(groups: Mapping[str, Group], original: Mapping[str, Group]) -> dict[str, str]:
-    """Return a name for every group: the present one, unless another group has it; unchanged groups come first."""
+    """Return a unique name for every group by key; unchanged groups keep their names."""
     names: dict[str, str] = {}
     taken: set[str] = set()
     for key in sorted(groups, key=lambda key: groups[key] != original.get(key)):
-        fallbacks = [original[key].name if key in original else key]
-        candidates = chain(
-            [groups[key].name], fallbacks, (f"{key} ({number})" for number in count(2))
-        )
-        names[key] = next(name for name in candidates if name.casefold() not in taken)
-        taken.add(names[key].casefold())
+        name = groups[key].name
+        if name.casefold() in taken:
+            name = original[key].name if key in original else key
+        number = 2
+        while name.casefold() in taken:
+            name = f"{key} ({number})"
+            number += 1
+        names[key] = name
+        taken.add(name.casefold())
     return names
 
 
@@ -402,17 +428,17 @@ def export_decisions(
 
     Args:
         store: SQLite file from hgld review, e.g. review/ada.sqlite.
-        out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is written
-            beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
-        taxonomy: File of the groups that the page offered; by default that of the list's project, for GLDv2 the one
-            in hgld.
+        out: CSV file of decisions to write. If groups were proposed or renamed, the changed taxonomy is
+            written beside it, as ``a.taxonomy.csv`` beside ``a.csv``.
+        taxonomy: File of the groups that the page offered. Default: the file of the list's project; for
+            GLDv2 the file in hgld.
         force: Replace decisions in the output that never were in ``store``.
 
     Raises:
-        ConfigurationError: ``out`` is an input, or it holds decisions, or the taxonomy beside it groups, that never
-            were in the store.
+        ConfigurationError: ``out`` is an input, holds decisions that never were in the store, or is beside
+            a taxonomy with groups that never were in the store.
     """
-    require_other_file(out, [store, *filter(None, [taxonomy])])
+    require_other_file(out, [path for path in (store, taxonomy) if path is not None])
     annotator, state = read_store(store)
     if out.exists() and not force:
         require_nothing_lost(out, _never_stored(read_decisions(out, None), state))
@@ -423,41 +449,39 @@ def export_decisions(
     write_changed_taxonomy(groups, original, out)
     decisions = current_decisions(state, original)
     write_decisions(out, decisions)
-    return DecisionsSummary(
-        annotator, len(decisions), None if groups == original else taxonomy_beside(out)
-    )
+    changed_taxonomy = None if groups == original else taxonomy_beside(out)
+    return DecisionsSummary(annotator, len(decisions), changed_taxonomy)
 
 
 def _never_stored(decisions: Sequence[Decision], state: ReviewState) -> list[Decision]:
     """Return the decisions that the store holds neither now nor in its history."""
-    stored = {
-        (event.key, event.annotator, format_time(event.at))
-        for events in state.steps.values()
-        for event in events
-        if event.kind == "decision"
-    }
-    return [
-        row
-        for row in decisions
-        if (row.label_id, row.annotator, format_time(row.decided_at)) not in stored
-    ]
+    stored = set()
+    for event in state.events_after(0):
+        if event.kind == "decision":
+            stored.add((event.key, event.annotator, format_time(event.at)))
+    missing = []
+    for row in decisions:
+        if (row.label_id, row.annotator, format_time(row.decided_at)) not in stored:
+            missing.append(row)
+    return missing
 
 
 def _require_known_groups(out: Path, state: ReviewState, original: Sequence[Group]) -> None:
-    """Check that all groups and merges in the taxonomy beside the output are original ones or were in the store."""
-    known = {(group.key, group.name) for group in original}
-    merged = set(survivors(original))
-    for event in (
-        event for events in state.steps.values() for event in events if event.kind == "group"
-    ):
-        value = event.new or {}
-        known.add((event.key, value.get("name", "")))
-        merged |= {event.key} if "merged_into" in value else set()
-    lost = [
-        group.name
-        for group in changed_groups(out)
-        if (group.key, group.name) not in known or not merged.issuperset(group.merged)
-    ]
+    """Check that groups and merges in the taxonomy beside the output are original or were in the store."""
+    stored_names = {(group.key, group.name) for group in original}
+    stored_merges = set(survivors(original))
+    for event in state.events_after(0):
+        if event.kind != "group" or event.new is None:
+            continue
+        if "merged_into" in event.new:
+            stored_merges.add(event.key)
+        else:
+            stored_names.add((event.key, event.new["name"]))
+    lost = []
+    for group in changed_groups(out):
+        is_stored = (group.key, group.name) in stored_names
+        if not is_stored or not stored_merges.issuperset(group.merged):
+            lost.append(group.name)
     if lost:
         raise ConfigurationError(
             f"{taxonomy_beside(out)}: holds groups that never were in the store ({', '.join(lost)}); "

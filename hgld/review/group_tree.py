@@ -1,8 +1,8 @@
-"""The groups of a review as a tree: the names above each group, and the places that labels and new groups can have.
+"""The groups of a review as a tree: the names above each group, and the places for labels and new groups.
 
-A label may be known only as a cheese where the groups are kinds of cheese. In a taxonomy, a catch-all group holds
-such labels: it stands below the name "cheese" and repeats it (:func:`hgld.taxonomy.groups.read_taxonomy`). A review
-adds the catch-all group of a name when somebody chooses that name for the first time.
+If the groups are kinds of cheese, a label may be known only as a cheese. In a taxonomy, a catch-all group holds such
+labels: its path repeats the name "cheese" (:func:`hgld.taxonomy.groups.read_taxonomy`). A review adds the catch-all
+group of a name when an annotator chooses that name for the first time.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ class Place:
 
     @property
     def choice(self) -> str:
-        """What a form sends to choose the place: ``group:KEY``, or ``above:PATH`` if it has no group yet."""
-        return f"above:{join_path(self.path)}" if self.key is None else f"group:{self.key}"
+        """Value of a form to choose the place: ``group:KEY``, or ``above:PATH`` without a group."""
+        if self.key is None:
+            return f"above:{join_path(self.path)}"
+        return f"group:{self.key}"
 
 
 class GroupTree:
@@ -67,7 +69,7 @@ class GroupTree:
         self._keys = {path: key for key, path in self._paths.items()}
 
     def above(self, key: str) -> str:
-        """Return what a page says beside the name of a group: the names above it; empty if an icon says it."""
+        """Return the text beside the name of a group on a page: the names above it; empty with icons."""
         if self.has_icons or key not in self._paths:
             return ""
         path = self._paths[key]
@@ -76,7 +78,7 @@ class GroupTree:
         return text_above(path, is_inner=False)
 
     def titles(self) -> dict[str, str]:
-        """Return the path of each group as text by its key, in the order of the tree; with icons, the name alone."""
+        """Return the path of each group as text, by key in the order of the tree; with icons, the name alone."""
         if self.has_icons:
             return {key: group.name for key, group in self.groups.items()}
         titles = {}
@@ -87,7 +89,7 @@ class GroupTree:
         return titles
 
     def places(self) -> list[Place]:
-        """Return everything that a label can be put into, in the order of the tree; groups with icons by name."""
+        """Return all places for a label in the order of the tree; with icons, in the order of names."""
         if self.has_icons:
             by_name = sorted(self.groups.values(), key=lambda group: group.name.casefold())
             return [Place((group.name,), group.key, is_inner=False) for group in by_name]
@@ -103,12 +105,15 @@ class GroupTree:
         return places
 
     def key_at(self, path: TreePath) -> str | None:
-        """Return the key of the group with this path; None if there is none."""
+        """Return the key of the group with this path; None without such a group."""
         return self._keys.get(path)
 
     def inner_path(self, text: str) -> TreePath | None:
-        """Return the path of a name above groups; None if there is none with this text."""
-        return {join_path(path): path for path in self._inner_paths()}.get(text)
+        """Return the path above groups with this text; None without such a path."""
+        for path in self._inner_paths():
+            if join_path(path) == text:
+                return path
+        return None
 
     def parents(self) -> dict[str, TreePath]:
         """Return the paths below which a group can be added, by their texts, in the order of the tree."""
@@ -122,7 +127,8 @@ class GroupTree:
 
     def new_value(self, path: TreePath, name: str, guideline: str) -> dict[str, Any]:
         """Return the value for a new group below a path, see the kind ``group`` in :mod:`hgld.review.state`."""
-        names = [name] * (len(self.levels) - len(path)) + list(reversed(path))
+        n_levels = len(self.levels) - len(path)
+        names = [name] * n_levels + list(reversed(path))
         value: dict[str, Any] = {"name": name, "root": names[-1], "guideline": guideline}
         if len(names) > 2:
             value["between"] = names[1:-1]
@@ -131,12 +137,13 @@ class GroupTree:
     def is_taken(self, path: TreePath, name: str) -> bool:
         """Return whether a new group below a path cannot have this name.
 
-        A group far above the finest level repeats its name at all finer levels. So none of these may have the name.
+        The new group repeats its name at all levels below the path. No group may have the name at these levels.
         """
         n_levels = len(self.levels) - len(path)
         for group in self.groups.values():
-            if name.casefold() in [other.casefold() for other in group.path[:n_levels]]:
-                return True
+            for taken_name in group.path[:n_levels]:
+                if taken_name.casefold() == name.casefold():
+                    return True
         return False
 
     def _inner_paths(self) -> set[TreePath]:
@@ -163,7 +170,7 @@ class GroupTree:
 
 
 def text_above(path: TreePath, *, is_inner: bool) -> str:
-    """Return what a page says beside the last name of a path.
+    """Return the text beside the last name of a path on a page.
 
     >>> text_above(("Food", "Dairy", "Gouda"), is_inner=False), text_above(("Food", "Dairy"), is_inner=True)
     ('Food > Dairy', 'Food, not known more exactly')
@@ -175,5 +182,5 @@ def text_above(path: TreePath, *, is_inner: bool) -> str:
 
 
 def _repeats_name(path: TreePath) -> bool:
-    """Return whether the path of a group is that of a catch-all group."""
+    """Return whether a path belongs to a catch-all group."""
     return len(path) > 1 and path[-1] == path[-2]

@@ -1,8 +1,8 @@
-"""Lists of labels: a cluster, or labels of all clusters by filters, a search and an order; and positions in them.
+"""Lists of labels, by cluster or by filters, search and order, and positions in the lists.
 
-A view says which list is meant. It is written as the query of an address, ``filter=undecided&order=landmarks``, so
-that a list can be bookmarked, and the server keeps nothing about it. A list of all clusters can be that of an earlier
-moment (``as_of``): while one decides on undecided labels, they stay in the list.
+A view describes a list. It is the query of an address, ``filter=undecided&order=landmarks``, so that a list can
+be bookmarked and the server stores no views. A list of all clusters can show an earlier state (``as_of``): labels
+in the list of undecided labels stay in the list after their decision.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from hgld.review.labels import ReviewLabel
 from hgld.review.session import ReviewSession
 from hgld.review.state import FILTERS, DecidedLabel, LabelFilter, certainty
 
-#: ``table``: by cluster and sub-cluster; ``landmarks``: most landmarks first; ``uncertain``: least certain suggestion
-#: first; ``settling``: most landmarks that the suggestion, by its score, is expected to leave open first.
+#: ``table``: by cluster and sub-cluster; ``landmarks``: by descending landmarks; ``uncertain``: by ascending
+#: certainty of the suggestion; ``settling``: by descending ``landmarks * (1 - certainty)``, the expected number of
+#: landmarks with a wrong suggestion.
 Order = Literal["table", "landmarks", "uncertain", "settling"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 
@@ -30,15 +31,15 @@ _ORDERS_BY_SUGGESTION = ("uncertain", "settling")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a list shows.
+    """Description of a list of labels.
 
     Args:
-        cluster: Number of the cluster, which is then all that counts; None for labels of all clusters.
+        cluster: Number of the cluster to show, without filters; None for labels of all clusters.
         filters: Names of filters in :data:`hgld.review.state.FILTERS` that all must match.
-        group: Key of the group that the labels are in, or of a guess; empty for any.
-        below: Score in percent that the first suggestion must not reach; None for any.
-        text: Words that must occur in a label, its id, its superclasses or its examples; empty for any.
-        as_of: Id of the last event that counts for filters; None for all events.
+        group: Key of the group of the labels, or of a guess; empty for any group.
+        below: Exclusive upper bound of the score of the first suggestion in percent; None for no bound.
+        text: Words that must occur in a label, its id, its superclasses or its examples; empty for any text.
+        as_of: Id of the last event that the filters see; None for all events.
     """
 
     cluster: int | None = None
@@ -54,13 +55,17 @@ class View:
         """The fields of an address, from which :func:`parse_view` reads the view."""
         if self.cluster is not None:
             return [("cluster", str(self.cluster))]
-        fields = [
-            *(("filter", name) for name in self.filters),
-            ("group", self.group),
-            ("below", self.below),
-        ]
-        fields += [("q", self.text), ("order", self.order), ("as_of", self.as_of)]
-        return [(name, str(value)) for name, value in fields if value not in ("", None)]
+        fields = [("filter", name) for name in self.filters]
+        if self.group:
+            fields.append(("group", self.group))
+        if self.below is not None:
+            fields.append(("below", str(self.below)))
+        if self.text:
+            fields.append(("q", self.text))
+        fields.append(("order", self.order))
+        if self.as_of is not None:
+            fields.append(("as_of", str(self.as_of)))
+        return fields
 
     @property
     def query(self) -> str:
@@ -69,29 +74,36 @@ class View:
 
     @property
     def current(self) -> View:
-        """The same view as of now."""
+        """The same view of the present state."""
         return replace(self, as_of=None)
 
 
 def parse_view(fields: str | Iterable[tuple[str, str]]) -> View | None:
-    """Return the view that an address names; None if it names none. Values that mean nothing are ignored.
+    """Return the view in the fields of an address, or None without a view; invalid values are ignored.
 
     >>> parse_view("filter=undecided&order=landmarks&q=")
     View(cluster=None, filters=('undecided',), group='', below=None, text='', order='landmarks', as_of=None)
     """
     pairs = parse_qsl(fields) if isinstance(fields, str) else list(fields)
-    values = dict(reversed([pair for pair in pairs if pair[1]]))  # the first value of each field
-    if (cluster := parse_number(values.get("cluster", ""))) is not None:
+    values: dict[str, str] = {}
+    for name, value in pairs:
+        if value:
+            values.setdefault(name, value)
+    cluster = parse_number(values.get("cluster", ""))
+    if cluster is not None:
         return View(cluster)
     if not values.keys() & {"filter", "group", "below", "q", "order"}:
         return None
-    chosen = {value for name, value in pairs if name == "filter"}
+    order: Order = "table"
+    for known_order in ORDERS:
+        if values.get("order") == known_order:
+            order = known_order
     return View(
-        filters=tuple(name for name in FILTERS if name in chosen),
+        filters=tuple(name for name in FILTERS if ("filter", name) in pairs),
         group=values.get("group", ""),
         below=parse_number(values.get("below", "")),
         text=" ".join(values.get("q", "").split()),
-        order=next((order for order in ORDERS if order == values.get("order")), "table"),
+        order=order,
         as_of=parse_number(values.get("as_of", "")),
     )
 
@@ -107,17 +119,16 @@ class LabelLists:
     @property
     def filters(self) -> dict[str, LabelFilter]:
         """Filters that the session offers, by name."""
-        shown = self.shows_suggestions
-        return {name: each for name, each in FILTERS.items() if shown or not each.shows_suggestions}
+        if self.shows_suggestions:
+            return FILTERS
+        return {name: known for name, known in FILTERS.items() if not known.shows_suggestions}
 
     @property
     def orders(self) -> list[Order]:
         """Orders that the session offers."""
-        return [
-            order
-            for order in ORDERS
-            if self.shows_suggestions or order not in _ORDERS_BY_SUGGESTION
-        ]
+        if self.shows_suggestions:
+            return list(ORDERS)
+        return [order for order in ORDERS if order not in _ORDERS_BY_SUGGESTION]
 
     @property
     def shows_suggestions(self) -> bool:
@@ -146,34 +157,37 @@ class LabelLists:
         return sorted(self.sort(matching, "table"), key=session.cluster)
 
     def sort(self, label_ids: Iterable[str], order: Order) -> list[str]:
-        """Return labels in an order; labels that are equal in it are in the order of the table."""
-        labels = self.session.labels
-        in_table = sorted(label_ids, key=self._table.__getitem__)
-        if order == "landmarks":
-            return sorted(in_table, key=lambda key: -labels[key].landmarks)
-        if order == "uncertain":
-            return sorted(
-                in_table, key=lambda key: (certainty(labels[key]), -labels[key].landmarks)
-            )
-        if order == "settling":
-            return sorted(
-                in_table, key=lambda key: -labels[key].landmarks * (1 - certainty(labels[key]))
-            )
-        return in_table
+        """Return labels in an order; ties are in the order of the table."""
+
+        def sort_key(label_id: str) -> tuple[float, ...]:
+            label = self.session.labels[label_id]
+            rank = self._table[label_id]
+            if order == "landmarks":
+                return -label.landmarks, rank
+            if order == "uncertain":
+                return certainty(label), -label.landmarks, rank
+            if order == "settling":
+                return -label.landmarks * (1 - certainty(label)), rank
+            return (rank,)
+
+        return sorted(label_ids, key=sort_key)
 
     def counts(self) -> dict[str, int]:
         """Return the number of labels that each offered filter matches now."""
         return {name: self.session.counts.matches[name] for name in self.filters}
 
     def _matches(self, view: View, row: DecidedLabel) -> bool:
-        return (
-            all(FILTERS[name].matches(row) for name in view.filters)
-            and view.group in ("", row.group)
-            and (view.below is None or certainty(row.label) < view.below / 100)
-            and (not view.text or self._contains(row.label, view.text))
-        )
+        """Return whether a label belongs to a view of all clusters."""
+        if view.group not in ("", row.group):
+            return False
+        if view.below is not None and certainty(row.label) >= view.below / 100:
+            return False
+        if not all(FILTERS[name].matches(row) for name in view.filters):
+            return False
+        return not view.text or self._contains(row.label, view.text)
 
     def _contains(self, label: ReviewLabel, text: str) -> bool:
+        """Return whether the searched texts of a label contain all words of a text."""
         if label.label_id not in self._texts:
             texts = (label.label, label.label_id, label.parents, *label.examples)
             self._texts[label.label_id] = fold("\n".join(texts))
@@ -183,7 +197,7 @@ class LabelLists:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A view and a label in its list; the label is empty if the list is."""
+    """A view and a label in its list; the label is empty if the list is empty."""
 
     view: View
     label: str
@@ -195,14 +209,17 @@ class Position:
 
 
 def find_position(lists: LabelLists, fields: FormFields) -> Position:
-    """Return the position that a request names, or the nearest one that exists.
+    """Return the position in a request, or the nearest position that exists.
 
-    A form names it by ``at_view`` and ``at_label``, whose label the page showed in this view; an address by fields
-    of a view and ``label``.
+    A form has the position of the page in ``at_view`` and ``at_label``. An address has the fields of a view and
+    ``label``.
     """
     session = lists.session
     was_shown = "at_view" in fields
-    view = parse_view(fields["at_view"] if was_shown else fields.multi_items())
+    if was_shown:
+        view = parse_view(fields["at_view"])
+    else:
+        view = parse_view(fields.multi_items())
     label = fields.get("at_label") or fields.get("label", "")
     is_label = label in session.labels
     if view is not None and view.cluster is None:
@@ -215,40 +232,47 @@ def find_position(lists: LabelLists, fields: FormFields) -> Position:
         return Position(view, label)
     clusters = session.clusters()
     if view is None or view.cluster not in clusters:
-        view = View(session.cluster(label) if is_label else _first_unfinished(session, clusters))
+        if is_label:
+            view = View(session.cluster(label))
+        else:
+            view = View(_first_unfinished(session, clusters))
     return _in_list(session, view, lists.label_ids(view), label)
 
 
 def next_position(lists: LabelLists, position: Position) -> Position:
-    """Return the next undecided label of the list if the present one is decided, else the same position."""
+    """Return the position of the next undecided label, or the same position if its label is undecided."""
     session = lists.session
     if position.label and not session.is_decided(position.label):
         return position
     label_ids = lists.label_ids(position.view)
-    index = label_ids.index(position.label) if position.label in label_ids else -1
-    undecided = _first_undecided(session, label_ids[index + 1 :] + label_ids[: max(0, index)])
+    if position.label in label_ids:
+        index = label_ids.index(position.label)
+        label_ids = label_ids[index + 1 :] + label_ids[:index]
+    undecided = _first_undecided(session, label_ids)
     return Position(position.view, undecided or position.label)
 
 
 def position_of_step(lists: LabelLists, step: int, position: Position) -> Position:
-    """Return where a step changed something.
+    """Return the position of the changes of a step.
 
     Returns:
-        First label that was changed; if labels were only moved, the first of them that is undecided, if any. The view
-        stays if it shows one of the labels, else it is the label's cluster.
+        Position of the first changed label, or of the first undecided label if the step only moved labels. The
+        view stays the same if it shows a changed label; otherwise it is the cluster of the label.
     """
     session = lists.session
     events = session.state.steps[step]
-    labels = [
-        event.key
-        for event in events
-        if event.kind in ("decision", "cluster") and event.key in session.labels
-    ]
+    labels = []
+    renamed: list[int] = []
+    for event in events:
+        if event.kind in ("decision", "cluster") and event.key in session.labels:
+            labels.append(event.key)
+        elif event.kind == "name":
+            renamed.append(int(event.key))
     if not labels:
-        renamed = next((int(event.key) for event in events if event.kind == "name"), None)
-        if renamed is None or renamed not in session.clusters():
+        if not renamed or renamed[0] not in session.clusters():
             return position
-        return _in_list(session, View(renamed), lists.label_ids(View(renamed)), position.label)
+        view = View(renamed[0])
+        return _in_list(session, view, lists.label_ids(view), position.label)
     in_view = set(labels).intersection(lists.label_ids(position.view))
     candidates = [label for label in labels if label in in_view] or labels
     label = position.label if position.label in candidates else candidates[0]
@@ -260,22 +284,28 @@ def position_of_step(lists: LabelLists, step: int, position: Position) -> Positi
 
 
 def _in_list(session: ReviewSession, view: View, label_ids: list[str], label: str) -> Position:
-    """Return the position of a label, or of the first undecided one if the list does not have it."""
-    if label not in label_ids:
-        label = _first_undecided(session, label_ids) or next(iter(label_ids), "")
-    return Position(view, label)
+    """Return the position of a label in a list, or of the first undecided label if the list lacks it."""
+    if label in label_ids:
+        return Position(view, label)
+    if not label_ids:
+        return Position(view, "")
+    return Position(view, _first_undecided(session, label_ids) or label_ids[0])
 
 
 def _first_unfinished(session: ReviewSession, clusters: Mapping[int, list[ReviewLabel]]) -> int:
-    """Return the first cluster with an undecided label, or the first cluster if there is none."""
+    """Return the first cluster with an undecided label, or the first cluster if all are decided."""
     for number, members in clusters.items():
-        if _first_undecided(session, (label.label_id for label in members)) is not None:
-            return number
+        for label in members:
+            if not session.is_decided(label.label_id):
+                return number
     return next(iter(clusters))
 
 
 def _first_undecided(session: ReviewSession, label_ids: Iterable[str]) -> str | None:
-    return next((label_id for label_id in label_ids if not session.is_decided(label_id)), None)
+    for label_id in label_ids:
+        if not session.is_decided(label_id):
+            return label_id
+    return None
 
 
 def fold(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Labels to review, and the files that say what an annotator is shown of each: its class, examples and landmarks."""
+"""Labels to review, and the files with their classes, examples and landmarks."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _ITEM_PAGE = re.compile(r"https://www\.wikidata\.org/wiki/Q[0-9]+")
 _ILLEGAL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 
 
-#: Suggestions that are less likely are not accepted with the rest, only by their number.
+#: Smallest score of a suggestion that the action "accept" takes; others are taken by their number.
 LIKELY_SCORE = 0.5
-#: Suggestions that are this likely are accepted together, for all rows on the screen.
+#: Smallest score of suggestions that are accepted together, for all rows on the screen.
 SURE_SCORE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A decision that a label can take over as it is: a suggestion, another annotator's opinion, or an earlier one.
+    """A decision that a label can take over: a suggestion, an annotator's opinion, or an earlier decision.
 
     Args:
         decision: Kind of the decision; None if the annotator did not decide the label.
@@ -63,10 +63,12 @@ class Candidate:
 
     @property
     def certainty(self) -> str:
-        """``sure``: a suggestion with a high score; ``likely``: what the action "accept" takes; or ``unlikely``."""
-        if self.score is not None and self.score >= SURE_SCORE:
+        """``sure``, ``likely`` or ``unlikely`` by the score; a candidate without a score is likely."""
+        if self.score is None:
+            return "likely"
+        if self.score >= SURE_SCORE:
             return "sure"
-        return "likely" if self.score is None or self.score >= LIKELY_SCORE else "unlikely"
+        return "likely" if self.score >= LIKELY_SCORE else "unlikely"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +76,12 @@ class ReviewLabel:
     """A label to decide on, as an annotator sees it.
 
     Args:
-        label_id: Wikidata item of the class if known, else an id made from the label.
+        label_id: Wikidata item of the class, or an id made from the label if the item is unknown.
         label: Text of the label, cut to fit into a cell of a workbook, like all other texts.
         landmarks: Number of landmarks with the label, both splits together.
         examples: Titles of Commons categories of landmarks with the label, at most ``N_EXAMPLES``.
         suggested_group: Key of the most likely group, in a sheet its name; or empty.
-        opinions: Decisions of other annotators, one of each, if these are to be adjudicated.
+        opinions: In an adjudication, the decision of each annotator; empty in other reviews.
     """
 
     label_id: str
@@ -98,77 +100,84 @@ class ReviewLabel:
 def review_labels(
     clusters: pa.Table, clean: pa.Table, classes: Sequence[pa.Table] = ()
 ) -> list[ReviewLabel]:
-    """Return the labels by cluster and sub-cluster, within these the labels with most landmarks first.
+    """Return the labels by cluster, sub-cluster and descending number of landmarks.
 
     Args:
-        clean: ``clean`` table with the example landmarks: those of the train split first, by landmark id, which
-            GLDv2 assigned at random.
-        classes: ``classes`` tables with the superclasses; a class is looked up in the first table that has it.
+        clean: ``clean`` table with the example landmarks. Landmarks of the train split come first, by landmark
+            id, which GLDv2 assigned at random.
+        classes: ``classes`` tables with the superclasses; the first table with a class counts.
     """
     examples = _examples(clean)
-    known = classes_by_item(classes)
-    labels = [
-        ReviewLabel(
-            label_id=row["label_id"],
+    known_classes = classes_by_item(classes)
+    labels = []
+    for row in clusters.to_pylist():
+        key = row["label_id"]
+        parents = ", ".join(name for _, name in superclasses(key, known_classes))
+        label = ReviewLabel(
+            label_id=key,
             label=fit_for_cell(row["label"]),
             landmarks=row["landmarks_train"] + row["landmarks_index"],
-            parents=fit_for_cell(
-                ", ".join(label for _, label in superclasses(row["label_id"], known))
-            ),
+            parents=fit_for_cell(parents),
             cluster=row["cluster"],
             cluster_name=fit_for_cell(row["cluster_name"]),
             subcluster=row["subcluster"],
-            examples=tuple(examples.get(row["label_id"], ())),
+            examples=tuple(examples.get(key, ())),
             suggested_group=row["suggested_group"] or "",
-            suggestions=_suggestions(row),
+            suggestions=tuple(_suggestion(suggestion) for suggestion in row["suggestions"]),
         )
-        for row in clusters.to_pylist()
-    ]
-    return sorted(
-        labels, key=lambda row: (row.cluster, row.subcluster, -row.landmarks, row.label_id)
-    )
+        labels.append(label)
+    labels.sort(key=lambda row: (row.cluster, row.subcluster, -row.landmarks, row.label_id))
+    return labels
 
 
-def _suggestions(row: dict[str, Any]) -> tuple[Candidate, ...]:
-    return tuple(
-        Candidate(
-            "group", each["group"], each["reason"], None if isnan(each["score"]) else each["score"]
-        )
-        for each in row["suggestions"]
-    )
+def _suggestion(suggestion: dict[str, Any]) -> Candidate:
+    """Return the candidate for a suggestion in a ``clusters`` table; a score of NaN becomes None."""
+    score = None if isnan(suggestion["score"]) else suggestion["score"]
+    return Candidate("group", suggestion["group"], suggestion["reason"], score)
 
 
 def label_ids(clean: pa.Table) -> list[str]:
     """Return the label_id of every landmark in a ``clean`` table."""
-    columns = (clean[name].to_pylist() for name in ("supercategory", "class_item"))
-    return [label_id(*label) for label in zip(*columns, strict=True)]
+    labels = clean["supercategory"].to_pylist()
+    items = clean["class_item"].to_pylist()
+    return [label_id(label, item) for label, item in zip(labels, items, strict=True)]
 
 
 def _examples(clean: pa.Table) -> dict[str, list[str]]:
-    """Return titles of the first categories of each label by label_id, or the addresses of items on Wikidata."""
+    """Return the first categories of each label as titles, or URLs of Wikidata items, by label_id."""
     examples: defaultdict[str, list[str]] = defaultdict(list)
     in_order = clean.sort_by([("split", "descending"), ("landmark_id", "ascending")])
     for key, url in zip(label_ids(in_order), in_order["category"].to_pylist(), strict=True):
         titles = examples[key]
-        if url is not None and len(titles) < N_EXAMPLES:
-            try:
-                title = url if _ITEM_PAGE.fullmatch(url) else title_of_url(url)
-            except ValueError as error:
-                raise InputError(f"cannot link to an example: {error}") from error
-            if title not in titles:
-                titles.append(title)
+        if url is None or len(titles) == N_EXAMPLES:
+            continue
+        try:
+            title = url if _ITEM_PAGE.fullmatch(url) else title_of_url(url)
+        except ValueError as error:
+            raise InputError(f"cannot link to an example: {error}") from error
+        if title not in titles:
+            titles.append(title)
     return examples
 
 
 def classes_by_item(classes: Sequence[pa.Table]) -> dict[str, dict[str, Any]]:
-    """Return the rows of ``classes`` tables by item, from the first table that has it."""
-    return {row["item"]: row for table in reversed(classes) for row in table.to_pylist()}
+    """Return the rows of ``classes`` tables by item, from the first table with the item."""
+    rows: dict[str, dict[str, Any]] = {}
+    for table in classes:
+        for row in table.to_pylist():
+            rows.setdefault(row["item"], row)
+    return rows
 
 
-def superclasses(item: str, known: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
-    """Return the superclasses of a class with their labels; the item itself where its label is unknown."""
-    parents = known[item]["subclass_of"] if item in known else ()
-    return [(parent, known[parent]["label"] if parent in known else parent) for parent in parents]
+def superclasses(item: str, known_classes: dict[str, dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return the items and labels of the superclasses of a class; the item stands for an unknown label."""
+    if item not in known_classes:
+        return []
+    labelled = []
+    for parent in known_classes[item]["subclass_of"]:
+        label = known_classes[parent]["label"] if parent in known_classes else parent
+        labelled.append((parent, label))
+    return labelled
 
 
 def example_link(title: str) -> tuple[str, str]:
@@ -179,13 +188,12 @@ def example_link(title: str) -> tuple[str, str]:
     """
     if _ITEM_PAGE.fullmatch(title):
         return title.rpartition("/")[2], title
-    return title.removeprefix(
-        CATEGORY_PREFIX
-    ), f"https://commons.wikimedia.org/wiki/{title_path(title)}"
+    name = title.removeprefix(CATEGORY_PREFIX)
+    return name, f"https://commons.wikimedia.org/wiki/{title_path(title)}"
 
 
 def landmark_link(landmark_id: int | str, category: str | None) -> tuple[str, str]:
-    """Return the name and the URL of a landmark or another entity; the URL is empty where there is no page."""
+    """Return the name and the URL of a landmark or another entity; the URL is empty without a page."""
     if category is None or _ITEM_PAGE.fullmatch(category):
         return str(landmark_id), category or ""
     try:
@@ -195,9 +203,9 @@ def landmark_link(landmark_id: int | str, category: str | None) -> tuple[str, st
 
 
 def fit_for_cell(text: str) -> str:
-    """Return a text as a cell of a workbook can hold it.
+    """Return a text that fits into a cell of a workbook.
 
-    Characters that XML cannot hold become U+FFFD; text beyond Excel's limit is cut, with "…" at the end.
+    Characters that are illegal in XML become U+FFFD; text beyond Excel's limit is cut, with "…" at the end.
     """
     text = _ILLEGAL.sub("\ufffd", text)
     if len(text.encode("utf-16-le")) <= 2 * MAX_UNITS:
@@ -221,7 +229,7 @@ class ReviewInputs:
         """Return the ``clusters``, ``clean`` and ``classes`` tables.
 
         Args:
-            added_groups: Groups that the annotator added to the taxonomy, for which there may be suggestions.
+            added_groups: Groups that the annotator added to the taxonomy; suggestions may name these groups.
         """
         clusters = read_table(self.clusters, CLUSTERS)
         if not len(clusters):
@@ -237,7 +245,7 @@ class ReviewInputs:
     def _check_suggestions(self, clusters: pa.Table, added_groups: Iterable[Group]) -> None:
         """Raise a ConfigurationError if suggestions are for groups of another taxonomy.
 
-        Groups that another annotator added may be among them, but not more than half of all.
+        At most half of the suggested groups may be unknown, because another annotator may have added groups.
         """
         groups = [*read_taxonomy(self.taxonomy), *added_groups]
         known = {group.key for group in groups} | survivors(groups).keys()
@@ -251,7 +259,7 @@ class ReviewInputs:
 
     @property
     def guideline(self) -> Path | None:
-        """``guideline.md`` beside the taxonomy, if there is one."""
+        """``guideline.md`` beside the taxonomy; None if the file is missing."""
         path = self.taxonomy.with_name("guideline.md")
         return path if path.is_file() else None
 
@@ -287,12 +295,14 @@ def find_inputs(
 
 
 def item_url(item: str) -> str:
-    """Return the address of an item on Wikidata; empty for the id of a label without one.
+    """Return the address of an item on Wikidata; empty for the id of a label without an item.
 
     >>> item_url("Q23397"), item_url("label-6f021f0268")
     ('https://www.wikidata.org/wiki/Q23397', '')
     """
-    return f"https://www.wikidata.org/wiki/{item}" if ITEM_ID.fullmatch(item) else ""
+    if not ITEM_ID.fullmatch(item):
+        return ""
+    return f"https://www.wikidata.org/wiki/{item}"
 
 
 class FactBook:
@@ -312,9 +322,8 @@ class FactBook:
         return {"description": description, "url": item_url(label_id), "superclasses": above}
 
     def landmarks(self, label_id: str) -> list[tuple[str, str]]:
-        """Return all landmarks of a label by name, each with the URL of its category on Commons, or empty."""
+        """Return the names and URLs (:func:`landmark_link`) of all landmarks of a label, by name."""
         rows = self._landmarks.take(pa.array(self._rows.get(label_id, []), pa.int64()))
-        return sorted(
-            (landmark_link(**row) for row in rows.to_pylist()),
-            key=lambda landmark: landmark[0].casefold(),
-        )
+        links = [landmark_link(row["landmark_id"], row["category"]) for row in rows.to_pylist()]
+        links.sort(key=lambda link: link[0].casefold())
+        return links

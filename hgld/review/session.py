@@ -1,11 +1,12 @@
-"""A review session: the actions of an annotator on labels, clusters and groups, and the checks before each.
+"""A review session: the actions of an annotator on labels, clusters and groups, with their checks.
 
-Every action is one step in the event store. An action that names the versions which the annotator saw is refused if
-one of them is no longer the present version.
+Every action is one step in the event store. An action that names the versions which the annotator
+saw is refused if a version has changed since.
 
-A candidate is a decision that a label can take over with one key. A label that annotators decided differently offers
-their opinions; any other label offers suggested groups and, while it is undecided, the decision on a label with the
-same text that is no longer among the labels: a class has another id in a new table if its item became known.
+A candidate is a decision that a label can take over with one key. In an adjudication, candidates are
+the opinions of the annotators. In a review, candidates are the suggested groups. An undecided label
+also has the earlier decision on a label with the same text that is no longer in the table: the id of a
+class changes when its Wikidata item becomes known.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
 from typing import Any
 
 from hgld.errors import ConflictError, InputError, counted
@@ -48,8 +48,10 @@ _CERTAINTIES = {
     "accept": ("sure", "likely"),
     "accept_sure": ("sure",),
 }
-#: The first suggestions of a label are shown at once: so many, and after the first only those of at least this score.
-_N_SHOWN, _MIN_SCORE = 3, 0.02
+#: Number of suggestions of a label that a page shows at once.
+_N_SHOWN = 3
+#: Smallest score of a suggestion that is shown at once; the first suggestion is always shown.
+_MIN_SCORE = 0.02
 
 #: Longest texts in characters. The fields of the page have the same limits.
 MAX_CLUSTER_NAME = 200
@@ -59,7 +61,7 @@ MAX_COMMENT = 2000
 
 
 class InvalidActionError(ValueError):
-    """An action that makes no sense in the present state; the message says why."""
+    """An action that is impossible in the present state; the message gives the reason."""
 
 
 class StaleError(ConflictError):
@@ -67,7 +69,8 @@ class StaleError(ConflictError):
 
     Attributes:
         label_ids: Ids of the labels.
-        with_other_candidates: Whether an action that takes a candidate is refused because a label has other ones now.
+        with_other_candidates: Whether the action takes a candidate and the candidates of a label have
+            changed.
     """
 
     def __init__(self, label_ids: Sequence[str], *, with_other_candidates: bool = False) -> None:
@@ -82,9 +85,10 @@ class LabelAction:
     """Action that an annotator takes on labels.
 
     Args:
-        kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely), ``accept_sure``
-            (if it is a sure suggestion), ``take`` (take the candidate with this number), ``clear`` (back to
-            undecided) or ``comment`` (keep the decision).
+        kind: ``group``, ``drop``, ``unsure``, ``accept`` (take the first candidate if it is likely),
+            ``accept_sure`` (take the first candidate if it is a sure suggestion), ``take`` (take the
+            candidate with this number), ``clear`` (remove the decision) or ``comment`` (keep the
+            decision).
         group: Key of the group; a guess if the kind is ``unsure``.
         candidate: Number of the candidate to take, counted from 1.
         comment: New comment; None keeps the present one.
@@ -97,14 +101,14 @@ class LabelAction:
 
 
 def is_folded(candidates: Sequence[Candidate], number: int) -> bool:
-    """Return whether a page shows a candidate only when it is asked for more.
+    """Return whether a page shows a candidate only after a request for more suggestions.
 
     Args:
         number: Number of the candidate, counted from 1.
     """
-    suggestions = [candidate for candidate in candidates if not candidate.annotator]
+    n_decisions = sum(bool(candidate.annotator) for candidate in candidates)
     candidate = candidates[number - 1]
-    rank = number - 1 - (len(candidates) - len(suggestions))
+    rank = number - 1 - n_decisions  # among the suggestions, which follow the decisions
     if candidate.annotator or rank == 0:
         return False
     is_unlikely = candidate.score is not None and candidate.score < _MIN_SCORE
@@ -112,13 +116,17 @@ def is_folded(candidates: Sequence[Candidate], number: int) -> bool:
 
 
 def candidates_digest(candidates: Sequence[Candidate]) -> str:
-    """Return a digest of what candidates decide, in their order; empty if there are none.
+    """Return a digest of the decisions of candidates, in order; empty without candidates.
 
-    It says what an annotator saw, for actions that take a candidate by its number.
+    An action that takes a candidate by its number sends the digest of the candidates that were shown.
     """
     if not candidates:
         return ""
-    decided = [(each.decision, each.group, each.annotator, each.certainty) for each in candidates]
+    decided = []
+    for candidate in candidates:
+        decided.append(
+            (candidate.decision, candidate.group, candidate.annotator, candidate.certainty)
+        )
     return hashlib.sha256(repr(decided).encode()).hexdigest()[:12]
 
 
@@ -146,18 +154,21 @@ def require_length(what: str, text: str, longest: int) -> str:
 
 
 class ReviewSession:
-    """Labels and groups under review, and the store of what was done with them.
+    """Labels and groups under review, and the store of the annotator's decisions.
 
-    Actions return the id of their step, or None if nothing changes. They raise :class:`InvalidActionError` for what
-    makes no sense now, such as a label that does not exist or a name that is taken, and :class:`StaleError` or
-    ConflictError for what was changed after the annotator saw it.
+    Actions return the id of their step, or None if nothing changes. They raise
+    :class:`InvalidActionError` if the action is impossible, e.g. because a label does not exist or a
+    name is taken, and :class:`StaleError` or ConflictError if the labels, clusters or groups have changed
+    since the annotator saw them.
 
     Attributes:
         table_names: Names of clusters in the ``clusters`` table, by number.
-        clustering: Digest of these names: numbers of clusters mean something for one clustering only.
+        clustering: Digest of these names. Cluster numbers are valid for one clustering only.
 
     Args:
-        group_problems: In an adjudication, what annotators differ on about groups, by key of the group.
+        group_problems: In an adjudication, descriptions of the annotators' differences about groups, by
+            key of the group.
+        blind: Whether the annotator sees no suggestions.
     """
 
     def __init__(
@@ -201,7 +212,7 @@ class ReviewSession:
         return GroupTree(self.groups())
 
     def parents(self) -> dict[str, TreePath]:
-        """Return the paths below which groups can be added, by their texts; also those that lost all their groups."""
+        """Return the paths below which groups can be added, by text, with paths that lost all groups."""
         original = {group.key: group for group in self.taxonomy}
         return GroupTree(original | self.groups()).parents()
 
@@ -215,33 +226,37 @@ class ReviewSession:
         return value is not None and value["decision"] is not None
 
     def is_settled(self, label: ReviewLabel, value: Any) -> bool:
-        """Return whether the value of its decision field leaves nothing to decide about a label.
+        """Return whether a label needs no further decision, given the value of its decision field.
 
-        In an adjudication, ``unsure`` does not settle a label, and an annotator without a decision counts as unsure.
-        Two opinions that have become the same because groups were merged do settle it.
+        In an adjudication, ``unsure`` does not settle a label, and an annotator without a decision
+        counts as unsure. Opinions that became equal through a merge of groups settle the label.
         """
         if value is not None and value["decision"] is not None:
-            return not (label.opinions and value["decision"] == "unsure")
+            is_in_adjudication = bool(label.opinions)
+            return not is_in_adjudication or value["decision"] != "unsure"
         categories = {category(self._with_survivor(opinion)) for opinion in label.opinions}
         return len(categories) == 1 and UNSURE not in categories
 
     def groups_to_settle(self) -> dict[str, str]:
-        """Return what annotators still differ on about groups, by key; renaming or merging a group settles it."""
-        changed = self.group_values()
-        return {key: problem for key, problem in self._group_problems.items() if key not in changed}
+        """Return the open differences about groups, by key; renaming or merging a group settles them."""
+        settled = self.group_values()
+        problems = dict(self._group_problems)
+        for key in self._group_problems.keys() & settled.keys():
+            del problems[key]
+        return problems
 
     def decision_value(self, label_id: str) -> Any:
-        """Return the decision and the comment on a label; None if it has neither."""
+        """Return the decision and the comment on a label; None if the label has neither."""
         return self.with_present_group(self.decision_field(label_id).value)
 
     def with_present_group(self, value: Any) -> Any:
-        """Return the value of a decision field with the group that its group was merged into, if it was."""
+        """Return the value of a decision field, with a merged group replaced by its survivor."""
         if value is None or value["group"] is None:
             return value
         return value | {"group": self.survivor(value["group"])}
 
     def survivor(self, group: str) -> str:
-        """Return the key of the group that a group was merged into; its own if it was not."""
+        """Return the key of the group that a group was merged into, or the same key if unmerged."""
         return surviving_group(self.group_values(), group)
 
     def group_values(self) -> dict[str, Any]:
@@ -250,24 +265,23 @@ class ReviewSession:
 
     def version(self, label_id: str) -> int:
         """Return the version of a label, which grows with every change to its decision or cluster."""
-        return max(
-            self.decision_field(label_id).version, self.state.field("cluster", label_id).version
-        )
+        decision_version = self.decision_field(label_id).version
+        cluster_version = self.state.field("cluster", label_id).version
+        return max(decision_version, cluster_version)
 
     def clusters(self) -> dict[int, list[ReviewLabel]]:
         """Return the labels by present cluster, in the order of cluster numbers, without empty clusters."""
-        return {
-            number: [self.labels[key] for key in keys]
-            for number, keys in self.counts.members.items()
-        }
+        clusters = {}
+        for number, label_ids in self.counts.members.items():
+            clusters[number] = [self.labels[label_id] for label_id in label_ids]
+        return clusters
 
     def cluster(self, label_id: str) -> int:
         """Return the number of a label's present cluster."""
         value = self.state.field("cluster", label_id).value
-        is_moved = (
-            value is not None and self.table_names.get(value["cluster"]) == value["table_name"]
-        )
-        return int(value["cluster"]) if is_moved else self.labels[label_id].cluster
+        if value is not None and self.table_names.get(value["cluster"]) == value["table_name"]:
+            return int(value["cluster"])
+        return self.labels[label_id].cluster
 
     def cluster_name(self, cluster: int) -> str:
         """Return the present name of a cluster."""
@@ -279,36 +293,38 @@ class ReviewSession:
     def candidates(self, label: ReviewLabel, groups: Mapping[str, Group]) -> list[Candidate]:
         """Return the decisions that a label can take over.
 
-        Candidates with a group that is not among ``groups`` are skipped. A blind session has no suggestions, and no
-        decisions of others.
+        Candidates with a group that is not among ``groups`` are skipped. A blind session has no
+        suggestions, and no decisions of other annotators.
         """
-        candidates = [opinion for opinion in label.opinions if opinion.decision is not None]
-        if not label.opinions and not self.blind:
-            candidates = list(label.suggestions)
-        if not label.opinions and not self.is_decided(label.label_id):
-            candidates = [*self._earlier_candidates(label), *candidates]
-        present = [self._with_survivor(candidate) for candidate in candidates]
-        return [
-            candidate
-            for candidate in present
-            if candidate.group is None or candidate.group in groups
-        ]
+        offered: list[Candidate] = []
+        if label.opinions:
+            offered += [opinion for opinion in label.opinions if opinion.decision is not None]
+        else:
+            if not self.is_decided(label.label_id):
+                offered += self._earlier_candidates(label)
+            if not self.blind:
+                offered += label.suggestions
+        candidates = []
+        for candidate in offered:
+            candidate = self._with_survivor(candidate)
+            if candidate.group is None or candidate.group in groups:
+                candidates.append(candidate)
+        return candidates
 
     def _with_survivor(self, candidate: Candidate) -> Candidate:
-        """Return a candidate with the group that its group was merged into, if it was."""
+        """Return a candidate, with a merged group replaced by its survivor."""
         if candidate.group is None:
             return candidate
         return replace(candidate, group=self.survivor(candidate.group))
 
     def _earlier_candidates(self, label: ReviewLabel) -> list[Candidate]:
-        """Return the decision on a label with the same text that is no longer there; none if there are different."""
+        """Return the decision on a label with the same text that is no longer in the table.
+
+        The list is empty if such labels have different decisions.
+        """
         last_event, index = self._earlier_decisions
         if last_event != self.state.last_event:
-            absent = {key for key in self.state.fields("decision") if key not in self.labels}
-            rows = (row for row in (self.decisions() if absent else ()) if row.label_id in absent)
-            index = DecisionIndex(
-                [row for row in rows if not self.blind or row.annotator == self.store.annotator]
-            )
+            index = self._index_decisions_on_absent_labels()
             self._earlier_decisions = self.state.last_event, index
         decision = index.find("", label.label)
         if decision is None:
@@ -316,10 +332,22 @@ class ReviewSession:
         source = f"{decision.annotator}, on {decision.label_id}"
         return [Candidate(decision.decision, decision.group, decision.comment, annotator=source)]
 
+    def _index_decisions_on_absent_labels(self) -> DecisionIndex:
+        """Index decisions on labels that are no longer in the table; own decisions only if blind."""
+        if self.state.fields("decision").keys() <= self.labels.keys():
+            return DecisionIndex([])
+        decisions = []
+        for decision in self.decisions():
+            is_hidden = self.blind and decision.annotator != self.store.annotator
+            if decision.label_id not in self.labels and not is_hidden:
+                decisions.append(decision)
+        return DecisionIndex(decisions)
+
     def _decided_label(self, label: ReviewLabel, value: Any) -> DecidedLabel:
         is_settled = self.is_settled(label, value)
-        first = label.suggestions[0].group if label.suggestions else None
-        suggested = None if first is None else self.survivor(first)
+        suggested = label.suggestions[0].group if label.suggestions else None
+        if suggested is not None:
+            suggested = self.survivor(suggested)
         counts = {"labels": 1, "landmarks": label.landmarks}
         if is_settled:
             counts |= {"settled": 1, "landmarks_settled": label.landmarks}
@@ -346,12 +374,12 @@ class ReviewSession:
         action: LabelAction,
         candidates: Mapping[str, str] | None = None,
     ) -> int | None:
-        """Apply an action to one or several labels; those without the candidate that it takes are skipped.
+        """Apply an action to one or several labels, and skip labels that lack the candidate to take.
 
         Args:
             versions: Version that the annotator saw, by label_id.
-            candidates: Digest of the candidates that the annotator saw (:func:`candidates_digest`), by label_id, for
-                actions that take one. Default: take the present candidates.
+            candidates: Digest of the candidates that the annotator saw (:func:`candidates_digest`), by
+                label_id, for actions that take a candidate. Default: take the present candidates.
         """
         self._check_labels(versions)
         groups = self.groups()
@@ -361,13 +389,12 @@ class ReviewSession:
             if value is not NO_CANDIDATE:
                 changes.append(Change("decision", label_id, value))
         stale = self._stale(versions)
-        others: list[str] = []
+        with_other_candidates: list[str] = []
         if changes and candidates is not None and action.kind in _CERTAINTIES:
-            others = self._with_other_candidates(candidates, groups)
-        if stale or others:
-            raise StaleError(
-                list(dict.fromkeys([*stale, *others])), with_other_candidates=bool(others)
-            )
+            with_other_candidates = self._labels_with_other_candidates(candidates, groups)
+        if stale or with_other_candidates:
+            label_ids = list(dict.fromkeys(stale + with_other_candidates))
+            raise StaleError(label_ids, with_other_candidates=bool(with_other_candidates))
         if not changes and self.blind:
             raise InvalidActionError("this review is blind: suggestions are hidden; choose a group")
         if not changes:
@@ -395,61 +422,71 @@ class ReviewSession:
                 return None
             decision, group = current["decision"], current["group"]
         elif action.kind in _CERTAINTIES:
-            candidate = dict(enumerate(self.candidates(label, groups), 1)).get(action.candidate)
-            if candidate is None or candidate.certainty not in _CERTAINTIES[action.kind]:
+            candidates = self.candidates(label, groups)
+            if not 1 <= action.candidate <= len(candidates):
+                return NO_CANDIDATE
+            candidate = candidates[action.candidate - 1]
+            if candidate.certainty not in _CERTAINTIES[action.kind]:
                 return NO_CANDIDATE
             decision, group = candidate.decision, candidate.group
-            comment = comment or (candidate.reason if candidate.annotator else "")
+            if not comment and candidate.annotator:
+                comment = candidate.reason
         elif action.kind in ("group", "drop", "unsure"):
             decision, group = action.kind, action.group
             if group is not None and group not in groups:
                 raise InvalidActionError("this group does not exist (any more)")
-            if problem := decision_problem(decision, group, None):
+            problem = decision_problem(decision, group, None)
+            if problem:
                 raise InvalidActionError(problem)
         else:
             raise InvalidActionError(f'"{action.kind}" is not an action on labels')
-        same = (decision, group) == (current["decision"], current["group"])
-        return _decision_value(
-            label, decision, group, comment, current["blind"] if same else self.blind
-        )
+        blind = self.blind
+        if decision == current["decision"] and group == current["group"]:
+            blind = current["blind"]
+        return _decision_value(label, decision, group, comment, blind)
 
-    def _with_other_candidates(
-        self, candidates: Mapping[str, str], groups: Mapping[str, Group]
+    def _labels_with_other_candidates(
+        self, digests: Mapping[str, str], groups: Mapping[str, Group]
     ) -> list[str]:
-        """Return the labels whose candidates do not have the digest that is given for them."""
-        return [
-            label_id
-            for label_id, digest in candidates.items()
-            if candidates_digest(self.candidates(self.labels[label_id], groups)) != digest
-        ]
+        """Return the ids of labels whose candidates have another digest than the given one."""
+        label_ids = []
+        for label_id, digest in digests.items():
+            candidates = self.candidates(self.labels[label_id], groups)
+            if candidates_digest(candidates) != digest:
+                label_ids.append(label_id)
+        return label_ids
 
     def is_done(self, label_id: str, action: LabelAction) -> bool:
-        """Return whether a label has the decision and comment already that an action would give to it."""
+        """Return whether a label already has the decision and the comment that an action gives."""
         value = self.resulting_decision(self.labels[label_id], action, self.groups())
         present = self.decision_value(label_id)
-        if value is NO_CANDIDATE or value is None or present is None:
+        if value is NO_CANDIDATE:
+            return False
+        if value is None or present is None:
             return value is None and present is None
         return all(value[key] == present[key] for key in ("decision", "group", "comment"))
 
     def move(self, versions: Mapping[str, int], cluster: int | None, name: str = "") -> int | None:
-        """Move labels to another cluster, or to a new one called ``name`` if ``cluster`` is None."""
+        """Move labels to another cluster, or to a new cluster with this name if ``cluster`` is None."""
         self._check_versions(versions)
         clusters = self.clusters()
         changes: list[Change] = []
         if cluster is None:
-            numbers = [*clusters, *self.table_names, *map(int, self.state.fields("name"))]
-            cluster = max(numbers) + 1
+            renamed = {int(key) for key in self.state.fields("name")}
+            cluster = max(clusters.keys() | self.table_names.keys() | renamed) + 1
             changes.append(self._cluster_name_change(cluster, name))
         elif cluster not in clusters:
             raise InvalidActionError(f"cluster {cluster} does not exist (any more)")
-        return self.store.append([*changes, *self._moves(versions, cluster)])
+        changes += self._cluster_changes(versions, cluster)
+        return self.store.append(changes)
 
     def merge(self, cluster: int, into: int) -> int | None:
         """Move all labels of a cluster to another one."""
         clusters = self.clusters()
         if cluster not in clusters or into not in clusters or cluster == into:
             raise InvalidActionError("choose another cluster to merge this one into")
-        return self.store.append(self._moves((label.label_id for label in clusters[cluster]), into))
+        label_ids = [label.label_id for label in clusters[cluster]]
+        return self.store.append(self._cluster_changes(label_ids, into))
 
     def rename_cluster(self, cluster: int, name: str, version: int) -> int | None:
         """Rename a cluster."""
@@ -461,13 +498,14 @@ class ReviewSession:
             )
         return self.store.append([self._cluster_name_change(cluster, name)])
 
-    def _moves(self, label_ids: Iterable[str], cluster: int) -> list[Change]:
+    def _cluster_changes(self, label_ids: Iterable[str], cluster: int) -> list[Change]:
+        """Return the changes that move labels to a cluster; labels in the cluster do not change."""
         value = {"cluster": cluster, "table_name": self.table_names.get(cluster)}
-        return [
-            Change("cluster", label_id, value)
-            for label_id in label_ids
-            if self.cluster(label_id) != cluster
-        ]
+        changes = []
+        for label_id in label_ids:
+            if self.cluster(label_id) != cluster:
+                changes.append(Change("cluster", label_id, value))
+        return changes
 
     def _cluster_name_change(self, cluster: int, name: str) -> Change:
         value = {
@@ -477,11 +515,15 @@ class ReviewSession:
         return Change("name", str(cluster), value)
 
     def propose_group(self, name: str, parent: str, guideline: str) -> int | None:
-        """Add a group below a path of the tree, given by its text (:meth:`parents`); empty for a list of groups.
+        """Add a group below a path of the tree.
 
-        Its key is made from its name, unless another group has that key.
+        The key of the group is its normalised name, with a number if another group has that key.
+
+        Args:
+            parent: Text of the path (:meth:`parents`); ignored if the taxonomy is a flat list.
         """
-        tree, parents = self.tree(), self.parents()
+        tree = self.tree()
+        parents = self.parents()
         path = parents.get(parent) if parents else ()
         if path is None and len(tree.levels) == 2:
             raise InvalidActionError(f"choose a {tree.levels[1]}: {' or '.join(parents)}")
@@ -495,9 +537,10 @@ class ReviewSession:
         return self._add_group(tree.new_value(path, name, guideline))[1]
 
     def catch_all_group(self, text: str) -> str:
-        """Return the key of the group for labels of which no more than a path above groups is known.
+        """Return the key of the catch-all group of a path above groups, and add it if it is missing.
 
-        It is added if the tree has none. The path is given by its text, as in :meth:`parents`.
+        Args:
+            text: Text of the path, as in :meth:`parents`.
         """
         tree = self.tree()
         path = tree.inner_path(text)
@@ -515,11 +558,13 @@ class ReviewSession:
 
     def _add_group(self, value: Mapping[str, Any]) -> tuple[str, int | None]:
         """Add a group with this value of its field; return its key and the step."""
-        taken = {key.casefold() for key in self.group_values()}
-        taken |= {key.casefold() for key in self.groups()}
+        taken = {key.casefold() for key in self.group_values().keys() | self.groups().keys()}
         base = normalise_label(value["name"])
-        keys = chain([base], (f"{base} ({number})" for number in count(2)))
-        key = next(key for key in keys if key not in taken)
+        key = base
+        number = 2
+        while key in taken:
+            key = f"{base} ({number})"
+            number += 1
         return key, self._append_checked([Change("group", key, value)])
 
     def rename_group(self, key: str, name: str, version: int) -> int | None:
@@ -536,6 +581,7 @@ class ReviewSession:
         return self._append_checked([Change("group", key, {"merged_into": into})])
 
     def _group_at(self, key: str, version: int) -> Group:
+        """Return the group with a key; raise if it has changed since this version."""
         groups = self.groups()
         if key not in groups:
             raise InvalidActionError("this group does not exist (any more)")
@@ -549,7 +595,7 @@ class ReviewSession:
         """Undo a step; undoing the resulting step redoes it.
 
         Raises:
-            ConflictError: A later step changed the same fields or relies on what the step did.
+            ConflictError: A later step changed the same fields or depends on the step.
         """
         try:
             return self._append_checked(self.state.inverse_changes(step))
@@ -559,52 +605,61 @@ class ReviewSession:
     def import_decisions(
         self, decisions: Iterable[Decision], groups: Iterable[Group] = ()
     ) -> int | None:
-        """Take over decisions, with their annotators and times, on labels that were never touched in this store.
+        """Import decisions, with their annotators and times, on labels that were never changed here.
 
         Args:
-            groups: Their groups, of which the names and proposals are taken over: of groups that were never touched
-                in this store, and of proposals that were undone here, but that the decisions taken over refer to.
+            groups: Groups of the decisions. Names and proposals are imported for groups that were never
+                changed in this store, and for undone proposals that imported decisions refer to.
 
         Returns:
-            Id of the step with the decisions, or None if nothing is taken over.
+            Id of the step with the decisions, or None if nothing is imported.
 
         Raises:
-            InputError: A group has the name of another one.
+            InputError: Two groups have the same name.
         """
         index = DecisionIndex(decisions)
         changes: list[Change] = []
         used = set()
         for label_id, label in self.labels.items():
             decision = index.find(label_id, label.label)
-            if decision is not None and not self.decision_field(label_id).version:
-                value = _decision_value(
-                    label, decision.decision, decision.group, decision.comment, decision.blind
+            if decision is None or self.decision_field(label_id).version:
+                continue
+            value = _decision_value(
+                label, decision.decision, decision.group, decision.comment, decision.blind
+            )
+            changes.append(
+                Change(
+                    "decision",
+                    label_id,
+                    value,
+                    annotator=decision.annotator,
+                    at=decision.decided_at,
                 )
-                by, at = decision.annotator, decision.decided_at
-                changes.append(Change("decision", label_id, value, annotator=by, at=at))
-                used.add(decision.group)
+            )
+            used.add(decision.group)
         self._import_groups(groups, used)
         return self.store.append(changes)
 
     def _import_groups(self, groups: Iterable[Group], used: Collection[str | None]) -> None:
+        """Import names, proposals and merges of groups.
+
+        Args:
+            used: Keys of the groups that imported decisions refer to.
+        """
         present = self.groups()
-
-        def is_new(group: Group) -> bool:
-            field = self.state.field("group", group.key)
-            if group.key not in present:
-                return field.value is None and (not field.version or group.key in used)
-            return not field.version and present[group.key].name != group.name
-
         groups = list(groups)
-        changes = [
-            Change("group", group.key, _group_value(group, group.name))
-            for group in filter(is_new, groups)
-        ]
-        changes += [
-            Change("group", key, {"merged_into": survivor})
-            for key, survivor in survivors(groups).items()
-            if not self.state.field("group", key).version and self.survivor(key) != survivor
-        ]
+        changes = []
+        for group in groups:
+            field = self.state.field("group", group.key)
+            if group.key in present:
+                is_new = not field.version and present[group.key].name != group.name
+            else:
+                is_new = field.value is None and (not field.version or group.key in used)
+            if is_new:
+                changes.append(Change("group", group.key, _group_value(group, group.name)))
+        for key, survivor in survivors(groups).items():
+            if not self.state.field("group", key).version and self.survivor(key) != survivor:
+                changes.append(Change("group", key, {"merged_into": survivor}))
         try:
             self._append_checked(changes)
         except InvalidActionError as error:
@@ -616,7 +671,8 @@ class ReviewSession:
 
     def _check_versions(self, versions: Mapping[str, int]) -> None:
         self._check_labels(versions)
-        if stale := self._stale(versions):
+        stale = self._stale(versions)
+        if stale:
             raise StaleError(stale)
 
     def _check_labels(self, label_ids: Collection[str]) -> None:
@@ -632,7 +688,7 @@ class ReviewSession:
         ]
 
     def _append_checked(self, changes: Sequence[Change]) -> int | None:
-        """Append changes, unless two groups would have the same name or a decision a group that does not exist."""
+        """Append changes that keep group names unique and leave no decision without its group."""
         values = self.group_values()
         decisions = {key: field.value for key, field in self.state.fields("decision").items()}
         for change in changes:
@@ -643,10 +699,10 @@ class ReviewSession:
             elif change.kind == "group":
                 values[change.key] = change.new
         groups = apply_group_values(values, self.taxonomy)
-        names = Counter(group.name.casefold() for group in groups.values())
-        if duplicates := [
-            group.name for group in groups.values() if names[group.name.casefold()] > 1
-        ]:
+        names = [group.name for group in groups.values()]
+        uses = Counter(name.casefold() for name in names)
+        duplicates = [name for name in names if uses[name.casefold()] > 1]
+        if duplicates:
             raise InvalidActionError(f'there is already a group "{min(duplicates)}"')
         changed = {change.key for change in changes}
 
@@ -668,8 +724,11 @@ class ReviewSession:
 
 
 def _group_value(group: Group, name: str) -> dict[str, Any]:
-    value = {"name": name, "root": group.root, "guideline": group.guideline}
-    return {**value, "between": list(group.between)} if group.between else value
+    """Return the value of the field of a group with this name."""
+    value: dict[str, Any] = {"name": name, "root": group.root, "guideline": group.guideline}
+    if group.between:
+        value["between"] = list(group.between)
+    return value
 
 
 def _decision_value(
@@ -679,6 +738,7 @@ def _decision_value(
     comment: str = "",
     blind: bool | None = None,
 ) -> dict[str, Any]:
+    """Return the value of the decision field of a label."""
     return {
         "label": label.label,
         "decision": decision,

@@ -1,9 +1,9 @@
-"""Events of a review, and its state after them: groups, decisions and clusters, with undo and redo of steps.
+"""Events of a review, and the resulting state: groups, decisions and clusters, with undo and redo.
 
-An event records what an annotator did: it changes one field, which holds one fact of the review.
+An event records an action of an annotator. Each event changes one field, which holds one fact of the review.
 
 ==========  ===========================  ============================================================
-kind        key                          value; None stands for what the input tables say
+kind        key                          value; None stands for the value in the input tables
 ==========  ===========================  ============================================================
 decision    label_id                     {"label", "decision"?, "group"?, "comment", "blind"?}; group by its key
 cluster     label_id                     {"cluster": number that the label was moved to, "table_name"}
@@ -13,18 +13,18 @@ group       key of a group               {"name", "root", "guideline"} of a rena
                                          {"merged_into": key of the group that takes its labels}
 ==========  ===========================  ============================================================
 
-``blind`` is whether the annotator saw no suggestions when deciding, null if that is unknown. A decision keeps it as
-long as it stays the same, as when a comment is added.
+``blind`` says whether the annotator decided without suggestions; null means unknown. A decision keeps this
+value until the decision changes; a new comment does not change it.
 
-``table_name`` is the name of the cluster in the ``clusters`` table, None for a new cluster. A change counts only as
-long as the table has the same name there: after clustering again, the number belongs to another cluster.
+``table_name`` is the name of the cluster in the ``clusters`` table, None for a new cluster. A change counts only
+as long as the table has the same name there: after clustering again, the number belongs to another cluster.
 
-The key of a group never changes (:mod:`hgld.taxonomy.groups`). That of a proposed group is made from its first name,
-so that it is the same for every annotator who proposes this name. Decisions refer to the key: when a group is renamed
-or merged into another, they follow, and keep their annotator and time.
+The key of a group never changes (:mod:`hgld.taxonomy.groups`). The key of a proposed group is made from its
+first name, so that all annotators who propose this name propose the same group. Decisions refer to the key.
+When a group is renamed or merged into another group, its decisions follow and keep their annotator and time.
 
-All events of one action, such as a decision on several labels, form a step. The log only grows: a step is undone by
-another step of inverse events, each of which names the event that it undoes.
+All events of one action, such as a decision on several labels, form a step. The log only grows: a step is undone
+by another step of inverse events, and each inverse event names the event that it undoes.
 """
 
 from __future__ import annotations
@@ -45,10 +45,13 @@ FieldKind = Literal["decision", "cluster", "name", "group"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A new value for a field; by default made by the annotator of the running session, now.
+    """A new value for a field.
 
     Args:
-        new: JSON value, or None for what the input tables say.
+        new: JSON value, or None for the value in the input tables.
+        undoes: Id of the event that this change undoes.
+        annotator: Author of the change. Default: the annotator of the session.
+        at: Time of the change. Default: now.
     """
 
     kind: FieldKind
@@ -85,8 +88,8 @@ class FieldState:
     """Current content of a field.
 
     Args:
-        version: Id of the last event that set the field; 0 before the first.
-        origin: Event that first set the value; unlike ``version``, it is not an event that undid or redid something.
+        version: Id of the last event that set the field; 0 before the first event.
+        origin: Event that first set the value, which is never an undo or a redo.
     """
 
     value: Any = None
@@ -102,7 +105,7 @@ class ReviewState:
 
     Attributes:
         steps: Events of each step, by the step's id, in order.
-        last_event: Id of the last event; 0 before the first.
+        last_event: Id of the last event; 0 before the first event.
     """
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
@@ -112,8 +115,9 @@ class ReviewState:
         self._fields: defaultdict[FieldKind, dict[str, FieldState]] = defaultdict(dict)
         #: Origin of the field's value before and after each event, by the event's id.
         self._origins: dict[int, tuple[Event | None, Event | None]] = {}
-        #: Steps in effect that undo nothing, and by step the one that undid it since the last such step; in order.
+        #: Original steps that are in effect, in order.
         self._undo_stack: list[int] = []
+        #: Last undo of each original step that can be redone, in order; a new original step clears it.
         self._undoing: dict[int, int] = {}
         for event in events:
             self.apply(event)
@@ -131,7 +135,7 @@ class ReviewState:
         self.last_event = event.id
 
     def _update_stacks(self, step: int) -> None:
-        """Update which steps are undone and redone next, given a new step."""
+        """Update the stacks of steps to undo and to redo, given a new step."""
         original, in_effect = self.original(step)
         if original == step:
             self._undo_stack.append(step)
@@ -145,10 +149,18 @@ class ReviewState:
             self._undoing[original] = step
 
     def original(self, step: int) -> tuple[int, bool]:
-        """Return the step that a step undoes or redoes, else itself, and whether that is in effect after it."""
+        """Return the original step behind a chain of undo and redo steps.
+
+        Returns:
+            Id of the original step, the same step if it undoes nothing; and whether the original step is in
+            effect after ``step``.
+        """
         in_effect = True
-        while (undone := self.steps[step][0].undoes) is not None:
-            step, in_effect = self._events[undone].step, not in_effect
+        undone = self.steps[step][0].undoes
+        while undone is not None:
+            step = self._events[undone].step
+            in_effect = not in_effect
+            undone = self.steps[step][0].undoes
         return step, in_effect
 
     def field(self, kind: FieldKind, key: str) -> FieldState:
@@ -160,7 +172,7 @@ class ReviewState:
         return self._fields[kind]
 
     def events_after(self, event_id: int) -> list[Event]:
-        """Return the events after the one with this id, newest first."""
+        """Return the events after the event with this id, newest first."""
         events: list[Event] = []
         for step in reversed(self.steps.values()):
             events += [event for event in reversed(step) if event.id > event_id]
@@ -175,15 +187,16 @@ class ReviewState:
 
     @property
     def next_redo(self) -> int | None:
-        """Step that the command "redo" undoes: the last one that itself undid something."""
+        """Step that the command "redo" undoes: the last undo that was not redone."""
         return next(reversed(self._undoing.values()), None)
 
     def can_undo(self, step: int) -> bool:
-        """Return whether all fields that the step set still have their values from it."""
-        return all(
-            self.field(event.kind, event.key).origin is self._origins[event.id][1]
-            for event in self.steps[step]
-        )
+        """Return whether all fields that the step set still have their values from this step."""
+        for event in self.steps[step]:
+            _, origin_after = self._origins[event.id]
+            if self.field(event.kind, event.key).origin is not origin_after:
+                return False
+        return True
 
     def inverse_changes(self, step: int) -> list[Change]:
         """Return the changes that undo a step.
@@ -201,32 +214,41 @@ class ReviewState:
 
 
 def current_groups(state: ReviewState, taxonomy: Sequence[Group]) -> dict[str, Group]:
-    """Return the groups by key: those of the taxonomy with their present names, then the proposed ones."""
+    """Return the groups of the taxonomy with their present names, then proposed groups, by key."""
     return apply_group_values(group_values(state, taxonomy), taxonomy)
 
 
 def group_values(state: ReviewState, taxonomy: Iterable[Group]) -> dict[str, Any]:
     """Return the values of group fields by the key of the group, also of groups that the taxonomy merged."""
-    merged = {key: {"merged_into": survivor} for key, survivor in survivors(taxonomy).items()}
-    return merged | {
-        key: field.value for key, field in state.fields("group").items() if field.value is not None
-    }
+    values: dict[str, Any] = {}
+    for key, survivor in survivors(taxonomy).items():
+        values[key] = {"merged_into": survivor}
+    for key, field in state.fields("group").items():
+        if field.value is not None:
+            values[key] = field.value
+    return values
 
 
 def apply_group_values(values: Mapping[str, Any], taxonomy: Sequence[Group]) -> dict[str, Group]:
     """Return the groups by key after renames, proposals and merges."""
     groups = {group.key: group for group in taxonomy}
-    new = replace(taxonomy[0], items=(), merged=()) if taxonomy else Group("", "", "")
+    # A proposed group has the levels of the taxonomy.
+    template = replace(taxonomy[0], items=(), merged=()) if taxonomy else Group("", "", "")
     for key, value in values.items():
         if "merged_into" not in value:
-            between = {"between": tuple(value["between"])} if "between" in value else {}
-            groups[key] = replace(groups.get(key, new), **{**value, **between, "key": key})
-    for key in [key for key, value in values.items() if "merged_into" in value]:
-        merged, survivor = groups.pop(key, None), groups.get(surviving_group(values, key))
+            fields = {**value, "key": key}
+            if "between" in value:
+                fields["between"] = tuple(value["between"])
+            groups[key] = replace(groups.get(key, template), **fields)
+    for key, value in values.items():
+        if "merged_into" not in value:
+            continue
+        merged = groups.pop(key, template)
+        survivor = groups.get(surviving_group(values, key))
         if survivor is not None:
-            items = survivor.items + (merged.items if merged else ())
-            keys = (*survivor.merged, key, *(merged.merged if merged else ()))
-            groups[survivor.key] = replace(survivor, items=items, merged=tuple(dict.fromkeys(keys)))
+            items = survivor.items + merged.items
+            keys = dict.fromkeys((*survivor.merged, key, *merged.merged))
+            groups[survivor.key] = replace(survivor, items=items, merged=tuple(keys))
     return groups
 
 
@@ -237,9 +259,9 @@ def surviving_group(values: Mapping[str, Any], key: str) -> str:
     'c'
     """
     seen = set()
-    while key not in seen and "merged_into" in (value := values.get(key, {})):
+    while key not in seen and "merged_into" in values.get(key, {}):
         seen.add(key)
-        key = value["merged_into"]
+        key = values[key]["merged_into"]
     return key
 
 
@@ -252,15 +274,14 @@ def current_decisions(state: ReviewState, taxonomy: Iterable[Group]) -> list[Dec
         if value is None or value["decision"] is None or origin is None:
             continue
         group = value["group"] and surviving_group(merged, value["group"])
-        by, at = origin.annotator, origin.at
         decisions.append(
             Decision(
                 label_id,
                 value["label"],
                 value["decision"],
                 group,
-                by,
-                at,
+                origin.annotator,
+                origin.at,
                 value["comment"],
                 value["blind"],
             )
@@ -285,8 +306,10 @@ class DecidedLabel:
     """A label with the decision on it.
 
     Args:
-        suggested: Key of the first suggested group; None if there is none.
-        group: Key of the group that takes the label, or of the guess on an unsure one; None if there is none.
+        counts: Contributions to the counts of :class:`DecidedLabels`.
+        suggested: Key of the first suggested group; None without suggestions.
+        group: Key of the group of the label, or of the guess on an unsure label; None if missing.
+        is_proposed: Whether an annotator proposed the group.
     """
 
     label: ReviewLabel
@@ -313,7 +336,7 @@ class LabelFilter:
     """A filter that is on or off.
 
     Args:
-        shows_suggestions: Whether the list tells something about suggestions, which a blind review hides.
+        shows_suggestions: Whether the list reveals suggestions, which a blind review hides.
     """
 
     title: str
@@ -321,7 +344,7 @@ class LabelFilter:
     shows_suggestions: bool = False
 
 
-#: Filters by the name that stands in addresses.
+#: Filters by their names in addresses.
 FILTERS: dict[str, LabelFilter] = {
     "undecided": LabelFilter("Undecided", lambda row: row.decision is None),
     "decided": LabelFilter("Decided", lambda row: row.decision is not None),
@@ -336,13 +359,13 @@ FILTERS: dict[str, LabelFilter] = {
 
 
 class DecidedLabels:
-    """The labels of a session with their decisions, counted in all and per cluster.
+    """The labels of a session with their decisions, and counts in total and by cluster.
 
-    The numbers are: ``labels`` and their ``landmarks``; ``decided`` labels; ``settled`` labels, about which nothing
-    is left to decide, and ``landmarks_settled``; ``unsure``: decided labels that are not settled.
+    The counts are: ``labels`` and their ``landmarks``; ``decided`` labels; ``settled`` labels, which need no
+    further decision, and ``landmarks_settled``; ``unsure``: decided labels that are not settled.
 
     Attributes:
-        counts: Numbers by present cluster, and by None for all labels.
+        counts: Counts by present cluster, and by None for all labels.
         members: Ids of the labels by present cluster, in the order of cluster numbers, without empty clusters.
         matches: Number of labels that each filter matches, by its name.
     """
@@ -361,32 +384,33 @@ class DecidedLabels:
         self.matches: Counter[str] = Counter()
 
     def rows(self, as_of: int | None = None) -> Mapping[str, DecidedLabel]:
-        """Return the labels by label_id in the order of the table, with their decisions after an event, or now."""
+        """Return the labels with their decisions after an event, or now, by label_id in the order of the table."""
         if as_of is None or as_of >= self._last_event:
             return self._rows
-        # Newest first, so that the oldest value remains.
-        events = [event for event in self._state.events_after(as_of) if event.kind == "decision"]
-        earlier = {event.key: event.old for event in events if event.key in self._rows}
-        return {
-            **self._rows,
-            **{key: self._make_row(self._labels[key], value) for key, value in earlier.items()},
-        }
+        earlier = {}
+        for event in self._state.events_after(as_of):  # newest first, so the oldest value remains
+            if event.kind == "decision" and event.key in self._rows:
+                earlier[event.key] = event.old
+        rows = dict(self._rows)
+        for label_id, value in earlier.items():
+            rows[label_id] = self._make_row(self._labels[label_id], value)
+        return rows
 
     def update(self) -> None:
-        """Bring everything up to date."""
+        """Apply the events since the last update to the rows and the counts."""
         if self._last_event == self._state.last_event:
             return
         events = self._state.events_after(self._last_event)
-        changed = [key for key in dict.fromkeys(event.key for event in events) if key in self._rows]
+        changed = dict.fromkeys(event.key for event in events if event.key in self._rows)
         is_all = not self._rows or any(event.kind in ("cluster", "group") for event in events)
         if is_all:
-            self._rows, changed = {}, list(self._labels)
+            changed = dict.fromkeys(self._labels)
+            self._rows = {}
             self.counts.clear()
             self.matches.clear()
         for label_id in changed:
-            row = self._make_row(
-                self._labels[label_id], self._state.field("decision", label_id).value
-            )
+            value = self._state.field("decision", label_id).value
+            row = self._make_row(self._labels[label_id], value)
             if label_id in self._rows:
                 self._add(self._rows[label_id], -1)
             self._add(row, 1)

@@ -1,10 +1,10 @@
-"""The event store of an annotator: an SQLite file of events, to which events are only added.
+"""The event store of an annotator: an append-only SQLite file of events.
 
-Each step is one transaction with ``synchronous=EXTRA``: once :meth:`EventStore.append` returns, the step is on disk.
-It is in the file itself; with a write-ahead log, the last steps would be in a second file, and a store in a read-only
-folder could not be read. If another program has switched on such a log, it is switched off again. While a step is
-written, the file is not whole without its journal; :func:`copy_store` makes whole copies at any time. A lock file
-beside the store keeps a second process from writing to it; reading is always possible.
+Each step is one transaction with ``synchronous=EXTRA``: after :meth:`EventStore.append`, the step is on disk, and
+in the file itself. With a write-ahead log, the last steps would be in a second file, and a store in a read-only
+folder could not be read. Therefore such a log of another program is switched off. While a step is written, the
+file is incomplete without its journal; :func:`copy_store` makes complete copies at any time. A lock file beside
+the store prevents a second process from writing; reading is always possible.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from hgld.review.state import Change, Event, FieldKind, ReviewState
 from hgld.taxonomy.decisions import check_annotator, parse_time
 from hgld.version import __version__
 
-#: "hgld" as a number, which tells the file from other SQLite files.
+#: "hgld" as a number: the application id of the SQLite files.
 _APPLICATION_ID = int.from_bytes(b"hgld", "big")
-#: First bytes of an SQLite file, and where its application id is.
-_SQLITE, _ID_BYTES = b"SQLite format 3\0", slice(68, 72)
+#: First bytes of an SQLite file.
+_SQLITE = b"SQLite format 3\0"
+#: Place of the application id in an SQLite file.
+_ID_BYTES = slice(68, 72)
 _LAYOUT = 3
 _TABLES = (
     "CREATE TABLE about (annotator TEXT NOT NULL)",
@@ -44,7 +46,7 @@ _TABLES = (
 _INSERT = "INSERT INTO event VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 #: Endings of the files that SQLite keeps beside a store while it writes, and that a killed process leaves.
 _LEFT_BESIDE = ("-journal", "-wal", "-shm")
-#: How long SQLite waits for the disk: EXTRA, until changes of the file and of its folder would survive a power cut.
+#: Durability mode of SQLite: with EXTRA, changes of the file and its folder survive a power cut.
 _SYNCHRONOUS = "EXTRA"
 #: Names of the items of a field's value, by kind; a value has the items of one of the alternatives.
 _VALUE_KEYS: dict[FieldKind, tuple[set[str], ...]] = {
@@ -61,19 +63,17 @@ _VALUE_KEYS: dict[FieldKind, tuple[set[str], ...]] = {
 
 def event_to_row(event: Event) -> tuple[object, ...]:
     """Return the row of an event, in the order of its fields."""
-    old, new = (
-        json.dumps(value, ensure_ascii=False, sort_keys=True) for value in (event.old, event.new)
-    )
     return (
-        *(
-            event.id,
-            event.step,
-            event.at.isoformat(timespec="milliseconds"),
-            event.annotator,
-            event.kind,
-            event.key,
-        ),
-        *(old, new, event.tool, event.undoes),
+        event.id,
+        event.step,
+        event.at.isoformat(timespec="milliseconds"),
+        event.annotator,
+        event.kind,
+        event.key,
+        json.dumps(event.old, ensure_ascii=False, sort_keys=True),
+        json.dumps(event.new, ensure_ascii=False, sort_keys=True),
+        event.tool,
+        event.undoes,
     )
 
 
@@ -81,7 +81,7 @@ def events_from_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Event]:
     """Yield the events of all rows of a store, in the order of their ids.
 
     Raises:
-        InputError: An event is missing or damaged, or does not follow from those before it. The message lacks the
+        InputError: An event is missing, damaged or inconsistent with earlier events. The message lacks the
             name of the file.
     """
     events: dict[int, Event] = {}
@@ -89,8 +89,8 @@ def events_from_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Event]:
     values: dict[tuple[str, str], tuple[Any, str]] = {}
     for number, row in enumerate(rows, 1):
         try:
-            old = values.get((row[4], row[5]), (None, "null"))
-            event = _event(row, *old)
+            old, old_text = values.get((row[4], row[5]), (None, "null"))
+            event = _event(row, old, old_text)
             _check_order(event, number, events)
         except (ValueError, TypeError, RecursionError) as error:
             raise InputError(f"event {number} is damaged ({error})") from error
@@ -100,7 +100,7 @@ def events_from_rows(rows: Iterable[tuple[Any, ...]]) -> Iterator[Event]:
 
 
 def _event(row: tuple[Any, ...], old: Any, old_text: str) -> Event:
-    """Return the event of a row, given the value of its field before it, and the text of this value."""
+    """Return the event of a row, given the earlier value of its field, and the text of this value."""
     event_id, step, at, annotator, kind, key, before, new, tool, undoes = row
     for text in (at, annotator, kind, key, before, new, tool):
         if not isinstance(text, str):
@@ -118,7 +118,7 @@ def _event(row: tuple[Any, ...], old: Any, old_text: str) -> Event:
 
 
 def _check_order(event: Event, number: int, earlier: dict[int, Event]) -> None:
-    """Check the numbers of an event: its own, that of its step, and that of the event that it undoes."""
+    """Validate an event's id, the id of its step, and the id of the event that it undoes."""
     if event.id != number:
         raise ValueError("it is missing")
     if event.step != number and (number == 1 or event.step != earlier[number - 1].step):
@@ -159,28 +159,22 @@ class EventStore:
         step = self.state.last_event + 1
         events: list[Event] = []
         for change in changes:
-            kind, key, old = (
-                change.kind,
-                change.key,
-                self.state.field(change.kind, change.key).value,
+            old = self.state.field(change.kind, change.key).value
+            if old == change.new:
+                continue
+            event = Event(
+                id=step + len(events),
+                step=step,
+                at=change.at or now,
+                annotator=change.annotator or self.annotator,
+                kind=change.kind,
+                key=change.key,
+                old=old,
+                new=change.new,
+                tool=__version__,
+                undoes=change.undoes,
             )
-            if old != change.new:
-                at, annotator = change.at or now, change.annotator or self.annotator
-                number = step + len(events)
-                events.append(
-                    Event(
-                        number,
-                        step,
-                        at,
-                        annotator,
-                        kind,
-                        key,
-                        old,
-                        change.new,
-                        __version__,
-                        change.undoes,
-                    )
-                )
+            events.append(event)
         if not events:
             return None
         with self._transaction():
@@ -190,16 +184,16 @@ class EventStore:
         return step
 
     def replace_labels(self, labels: Mapping[str, tuple[str, int]]) -> dict[str, tuple[str, int]]:
-        """Remember the labels that are reviewed now, and return those of the last session.
+        """Store the labels under review, and return the labels of the last session.
 
         Args:
             labels: Text of every label and number of its cluster in the ``clusters`` table, by label_id.
         """
-        previous = {
-            row[0]: (row[1], row[2]) for row in self._connection.execute("SELECT * FROM label")
-        }
+        previous = {}
+        for label_id, text, cluster in self._connection.execute("SELECT * FROM label"):
+            previous[label_id] = text, cluster
         if previous != labels:
-            rows = [(label_id, *label) for label_id, label in labels.items()]
+            rows = [(label_id, text, cluster) for label_id, (text, cluster) in labels.items()]
             with self._transaction():
                 self._connection.execute("DELETE FROM label")
                 self._connection.executemany("INSERT INTO label VALUES (?, ?, ?)", rows)
@@ -262,29 +256,29 @@ def read_store(path: Path) -> tuple[str, ReviewState]:
 
 
 def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, ReviewState]:
-    """Copy a store, while a page may have it open, or put a copy back in the place of a store.
+    """Copy a store, even while a page has it open, or restore a store from a copy.
 
-    What a process that was killed left beside an earlier output is removed.
+    Files that a killed process left beside an earlier output are removed.
 
     Args:
         path: SQLite file from hgld review, e.g. review/ada.sqlite.
         out: SQLite file to write.
-        force: Replace a store that is not an earlier copy of ``path``, also a damaged one.
+        force: Replace a store that is not an earlier copy of ``path``, even a damaged store.
 
     Returns:
         Owner of the store and the state after its events.
 
     Raises:
         ConfigurationError: ``out`` is the store itself, cannot be written, or holds events that the store lacks.
-        InputError: ``out`` is no store.
+        InputError: ``out`` is not a store.
     """
     require_other_file(out, [path])
     with _opened_file(path) as (connection, owner, state), _locked(out):
         if out.exists():
             _require_store_file(out)
         if out.exists() and not force:
-            steps = read_store(out)[1].steps
-            if any(state.steps.get(step) != events for step, events in steps.items()):
+            _, earlier = read_store(out)
+            if not earlier.steps.items() <= state.steps.items():
                 raise ConfigurationError(
                     f"{out}: holds events that {path} lacks; write to another file, or replace it with `force`"
                 )
@@ -295,16 +289,16 @@ def copy_store(path: Path, out: Path, *, force: bool = False) -> tuple[str, Revi
 
 
 def _require_store_file(path: Path) -> None:
-    """Raise an :class:`InputError` unless a file is a store, perhaps a damaged one, or empty."""
+    """Raise an :class:`InputError` unless a file is a store, perhaps damaged, or empty."""
     with path.open("rb") as stream:
         head = stream.read(_ID_BYTES.stop)
     if not head:
         return
     problem = f"{path}: not a store of decisions"
     if not head.startswith(_SQLITE):
-        damaged = "; if it was one, delete it and put a copy back with hgld copy-store"
-        if path.suffix != ".sqlite":
-            damaged = ""
+        damaged = ""
+        if path.suffix == ".sqlite":
+            damaged = "; if it was one, delete it and put a copy back with hgld copy-store"
         raise InputError(
             f"{problem}; expected a store from hgld review, e.g. review/a.sqlite{damaged}"
         )
@@ -313,7 +307,7 @@ def _require_store_file(path: Path) -> None:
 
 
 def _use_rollback_journal(connection: sqlite3.Connection, path: Path) -> None:
-    """Switch off the write-ahead log that another program may have switched on, and move its content to the file."""
+    """Switch off the write-ahead log of another program, and move the content of the log to the file."""
     try:
         (mode,) = connection.execute("PRAGMA journal_mode = DELETE").fetchone()
     except sqlite3.OperationalError as error:
@@ -328,7 +322,7 @@ def _use_rollback_journal(connection: sqlite3.Connection, path: Path) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Let no other process write to a store, whatever name it knows it by."""
+    """Lock a store against other processes, which may know the file by another name."""
     check_writable_file(path)
     if path.is_symlink() and not path.exists():
         raise ConfigurationError(
@@ -338,9 +332,9 @@ def _locked(path: Path) -> Iterator[None]:
         raise ConfigurationError(
             f"{path} is read-only; change its permissions, or give another `store`"
         )
-    with ExitStack() as held:
+    with ExitStack() as locks:
         try:
-            held.enter_context(exclusive_lock(path))
+            locks.enter_context(exclusive_lock(path))
         except BusyError:
             raise BusyError(
                 f"{path}: already open in another hgld process; use the page that it serves, or stop it first"
@@ -350,7 +344,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection to a file that takes the place of ``path`` at the end, whole or not at all."""
+    """Yield a connection to a draft file that replaces ``path`` at the end, unless an error occurs."""
     draft = path.with_name(f"{path.name}.part")
     draft.unlink(missing_ok=True)
     try:
@@ -369,9 +363,9 @@ def _new_file(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewState]]:
-    """Open an existing store, check it, and yield it with its owner and its state.
+    """Open an existing store, check it, and yield its connection, its owner and its state.
 
-    Checks find a file that is cut off and events that do not follow from each other, but no changed letter in a text.
+    The checks find a truncated file and inconsistent events, but no changed letter in a text.
     """
     if not path.is_file():
         problem = " is a folder" if path.is_dir() else ": no such file"
@@ -401,7 +395,7 @@ def _opened_file(path: Path) -> Iterator[tuple[sqlite3.Connection, str, ReviewSt
 
 
 def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str, ReviewState]:
-    """Return the owner of a store and its state, after checks of the file."""
+    """Check the file of a store; return the owner and the state."""
 
     def pragma(name: str) -> Any:
         return connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -422,13 +416,13 @@ def _read(connection: sqlite3.Connection, path: Path, remedy: str) -> tuple[str,
         is_logged = log.exists() and log.stat().st_size > 0
         if not is_logged and path.stat().st_size < pragma("page_count") * pragma("page_size"):
             raise sqlite3.DatabaseError("the end of the file is missing")
-        owner = str((connection.execute("SELECT annotator FROM about").fetchone() or ("",))[0])
+        about = connection.execute("SELECT annotator FROM about").fetchone()
+        owner = str(about[0]) if about else ""
         try:
             check_annotator(owner)
             connection.execute("SELECT id, text, cluster FROM label")
-            state = ReviewState(
-                events_from_rows(connection.execute("SELECT * FROM event ORDER BY id"))
-            )
+            rows = connection.execute("SELECT * FROM event ORDER BY id")
+            state = ReviewState(events_from_rows(rows))
         except ConfigurationError as error:
             raise sqlite3.DatabaseError(str(error)) from error
         except InputError as error:
@@ -449,8 +443,9 @@ def _write_failure(path: Path, error: sqlite3.Error) -> StorageError:
     )
 
 
-def _printable(found: object) -> str:
-    """Return what was found in a file as text for a message, with line breaks and the like as escapes."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() for c in str(found)
-    )
+def _printable(value: object) -> str:
+    """Return the text of a value for a message, with unprintable characters as escapes."""
+    text = ""
+    for character in str(value):
+        text += character if character.isprintable() else ascii(character)[1:-1]
+    return text
