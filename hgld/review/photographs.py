@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -26,10 +25,13 @@ log = logging.getLogger(__name__)
 
 #: GLDv2's lists of the landmark of each image, by split.
 LANDMARK_LISTS = {"train": "train.csv", "index": "index_image_to_landmark.csv"}
-#: Photographs per label on a map, and size of all of them together in characters: about 1,250 photographs.
-PER_LABEL, MAX_CHARACTERS = 3, 5_000_000
+#: Photographs per label on a map.
+PER_LABEL = 3
+#: Total length of the URLs of photographs on a map, in characters: about 1,250 photographs.
+MAX_CHARACTERS = 5_000_000
+#: Size in pixels and JPEG quality of photographs on a map.
 _WIDTH, _HEIGHT, _QUALITY = 128, 96, 60
-#: Photographs of a label that are tried at most, because some may be damaged.
+#: Largest number of photographs of a label that are read for a map; some may be damaged.
 _TRIED = 2 * PER_LABEL
 
 
@@ -43,14 +45,18 @@ class Photograph:
 
 
 class LabelPhotographs:
-    """Photographs by label, of which only the rows in the index are kept in memory: 8 bytes per photograph.
+    """Photographs by label; only their rows in the index are in memory, 8 bytes per photograph.
 
-    The photographs of a label are in rounds, each with one photograph of every landmark that has another one, in
-    the order of image ids. Within a round, landmarks with many photographs come first.
+    The photographs of a label are ordered in rounds. Round i has the i-th photograph of every landmark with at
+    least i photographs, in the order of image ids. Within a round, landmarks are in descending order of their
+    number of photographs.
 
     Args:
-        rows: int64, shape (n,); rows of photographs in the index. If a row is repeated, the first counts.
-        landmark: int64, shape (n,); number of the landmark of each, which is its row in ``landmarks``.
+        reader: Index of the photographs, with their tar files.
+        landmarks: ``clean`` table.
+        rows: Rows of photographs in the index, int64, shape (n,). The first occurrence of a row counts.
+        landmark: Row of each photograph's landmark in ``landmarks``, int64, shape (n,).
+        files: Files that determine the photographs of each label.
     """
 
     def __init__(
@@ -70,31 +76,34 @@ class LabelPhotographs:
         rows, first = np.unique(rows, return_index=True)
         landmark = landmark[first]
         order = _in_rounds(label[landmark], landmark)
-        self._rows, self._landmark = rows[order].astype(np.int32), landmark[order].astype(np.int32)
+        self._rows = rows[order].astype(np.int32)
+        self._landmark = landmark[order].astype(np.int32)
         #: Label i has the photographs from _starts[i] to _starts[i + 1].
         self._starts = np.searchsorted(label[self._landmark], np.arange(len(names) + 1))
         self._n_landmarks = np.bincount(label[np.unique(landmark)], minlength=len(names))
 
     def count(self, label_id: str) -> tuple[int, int]:
-        """Return the number of photographs of a label, and of landmarks that they show."""
+        """Return the number of photographs of a label, and the number of landmarks on them."""
         if label_id not in self._labels:
             return 0, 0
         span = self._span(label_id)
         return span.stop - span.start, int(self._n_landmarks[self._labels[label_id]])
 
     def of_label(self, label_id: str, start: int = 0, stop: int | None = None) -> list[Photograph]:
-        """Return the photographs of a label from number ``start`` to before ``stop``, by default to the last."""
+        """Return the photographs of a label from number ``start`` to before ``stop``; None: to the last."""
         span = self._span(label_id)
-        places = range(span.start, span.stop)[start:stop]
+        rows = self._rows[span][start:stop].tolist()
+        landmarks = self._landmark[span][start:stop].tolist()
         return [
-            self._photograph(int(self._rows[place]), int(self._landmark[place])) for place in places
+            self._photograph(row, landmark) for row, landmark in zip(rows, landmarks, strict=True)
         ]
 
     def read(self, image_id: str) -> bytes:
         """Return the content of a photograph.
 
         Raises:
-            InputError: The tar file no longer exists, or is not the one that was indexed.
+            KeyError: The index has no such photograph.
+            InputError: The tar file no longer exists, or differs from the indexed file.
         """
         try:
             row = int(self._reader.positions([image_id])[0])
@@ -104,7 +113,7 @@ class LabelPhotographs:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the files that decide which photographs a label has, by role."""
+        """SHA-256 of the files that determine the photographs of each label, by role."""
         return input_digests(photographs=self.files)
 
     def of_labels(
@@ -114,32 +123,31 @@ class LabelPhotographs:
         per_label: int = PER_LABEL,
         max_characters: int = MAX_CHARACTERS,
     ) -> dict[str, list[MapPhotograph]]:
-        """Return small photographs by label_id: one of each label in turn, then a second of each, until the limit.
+        """Return small photographs by label_id: one of each label, then a second of each, until the limit.
 
         Args:
-            label_ids: Labels, the most important first.
-            max_characters: Largest length of all URLs together.
+            label_ids: Labels in descending order of importance.
+            per_label: Largest number of photographs of a label.
+            max_characters: Largest total length of all URLs.
         """
-        rounds = [
-            (label_id, iter(photographs))
-            for label_id in label_ids
-            if (photographs := self.of_label(label_id, 0, _TRIED))
-        ]
+        waiting = {label_id: self.of_label(label_id, 0, _TRIED) for label_id in label_ids}
         chosen: dict[str, list[MapPhotograph]] = {}
-        left = max_characters
+        n_left = max_characters
         for _ in range(per_label):
-            for key, waiting in rounds:
-                made = next(islice(filter(None, map(self._embed, waiting)), 1), None)
-                if made is None:
+            for label_id, photographs in waiting.items():
+                embedded = None
+                while photographs and embedded is None:
+                    embedded = self._embed(photographs.pop(0))
+                if embedded is None:
                     continue
-                left -= len(made.url)
-                if left < 0:
+                n_left -= len(embedded.url)
+                if n_left < 0:
                     return chosen
-                chosen.setdefault(key, []).append(made)
+                chosen.setdefault(label_id, []).append(embedded)
         return chosen
 
     def _embed(self, photograph: Photograph) -> MapPhotograph | None:
-        """Return the photograph with its pixels; None, after a warning, if it cannot be shown."""
+        """Return the photograph with its pixels; log a warning and return None if it is unreadable."""
         try:
             data = self.read(photograph.image_id)
             jpeg = make_thumbnail(data, _WIDTH, _HEIGHT, crop=True, quality=_QUALITY)
@@ -149,13 +157,15 @@ class LabelPhotographs:
         return MapPhotograph(photograph.landmark, data_url(jpeg))
 
     def _span(self, label_id: str) -> slice:
-        number = self._labels.get(label_id)
-        return slice(0, 0) if number is None else slice(*self._starts[number : number + 2].tolist())
+        """Return the places of a label's photographs."""
+        if label_id not in self._labels:
+            return slice(0, 0)
+        number = self._labels[label_id]
+        return slice(int(self._starts[number]), int(self._starts[number + 1]))
 
     def _photograph(self, row: int, landmark: int) -> Photograph:
-        name, link = landmark_link(
-            self._landmark_ids[landmark].as_py(), self._categories[landmark].as_py()
-        )
+        landmark_id = self._landmark_ids[landmark].as_py()
+        name, link = landmark_link(landmark_id, self._categories[landmark].as_py())
         return Photograph(self._reader.id_at(row), name, link)
 
 
@@ -172,8 +182,8 @@ def open_photographs(
             :func:`hgld.tables.image_landmarks.read_image_landmarks`; by default GLDv2's lists beside ``images``.
 
     Raises:
-        ConfigurationError: There are no such lists beside ``images``, the split of a file is unknown, or there are
-            lists without ``images``.
+        ConfigurationError: GLDv2's lists are missing beside ``images``, the split of a file is unknown, or
+            ``image_landmarks`` is given without ``images``.
     """
     if images is None:
         if image_landmarks:
@@ -187,9 +197,8 @@ def open_photographs(
         )
     if not images.is_file():
         raise InputError(f"{images}: no such file; hgld index-images writes it")
-    landmarks = read_table(clean, CLEAN).sort_by(
-        [("split", "descending"), ("landmark_id", "ascending")]
-    )
+    landmarks = read_table(clean, CLEAN)
+    landmarks = landmarks.sort_by([("split", "descending"), ("landmark_id", "ascending")])
     lists = _landmark_lists(images, landmarks, image_landmarks)
     reader = ImageReader(images, images.parent)
     _check_shards(reader, images)
@@ -201,9 +210,9 @@ def open_photographs(
             f"{images}: holds no photograph of a landmark in {clean}, by\n{paths}\n"
             "Index the tar files of these images, or name other files in `image_landmarks`"
         )
-    files = [images, clean, *(path for _, path in lists)]
+    files = [images, clean] + [path for _, path in lists]
     photographs = LabelPhotographs(reader, landmarks, rows[rows >= 0], landmark[rows >= 0], files)
-    pa.default_memory_pool().release_unused()  # the lists take several times what is kept
+    pa.default_memory_pool().release_unused()  # the lists take several times the final memory
     return photographs
 
 
@@ -225,24 +234,27 @@ def _landmark_lists(
 ) -> list[tuple[str, Path]]:
     """Return the files with the landmark of each image, with their splits."""
     splits = in_order(landmarks["split"].unique().to_pylist())
+    lists = []
+    for item in image_landmarks:
+        lists.append(split_and_path(item, splits, parameter="image_landmarks"))
     if image_landmarks:
-        return [
-            split_and_path(item, splits, parameter="image_landmarks") for item in image_landmarks
-        ]
-    beside = [
-        (split, images.with_name(LANDMARK_LISTS.get(split, f"{split}.csv"))) for split in splits
-    ]
-    existing = [(split, path) for split, path in beside if path.is_file()]
-    if not existing:
-        names = " or ".join(path.name for _, path in beside)
+        return lists
+    names = []
+    for split in splits:
+        path = images.with_name(LANDMARK_LISTS.get(split, f"{split}.csv"))
+        names.append(path.name)
+        if path.is_file():
+            lists.append((split, path))
+    if not lists:
         raise ConfigurationError(
-            f"{images.parent}: has no {names}; name the file with the landmark of each image in `image_landmarks`"
+            f"{images.parent}: has no {' or '.join(names)}; name the file with the landmark of each image in "
+            "`image_landmarks`"
         )
-    return existing
+    return lists
 
 
 def _in_rounds(label: Integers, landmark: Integers) -> Integers:
-    """Return the order of photographs by label, round, descending number of photographs of the landmark, landmark."""
+    """Return the order of photographs by label, round, descending size of the landmark, and landmark."""
     by_landmark = np.argsort(landmark, kind="stable")
     count = np.bincount(landmark)
     first = np.cumsum(count) - count

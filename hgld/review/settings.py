@@ -38,7 +38,7 @@ class ImportConfig:
     """Settings of the import.
 
     Args:
-        annotator: Name of the annotator who filled it in. Default: the one whom the workbook was exported for.
+        annotator: Name of the annotator who filled in the sheet. Default: the name in the workbook.
         valid_rows_only: Import the valid rows of a sheet with problems.
     """
 

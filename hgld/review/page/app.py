@@ -1,11 +1,12 @@
-"""The review page as a web application: plain forms, answered by a redirect, or by the changed parts for the script.
+"""The review page as a web application with plain forms.
 
-Every form sends the position of the annotator (``at_view``, ``at_label``). The script also sends the last event
-that the page shows (``since``); the answer holds everything that has changed after it, whoever changed it.
+The answer to a form is a redirect, or the changed parts of the page for the script. Every form sends the position of
+the annotator (``at_view``, ``at_label``). The script also sends the last event that the page shows (``since``); the
+answer holds all changes after this event, by any tab.
 
-Landmarks and photographs of a label and the guideline are pages of their own, which the script shows in a dialog in
-front of the labels instead. Photographs are named by their id in the index, never by a path. They are made small when
-they are asked for, and are the only answers that browsers keep.
+Landmarks and photographs of a label and the guideline have their own pages; the script shows these pages in a dialog.
+Photographs are named by their id in the index, never by a path. The server scales a photograph at each request, and
+browsers cache photographs only.
 """
 
 from __future__ import annotations
@@ -58,18 +59,20 @@ from hgld.taxonomy.groups import Group
 
 log = logging.getLogger(__name__)
 
-#: Status of the answer to an action that failed, by the kind of error; others than these come from a full disk.
+#: HTTP status of the answer to a failed action, by the first class of the error that matches.
 _STATUS = {ConflictError: 409, InvalidActionError: 400, HgldError: 503}
 
-#: Numbers of requests whose step is remembered, in case the script sends them again because it got no answer.
+#: Number of requests whose step is stored, for a script that sends a request again after a lost answer.
 _REMEMBERED_REQUESTS = 1000
 
-#: Landmarks, and photographs, on one page.
-_LANDMARKS_PER_PAGE, _PHOTOGRAPHS_PER_PAGE = 500, 60
-#: Width and height in pixels, whether to crop, and quality of photographs: small ones have twice the size in the
-#: card, for screens of high resolution.
+#: Number of landmarks on one page.
+_LANDMARKS_PER_PAGE = 500
+#: Number of photographs on one page.
+_PHOTOGRAPHS_PER_PAGE = 60
+#: Width and height in pixels, whether to crop, and JPEG quality of photographs. Small photographs have twice the size
+#: in the card, for screens of high resolution.
 _SIZES = {"small": (240, 180, True, 80), "large": (1024, 1024, False, 85)}
-#: Photographs that are made small at once; on two cores the server still has time to answer.
+#: Photographs that are scaled at once; on two cores the server still has time to answer.
 _WORKERS = 2
 _NO_LINE_BREAKS = str.maketrans("", "", "\r\n")
 _CACHE_CONTROL = "private, max-age=86400, immutable"
@@ -84,16 +87,17 @@ _VERSION_FIELDS = ("label", "focus", "since")
 
 
 def seen_labels(form: FormFields) -> dict[str, SeenLabel]:
-    """Return the labels that a form is about, as the annotator saw them.
+    """Return the labels of a form, as the annotator saw them, by label_id.
 
-    These are the label of the pressed button, else the ticked labels, else the current label. A label is written as
-    by :meth:`SeenLabel.field`.
+    These are the label of the pressed button, or the ticked labels, or the current label, in this order of
+    preference. The form has labels in the format of :meth:`SeenLabel.field`.
     """
     kind, _, button = form.get("choose", "").partition("@")
+    texts = form.getlist("label")
     if button and kind.startswith("take:"):
         texts = [button]
-    else:
-        texts = form.getlist("label") or list(filter(None, form.getlist("focus")))
+    elif not texts:
+        texts = [text for text in form.getlist("focus") if text]
     labels = {}
     for text in texts:
         seen, _, label_id = text.partition(":")
@@ -106,19 +110,21 @@ def seen_labels(form: FormFields) -> dict[str, SeenLabel]:
 
 
 def label_versions(form: FormFields) -> dict[str, int]:
-    """Return the labels that a form is about, with the versions that the annotator saw."""
+    """Return the versions of the labels of a form, as the annotator saw them, by label_id."""
     return {label_id: seen.version for label_id, seen in seen_labels(form).items()}
 
 
 def label_action(form: FormFields) -> LabelAction:
     """Return the action of a form; its field ``choose`` is e.g. ``drop``, ``group:lake`` or ``take:1``.
 
-    The comment of the current label is kept from another label whose button was pressed.
+    If the button belongs to another label than the current label, the comment in the form is ignored.
     """
-    comment, before = form.get("comment", ""), form.get("comment_was", "")
+    comment = form.get("comment", "")
+    before = form.get("comment_was", "")
+    new_comment = None
     # A text field drops line breaks, which a comment from a sheet may have.
-    unchanged = comment.translate(_NO_LINE_BREAKS) == before.translate(_NO_LINE_BREAKS)
-    new_comment = None if unchanged else comment.strip()
+    if comment.translate(_NO_LINE_BREAKS) != before.translate(_NO_LINE_BREAKS):
+        new_comment = comment.strip()
     kind, _, value = form.get("choose", "").partition(":")
     if kind == "take":
         number, _, label = value.partition("@")
@@ -128,14 +134,15 @@ def label_action(form: FormFields) -> LabelAction:
     if kind == "enter":  # in the comment or another field
         return LabelAction("comment", comment=new_comment)
     if kind in ("group", "above"):
-        return LabelAction("unsure" if form.get("guess") else "group", value, comment=new_comment)
+        kind = "unsure" if form.get("guess") else "group"
+        return LabelAction(kind, value, comment=new_comment)
     return LabelAction(kind, comment=new_comment)
 
 
 def present_action(session: ReviewSession, form: FormFields) -> LabelAction:
-    """Return the action of a form with a group that exists.
+    """Return the action of a form, and add the catch-all group that it needs.
 
-    ``above:Food > Dairy`` chooses a name above groups: its catch-all group is added if it has none.
+    ``above:Food > Dairy`` chooses a name above groups; its catch-all group is added if it is missing.
     """
     action = label_action(form)
     kind, _, path = form.get("choose", "").partition(":")
@@ -165,21 +172,19 @@ def _decide(session: ReviewSession, form: FormFields) -> int | None:
 
     def decide(label_ids: Collection[str]) -> int | None:
         versions = {label_id: seen[label_id].version for label_id in label_ids}
-        return session.decide(
-            versions, action, {label_id: seen[label_id].candidates for label_id in label_ids}
-        )
+        candidates = {label_id: seen[label_id].candidates for label_id in label_ids}
+        return session.decide(versions, action, candidates)
 
     try:
         return decide(seen)
     except StaleError as error:
-        # A form whose answer was lost is sent again; what it did the first time is no conflict.
-        is_done = not error.with_other_candidates and all(
-            session.is_done(key, action) for key in error.label_ids
-        )
-        if "again" not in form or not is_done:
+        # A form whose answer was lost is sent again. Labels with its decision are no conflict.
+        if "again" not in form or error.with_other_candidates:
             raise
-        others = [label_id for label_id in seen if label_id not in error.label_ids]
-        return decide(others) if others else None
+        if not all(session.is_done(label_id, action) for label_id in error.label_ids):
+            raise
+        unchanged = [label_id for label_id in seen if label_id not in error.label_ids]
+        return decide(unchanged) if unchanged else None
 
 
 def _move(session: ReviewSession, form: FormFields) -> int | None:
@@ -211,7 +216,9 @@ def _require_clustering(session: ReviewSession, form: FormFields) -> None:
 
 
 def _undo(session: ReviewSession, form: FormFields) -> int | None:
-    step = int_field(form, "step") if form.get("step") else session.state.next_undo
+    step = session.state.next_undo
+    if form.get("step"):
+        step = int_field(form, "step")
     if step is None:
         raise InvalidActionError("there is nothing to undo")
     return session.undo(step)
@@ -266,8 +273,11 @@ def review_app(
     """Return the web application of a session.
 
     Args:
-        clusters: File that the labels are from; a page that is loaded after it was written again shows the new ones.
-            None: the labels stay as they are.
+        references: Sources of the texts and photographs of labels.
+        keys: Keys that admit browsers.
+        host_names: Names of the host in addresses.
+        clusters: File with the labels. If it is written again, the next load of the page shows the new labels.
+            None: the labels never change.
     """
     pages = _Endpoints(session, references, clusters)
     routes = [
@@ -276,11 +286,9 @@ def review_app(
         Route("/decisions.csv", pages.download),
         Route("/landmarks", pages.landmarks),
         Route("/guideline", pages.guideline),
-        *(
-            Route(path, pages.handle(handler), methods=["POST"])
-            for path, handler in HANDLERS.items()
-        ),
     ]
+    for path, handler in HANDLERS.items():
+        routes.append(Route(path, pages.handle(handler), methods=["POST"]))
     if references.photographs is not None:
         routes += [
             Route("/photographs", pages.photographs),
@@ -307,7 +315,7 @@ class _Endpoints:
         self._renderer = PageRenderer(self._lists, self._references)
 
     def _load_clusters(self) -> str:
-        """Show the labels of the table if it was written again; return why it cannot be used, or an empty text."""
+        """Show the new labels if the table was written again; return an error message, or an empty text."""
         if self._clusters is None or self._clusters.version() == self._clusters.loaded:
             return ""
         self._clusters.loaded = self._clusters.version()
@@ -318,7 +326,7 @@ class _Endpoints:
         return ""
 
     def _notice(self, problem: str = "") -> Markup:
-        """Return the line on a table that was written again."""
+        """Return the notice about a new version of the table."""
         assert self._clusters is not None
         return self._renderer.part("notice", self._clusters.path.name, problem)
 
@@ -340,15 +348,14 @@ class _Endpoints:
         fields = request.query_params
         position = find_position(self._lists, fields)
         since = _number(fields, "since", -1)
-        shown = (position.view.query, position.label) == (
-            fields.get("at_view"),
-            fields.get("shown"),
-        )
+        is_same_view = position.view.query == fields.get("at_view")
+        is_same_label = position.label == fields.get("shown")
         version = fields.get("clusters", "")
         if self._clusters is not None and version:
             version = self._clusters.version()
         is_new_table = version != fields.get("clusters", "")
-        if shown and since == self._session.state.last_event and not is_new_table:
+        is_same_event = since == self._session.state.last_event
+        if is_same_view and is_same_label and is_same_event and not is_new_table:
             return Response(status_code=204)
         changes = self._renderer.changes(position, since)
         if is_new_table:
@@ -375,7 +382,9 @@ class _Endpoints:
                 step = self._apply_once(handler, form)
             except (HgldError, InvalidActionError) as error:
                 return self._refuse(error, request, form, from_script=from_script)
-            return self._step_changes(step, form) if from_script else self._redirect(form, step)
+            if from_script:
+                return self._step_changes(step, form)
+            return self._redirect(form, step)
 
         return endpoint
 
@@ -403,10 +412,8 @@ class _Endpoints:
         if isinstance(error, StaleError):
             try:
                 conflict = self._conflict(error, request.scope["path"], form)
-            except (
-                InvalidActionError
-            ) as impossible:  # such as the choice of a group that was undone
-                error = impossible
+            except InvalidActionError as invalid:  # e.g. the group was undone in the meantime
+                error = invalid
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         if from_script:
             return JSONResponse({"error": str(error), "conflict": conflict}, status)
@@ -415,7 +422,7 @@ class _Endpoints:
         return self._page("problem.html", status, **values)
 
     def _conflict(self, error: StaleError, path: str, form: FormFields) -> Markup:
-        """Return both versions of labels that were changed in the meantime, with a form for either way to go on."""
+        """Return both versions of labels that were changed in the meantime, with forms to resolve the conflict."""
         session = self._session
         tree = session.tree()
         rows = []
@@ -423,79 +430,72 @@ class _Endpoints:
             label = session.labels[label_id]
             mine = DecisionView(None)
             if path == "/decide":
-                value = session.resulting_decision(
-                    label, present_action(session, form), tree.groups
-                )
-                mine = mine if value is NO_CANDIDATE else decision_view(value, tree)
+                action = present_action(session, form)
+                value = session.resulting_decision(label, action, tree.groups)
+                if value is not NO_CANDIDATE:
+                    mine = decision_view(value, tree)
             theirs = decision_view(session.decision_value(label_id), tree)
             rows.append((label.label, theirs, mine))
-        fields = [
-            # Labels are named anew, also that of a button such as "take:1@3:Q1".
-            (
-                name,
-                value.partition("@")[0]
-                if name == "choose" and value.startswith("take:")
-                else value,
-            )
-            for name, value in form.multi_items()
-            if name not in _VERSION_FIELDS
-        ]
-        as_now = {
-            label_id: self._seen_now(label_id, tree.groups) for label_id in label_versions(form)
-        }
-        unchanged = [text for label_id, text in as_now.items() if label_id not in error.label_ids]
+        fields = []
+        for name, value in form.multi_items():
+            if name in _VERSION_FIELDS:
+                continue
+            if name == "choose" and value.startswith("take:"):
+                value = value.partition("@")[0]  # "take:1@3:Q1" has the old version of its label
+            fields.append((name, value))
+        present = []
+        unchanged = []
+        for label_id in label_versions(form):
+            text = self._present_field(label_id, tree.groups)
+            present.append(text)
+            if label_id not in error.label_ids:
+                unchanged.append(text)
         reason = None
         if error.with_other_candidates:
             reason = "opinions" if session.adjudicating else "suggestions"
-        return self._renderer.part(
-            "conflict", rows, path, fields, list(as_now.values()), unchanged, reason
-        )
+        return self._renderer.part("conflict", rows, path, fields, present, unchanged, reason)
 
-    def _seen_now(self, label_id: str, groups: Mapping[str, Group]) -> str:
-        """Return what a form sends of a label as it is now."""
-        candidates = self._session.candidates(self._session.labels[label_id], groups)
-        return SeenLabel(self._session.version(label_id), candidates_digest(candidates)).field(
-            label_id
-        )
+    def _present_field(self, label_id: str, groups: Mapping[str, Group]) -> str:
+        """Return the form field of a label in its present version."""
+        session = self._session
+        candidates = session.candidates(session.labels[label_id], groups)
+        seen = SeenLabel(session.version(label_id), candidates_digest(candidates))
+        return seen.field(label_id)
 
     def _step_changes(self, step: int | None, form: FormFields) -> Response:
-        """Answer the script with what has changed, and with what the step did and where."""
+        """Answer the script with the changes, a description of the step, and the position of its changes."""
+        session = self._session
+        since = _number(form, "since", -1)
         position = find_position(self._lists, form)
         if step is None:
-            changes = self._renderer.changes(position, _number(form, "since", -1))
-            return JSONResponse(changes | {"message": "Nothing changed."})
-        goes_there = self._goes_there(step)
+            answer = self._renderer.changes(position, since)
+            answer["message"] = "Nothing changed."
+            return JSONResponse(answer)
+        original, in_effect = session.state.original(step)
+        goes_there = original != step
         if goes_there:
             position = position_of_step(self._lists, step, position)
-        left = position.view.query != form.get("at_view")
-        answer = self._renderer.changes(
-            position, _number(form, "since", -1), everything=goes_there and left
-        )
-        answer |= {
-            "step": step,
-            "message": sentence(describe_step(self._session, step)),
-            "undo": "Undo" if self._session.state.original(step)[1] else "Redo",
-            "goes_there": goes_there,
-            "versions": {
-                event.key: self._session.version(event.key)
-                for event in self._session.state.steps[step]
-                if event.key in self._session.labels
-            },
-        }
+        is_other_view = position.view.query != form.get("at_view")
+        versions = {}
+        for event in session.state.steps[step]:
+            if event.key in session.labels:
+                versions[event.key] = session.version(event.key)
+        answer = self._renderer.changes(position, since, everything=goes_there and is_other_view)
+        answer["step"] = step
+        answer["message"] = sentence(describe_step(session, step))
+        answer["undo"] = "Undo" if in_effect else "Redo"
+        answer["goes_there"] = goes_there
+        answer["versions"] = versions
         return JSONResponse(answer)
 
     def _redirect(self, form: FormFields, step: int | None = None) -> Response:
-        """Lead a browser without script to what was undone or redone, else to the next label."""
+        """Redirect a browser without script to the changes of an undo or redo, or to the next label."""
         position = find_position(self._lists, form)
-        if step is not None and self._goes_there(step):
+        if step is not None and self._session.state.original(step)[0] != step:
             position = position_of_step(self._lists, step, position)
         else:
             position = next_position(self._lists, position)
         return RedirectResponse(position.address, status_code=303)
-
-    def _goes_there(self, step: int) -> bool:
-        """Return whether the page leads to what the step changed: whether it undid or redid something."""
-        return self._session.state.original(step)[0] != step
 
     async def landmarks(self, request: Request) -> Response:
         """Answer with the landmarks of a label, by name."""
@@ -504,7 +504,8 @@ class _Endpoints:
             return Response(status_code=404)
         landmarks = self._references.facts.landmarks(label_id)
         first = _number(request.query_params, "from", 0)
-        first = first if first < len(landmarks) else 0
+        if first >= len(landmarks):
+            first = 0
         end = first + _LANDMARKS_PER_PAGE
         return self._page(
             "landmarks.html",
@@ -521,9 +522,8 @@ class _Endpoints:
         path = self._references.guideline
         if path is None:
             return Response(status_code=404)
-        return self._page(
-            "guideline.html", guideline=guideline_html(path.read_text(encoding="utf-8"))
-        )
+        guideline = guideline_html(path.read_text(encoding="utf-8"))
+        return self._page("guideline.html", guideline=guideline)
 
     async def photographs(self, request: Request) -> Response:
         """Answer with the photographs of a label: as a page, or as list items for the script."""
@@ -536,18 +536,15 @@ class _Endpoints:
         start = _number(fields, "from", 0)
         view = photographs_view(self._references.photographs, self._session, label_id, start, count)
         if request.headers.get("accept") == "application/json":
-            return JSONResponse(
-                {
-                    "html": self._renderer.part("items", view["photographs"]),
-                    "next": view["next_start"],
-                }
-            )
+            items = self._renderer.part("items", view["photographs"])
+            return JSONResponse({"html": items, "next": view["next_start"]})
         return self._page("all_photographs.html", view=view)
 
     async def image(self, request: Request) -> Response:
-        """Answer with a photograph, or with a placeholder that says why it cannot be shown."""
+        """Answer with a photograph, or with a placeholder that names the problem."""
         assert self._references.photographs is not None
-        image_id, size = request.path_params["image_id"], request.path_params["size"]
+        image_id = request.path_params["image_id"]
+        size = request.path_params["size"]
         if size not in _SIZES:
             return Response(status_code=404)
         async with self._turn:
@@ -560,19 +557,19 @@ class _Endpoints:
     def _image(self, photographs: LabelPhotographs, image_id: str, size: str) -> Response:
         width, height, crop, quality = _SIZES[size]
         try:
-            jpeg = make_thumbnail(
-                photographs.read(image_id), width, height, crop=crop, quality=quality
-            )
+            data = photographs.read(image_id)
+            jpeg = make_thumbnail(data, width, height, crop=crop, quality=quality)
         except KeyError:
             return Response(status_code=404)
         except UnreadableImageError as error:
-            problem, message = str(error), f"the photograph {image_id} cannot be shown: {error}"
+            problem = str(error)
+            message = f"the photograph {image_id} cannot be shown: {error}"
         except (InputError, OSError, MemoryError) as error:
-            problem, message = "its file cannot be read", f"a photograph cannot be read: {error}"
+            problem = "its file cannot be read"
+            message = f"a photograph cannot be read: {error}"
         else:
-            return Response(
-                jpeg, media_type="image/jpeg", headers={"cache-control": _CACHE_CONTROL}
-            )
+            headers = {"cache-control": _CACHE_CONTROL}
+            return Response(jpeg, media_type="image/jpeg", headers=headers)
         if message not in self._logged:
             self._logged.add(message)
             log.warning("%s", message)
@@ -580,7 +577,7 @@ class _Endpoints:
 
 
 def guideline_html(text: str) -> Markup:
-    r"""Return a text in Markdown, with tables, as HTML; HTML in the text is shown as it is written.
+    r"""Return a text in Markdown, with tables, as HTML; HTML in the text is escaped.
 
     >>> guideline_html("A *dam* is <b>no</b> lake.")
     Markup('<p>A <em>dam</em> is &lt;b&gt;no&lt;/b&gt; lake.</p>\n')

@@ -1,4 +1,4 @@
-"""The file that the labels of a review page come from, which may be written again while the page is open."""
+"""The file with the labels of a review page, which may be written again while the page is open."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ class ClustersFile:
     """The table of labels, clusters and suggestions, which may be written again while the page is open.
 
     Attributes:
-        loaded: Version of the file that the page was given last.
+        loaded: Version of the file that the page shows.
 
     Args:
         path: Table from hgld cluster or hgld suggest.
-        open_session: Reads the table, and returns a session with its labels.
+        open_session: Function that reads the table and returns a session with its labels.
     """
 
     def __init__(self, path: Path, open_session: Callable[[EventStore], ReviewSession]) -> None:
-        self.path, self.open_session = path, open_session
+        self.path = path
+        self.open_session = open_session
         self.loaded = ""
         self.loaded = self.version()
 
     def version(self) -> str:
-        """Return a text that is another one after each writing of the file; that of the last if it is missing."""
+        """Return the version of the file, which changes when it is written; if missing, ``loaded``."""
         try:
             status = self.path.stat()
         except OSError:

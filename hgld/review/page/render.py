@@ -30,31 +30,32 @@ from hgld.tables import nouns
 from hgld.taxonomy.groups import Group
 from hgld.version import __version__
 
-#: Orders as the annotator reads them.
+#: Descriptions of the orders for the annotator.
 ORDER_TITLES: dict[Order, str] = {
     "table": "as in the clusters",
     "landmarks": "most frequent first",
     "uncertain": "least certain first",
     "settling": "most frequent and least certain first",
 }
-#: Scores in percent that the first suggestion can be asked to be below.
+#: Bounds of the filter by the score of the first suggestion, in percent.
 _SCORES = (30, 50, 70, 90, 95)
-#: A list of all clusters is cut into parts of so many labels; the page shows the part of the current label.
+#: Largest number of labels in a part of a list of all clusters; the page shows the part with the current label.
 _MAX_LISTED = 1500
 _MAX_HISTORY = 40
-#: If more rows than this have changed, the whole list is sent, which browsers replace faster.
+#: Largest number of changed rows that are sent alone; browsers replace the whole list faster than more rows.
 _MAX_CHANGED_ROWS = 100
-
 
 _LANDMARKS = nouns(neutral=False)
 
 
 @dataclass(frozen=True)
 class References:
-    """Sources of what the page shows of a label besides its row; the guideline for annotators is in Markdown.
+    """Sources of the texts and photographs on the page, apart from the rows of labels.
 
-    ``nouns`` are the words for one and for several of what the numbers of labels count, and ``row_nouns`` those for
-    the things in the rows of the list, which differ where the list has counts.
+    Args:
+        guideline: Guideline for annotators, a file in Markdown.
+        nouns: Words for one and for several of the things that the numbers of labels count.
+        row_nouns: Words for one and for several rows of the list, which differ from ``nouns`` if the list has counts.
     """
 
     facts: FactBook
@@ -68,27 +69,26 @@ class PageRenderer:
     """Renders the page of a session."""
 
     def __init__(self, lists: LabelLists, references: References) -> None:
-        session = self._session = lists.session
-        self._lists, self._references = lists, references
-        #: Name of the store for the script, which keeps what is not yet saved apart for every store.
-        self.store_id = hashlib.sha256(
-            str(session.store.path.absolute()).encode(errors="replace")
-        ).hexdigest()[:16]
-        # An environment of its own: several sessions of one process may be about different things.
+        session = lists.session
+        self._session = session
+        self._lists = lists
+        self._references = references
+        store_path = str(session.store.path.absolute())
+        #: Id of the store for the script, which keeps unsaved decisions by store.
+        self.store_id = hashlib.sha256(store_path.encode(errors="replace")).hexdigest()[:16]
+        # A separate environment, because sessions in one process may have different nouns.
         self._environment = page_templates("review").overlay()
         self._environment.globals = self._environment.globals | {
             "noun": lambda number=2: references.nouns[number != 1],
             "row_noun": lambda number=2: references.row_nouns[number != 1],
             "clustering": session.clustering,
         }
-        self._macros: dict[str, Any] = {
-            name: macro
-            for template in ("parts", "lists", "photographs")
-            for name, macro in vars(
-                self._environment.get_template(f"{template}.html").module
-            ).items()
-            if isinstance(macro, Macro)
-        }
+        self._macros: dict[str, Any] = {}
+        for template in ("parts.html", "lists.html", "photographs.html"):
+            module = self._environment.get_template(template).module
+            for name, value in vars(module).items():
+                if isinstance(value, Macro):
+                    self._macros[name] = value
 
     def render(self, template: str, **values: Any) -> str:
         """Return a page made from a template."""
@@ -109,6 +109,9 @@ class PageRenderer:
             clusters_version: Version of the table of the labels, which the script sends back.
         """
         session = self._session
+        parts: dict[str, Markup | None] = {"photographs": None}
+        parts.update(self._all_parts(position))
+        value = session.decision_value(position.label)
         return self.render(
             "page.html",
             annotator=session.store.annotator,
@@ -122,15 +125,20 @@ class PageRenderer:
             adjudicating=session.adjudicating,
             blind=session.blind,
             has_guideline=self._references.guideline is not None,
-            **{"photographs": None} | self._all_parts(position),
             groups=self._groups(search),
-            comment=(session.decision_field(position.label).value or {}).get("comment", ""),
+            comment="" if value is None else value["comment"],
+            **parts,
         )
 
     def changes(
         self, position: Position, since: int, *, everything: bool = False
     ) -> dict[str, Any]:
-        """Return what has changed after the event ``since``, or everything if that is negative or the list another.
+        """Return the changes of the page after an event.
+
+        Args:
+            position: Position that the page shows now.
+            since: Id of the event; all parts of the page are returned if it is negative.
+            everything: Return all parts of the page in addition, because it shows another list.
 
         Returns:
             ``last``, id of the last event; ``view`` and ``label``, the position; ``parts``, new HTML by id of the
@@ -153,15 +161,15 @@ class PageRenderer:
             parts |= self._summary_parts(position)
         if "group" in kinds:
             parts["groups"] = self._groups("")
-        changed = {
-            event.key
-            for event in events
-            if event.kind == "decision" and event.key in session.labels
-        }
-        if position.view.cluster is not None:
-            changed = {key for key in changed if session.cluster(key) == position.view.cluster}
+        changed = set()
+        for event in events:
+            if event.kind != "decision" or event.key not in session.labels:
+                continue
+            if position.view.cluster in (None, session.cluster(event.key)):
+                changed.add(event.key)
         if kinds & {"cluster", "name", "group"} or len(changed) > _MAX_CHANGED_ROWS:
-            parts |= {"head": self._head(position, tree), "list": self._list(position, tree)}
+            parts["head"] = self._head(position, tree)
+            parts["list"] = self._list(position, tree)
         else:
             answer["rows"] = {key: self._row(key, position, tree) for key in changed}
         if everything:
@@ -180,29 +188,29 @@ class PageRenderer:
         }
 
     def _label_parts(self, position: Position, tree: GroupTree) -> dict[str, Markup]:
-        """Return the card of the current label, and its photographs if any are shown with labels."""
-        key, photographs = position.label, self._references.photographs
-        parts = {"card": self.part("no_card")}
-        if key:
-            label = label_view(self._session, self._session.labels[key], tree)
-            parts = {"card": self.part("card", label, self._references.facts.facts(key))}
-        if photographs is not None:
-            parts["photographs"] = self.part(
-                "beside_card", photographs_view(photographs, self._session, key)
-            )
+        """Return the card of the current label, and its photographs if the session has photographs."""
+        session = self._session
+        label_id = position.label
+        parts = {}
+        if label_id:
+            label = label_view(session, session.labels[label_id], tree)
+            parts["card"] = self.part("card", label, self._references.facts.facts(label_id))
+        else:
+            parts["card"] = self.part("no_card")
+        if self._references.photographs is not None:
+            view = photographs_view(self._references.photographs, session, label_id)
+            parts["photographs"] = self.part("beside_card", view)
         return parts
 
     def _summary_parts(self, position: Position) -> dict[str, Markup]:
         """Return the parts that change with every event."""
         session = self._session
+        counts = session.counts.counts[None]
+        steps = history(session, _MAX_HISTORY)
         return {
-            "status": self.part(
-                "status", session.counts.counts[None], open_work(session), session.adjudicating
-            ),
+            "status": self.part("status", counts, open_work(session), session.adjudicating),
             "clusters": self._places(position),
-            "history": self.part(
-                "history", history(session, _MAX_HISTORY), len(session.state.steps), position
-            ),
+            "history": self.part("history", steps, len(session.state.steps), position),
         }
 
     def _groups(self, search: str) -> Markup:
@@ -220,46 +228,49 @@ class PageRenderer:
     # The list of labels.
 
     def _list(self, position: Position, tree: GroupTree) -> Markup:
-        """Return the rows of the list, or of the part of a long list that has the current label."""
-        everything = label_ids = self._lists.label_ids(position.view)
+        """Return the rows of the list, or of the part of a long list with the current label."""
+        label_ids = self._lists.label_ids(position.view)
+        n_labels = len(label_ids)
         start = 0
+        end = n_labels
         if position.view.cluster is None:
-            current = label_ids.index(position.label) if position.label in label_ids else 0
-            start = current - current % _MAX_LISTED
-            label_ids = everything[start : start + _MAX_LISTED]
-        parts = [
-            (title, [self._row(key, position, tree) for key in keys])
-            for title, keys in self._sections(position.view, label_ids)
-        ]
-        html = self.part("list", parts, position)
-        if len(label_ids) < len(everything):
-            neighbours = [
-                everything[n] if 0 <= n < len(everything) else ""
-                for n in (start - 1, start + _MAX_LISTED)
-            ]
+            if position.label in label_ids:
+                current = label_ids.index(position.label)
+                start = current - current % _MAX_LISTED
+            end = min(start + _MAX_LISTED, n_labels)
+        sections = []
+        for title, section_ids in self._sections(position.view, label_ids[start:end]):
+            rows = [self._row(label_id, position, tree) for label_id in section_ids]
+            sections.append((title, rows))
+        html = self.part("list", sections, position)
+        if end - start < n_labels:
+            before = label_ids[start - 1] if start > 0 else ""
+            after = label_ids[end] if end < n_labels else ""
             part = self.part(
-                "part_of_list", start, len(label_ids), len(everything), position.view, *neighbours
+                "part_of_list", start, end - start, n_labels, position.view, before, after
             )
             html = part + html + part
         return html
 
     def _sections(self, view: View, label_ids: Sequence[str]) -> list[tuple[str, list[str]]]:
-        """Return the sections of a list, each with its title; a list that goes across clusters has one without."""
+        """Return the titles and label ids of the sections of a list.
+
+        A list of one cluster has a section for each sub-cluster, and a list in the order of the table has a section
+        for each cluster. Other lists have one section without a title.
+        """
         session = self._session
+        sections: list[tuple[str, list[str]]] = []
         if view.cluster is not None:
             # Sub-clusters of two clusters that were merged may have the same number.
-            rows = (session.labels[label_id] for label_id in label_ids)
-            by_subcluster = groupby(rows, key=lambda row: (row.cluster, row.subcluster))
-            return [
-                (f"Sub-cluster {number}", [row.label_id for row in part])
-                for (_, number), part in by_subcluster
-            ]
-        if view.order != "table":
-            return [("", list(label_ids))] if label_ids else []
-        by_cluster = groupby(label_ids, key=session.cluster)
-        return [
-            (f"{number} · {session.cluster_name(number)}", [*part]) for number, part in by_cluster
-        ]
+            labels = [session.labels[label_id] for label_id in label_ids]
+            for (_, number), part in groupby(labels, lambda row: (row.cluster, row.subcluster)):
+                sections.append((f"Sub-cluster {number}", [row.label_id for row in part]))
+        elif view.order == "table":
+            for number, ids in groupby(label_ids, session.cluster):
+                sections.append((f"{number} · {session.cluster_name(number)}", list(ids)))
+        elif label_ids:
+            sections.append(("", list(label_ids)))
+        return sections
 
     def _row(self, label_id: str, position: Position, tree: GroupTree) -> Markup:
         """Return the row of a label."""
@@ -267,35 +278,45 @@ class PageRenderer:
         return self.part("row", label_view(self._session, label, tree, position.view))
 
     def _head(self, position: Position, tree: GroupTree) -> Markup:
-        session, lists, view = self._session, self._lists, position.view
+        """Return the title of the list, its filters, and the actions on its cluster."""
+        session = self._session
+        lists = self._lists
+        view = position.view
+        scores = {}
+        candidates_title = ""
+        if session.adjudicating:
+            candidates_title = "Opinions"
+        elif not session.blind:
+            candidates_title = "Suggestion"
+            scores = {score: f"below {score} %" for score in _SCORES}
+        orders = {order: ORDER_TITLES[order] for order in lists.orders}
         filters = self.part(
-            "filters",
-            view,
-            lists.filters,
-            lists.counts(),
-            tree.titles(),
-            {score: f"below {score} %" for score in _SCORES} if lists.shows_suggestions else {},
-            {order: ORDER_TITLES[order] for order in lists.orders},
+            "filters", view, lists.filters, lists.counts(), tree.titles(), scores, orders
         )
-        candidates = "Opinions" if session.adjudicating else "" if session.blind else "Suggestion"
         clusters = cluster_views(session)
         if view.cluster is None:
             label_ids = lists.label_ids(view)
             landmarks = sum(session.labels[label_id].landmarks for label_id in label_ids)
-            title = (
+            return self.part(
+                "list_head",
                 view_title(view, tree.groups),
                 ORDER_TITLES[view.order],
                 len(label_ids),
                 landmarks,
+                clusters,
+                position,
+                candidates_title,
+                filters,
             )
-            return self.part("list_head", *title, clusters, position, candidates, filters)
-        (cluster,) = (each for each in clusters if each["number"] == view.cluster)
-        others = [each for each in clusters if each != cluster]
-        return self.part("head", cluster, others, position, candidates, filters)
+        numbers = [cluster["number"] for cluster in clusters]
+        shown = clusters.pop(numbers.index(view.cluster))
+        return self.part("head", shown, clusters, position, candidates_title, filters)
 
     def _places(self, position: Position) -> Markup:
-        """Return the queue, all labels, the filters that match a label, the groups to settle, and the clusters."""
-        session, shown, counts = self._session, position.view.current, self._lists.counts()
+        """Return links to the queue, all labels, filters with labels, groups to settle, and clusters."""
+        session = self._session
+        shown = position.view.current
+        counts = self._lists.counts()
         order: Order = "settling" if "settling" in self._lists.orders else "landmarks"
         links = [
             ("Queue", View(filters=("undecided",), order=order), counts["undecided"]),
@@ -305,23 +326,21 @@ class PageRenderer:
             view = View(filters=(name,))
             if name not in ("undecided", "decided") and (counts[name] or shown == view):
                 links.append((FILTERS[name].title, view, counts[name]))
+        views = self.part("views", links, shown)
         to_settle = self.part("to_settle", session.groups_to_settle(), session.groups())
-        return (
-            self.part("views", links, shown)
-            + to_settle
-            + self.part("clusters", cluster_views(session), position)
-        )
+        return views + to_settle + self.part("clusters", cluster_views(session), position)
 
 
 def view_title(view: View, groups: Mapping[str, Group]) -> str:
-    """Return what the labels in a list have in common.
+    """Return a description of the labels in a list.
 
     >>> view_title(View(filters=("undecided", "commented"), below=50, text="wood"), {})
     'Undecided, commented, suggestion below 50 %, with “wood”'
     """
     parts = [FILTERS[name].title.lower() for name in view.filters]
     if view.group:
-        parts.append(f"in {groups[view.group].name if view.group in groups else view.group}")
+        name = groups[view.group].name if view.group in groups else view.group
+        parts.append(f"in {name}")
     if view.below is not None:
         parts.append(f"suggestion below {view.below} %")
     if view.text:

@@ -1,4 +1,4 @@
-"""The stages ``review`` and ``adjudicate`` on a local page, served until the process is told to stop."""
+"""The stages ``review`` and ``adjudicate`` on a local page, served until SIGINT or SIGTERM."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from hgld.review.session import ReviewSession
 from hgld.review.state import ReviewState, current_decisions, current_groups
 from hgld.review.store import EventStore, open_store, read_store
 from hgld.taxonomy.decisions import Decision, read_decisions
-from hgld.taxonomy.groups import read_taxonomy, survivors
+from hgld.taxonomy.groups import Group, read_taxonomy, survivors
 from hgld.taxonomy.label_identity import normalise_label
 from hgld.taxonomy.project import nouns_of
 
@@ -45,11 +45,13 @@ log = logging.getLogger(__name__)
 
 
 def log_table_changes(session: ReviewSession) -> None:
-    """Compare the labels of a session with those of the last one in its store, and log the differences.
+    """Compare the labels of a session with the labels of the last session, and log the differences.
 
-    A label with the same text and another id is the same label, whose class has become known.
+    A label with the same text and another id is the same label; its class has become known.
     """
-    present = {label_id: (label.label, label.cluster) for label_id, label in session.labels.items()}
+    present = {}
+    for label_id, label in session.labels.items():
+        present[label_id] = label.label, label.cluster
     previous = session.store.replace_labels(present)
     if not previous or previous == present:
         return
@@ -67,21 +69,19 @@ def log_table_changes(session: ReviewSession) -> None:
             offered.add(new_id)
         elif label_id not in present:
             gone.append(f"{text} ({label_id})")
-    new = [
-        f"{session.labels[key].label} ({key})"
-        for key in present
-        if key not in previous and key not in offered
-    ]
+    new = []
+    for label_id, (text, _) in present.items():
+        if label_id not in previous and label_id not in offered:
+            new.append(f"{text} ({label_id})")
     lists = {
         "new labels": new,
         "labels that are gone, whose decisions are kept": gone,
         "labels with another id, for which the decisions on the old ids are offered": renumbered,
     }
-    parts = [
-        f"{title} ({len(items):,}):\n{indented_list(items)}"
-        for title, items in lists.items()
-        if items
-    ]
+    parts = []
+    for title, items in lists.items():
+        if items:
+            parts.append(f"{title} ({len(items):,}):\n{indented_list(items)}")
     if parts:
         text = "\n".join(parts)
         log.warning("%s: labels have changed since the last start:\n%s", session.store.path, text)
@@ -93,12 +93,12 @@ def _references(
     images: Path | None,
     image_landmarks: Sequence[Path | tuple[str, Path]],
 ) -> References:
-    """Return what the page shows besides the labels; ``tables`` are those of :meth:`ReviewInputs.read_tables`."""
-    photographs = open_photographs(images, inputs.clean, image_landmarks)
+    """Return the references of a page; ``tables`` are the result of :meth:`ReviewInputs.read_tables`."""
+    _, clean, classes = tables
     return References(
-        FactBook(*tables[1:]),
+        FactBook(clean, classes),
         inputs.guideline,
-        photographs,
+        open_photographs(images, inputs.clean, image_landmarks),
         nouns=nouns_of(inputs.clusters),
         row_nouns=nouns_of(inputs.clean),
     )
@@ -136,19 +136,20 @@ def serve_review(
     images: Path | None = None,
     image_landmarks: Sequence[Path | tuple[str, Path]] = (),
 ) -> None:
-    """Serve the page for one annotator until the process is told to stop (SIGINT, SIGTERM).
+    """Serve the page for one annotator until SIGINT or SIGTERM.
 
     Args:
+        clusters: Clusters from hgld cluster.
         store: Event store of the annotator; created if it does not exist.
         annotator: Name of the annotator.
-        config: Where to serve.
+        config: Host and port of the server.
         on_address: Called with addresses that admit a browser, see :func:`hgld.pages.server.serve_page`.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
-        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
-        decisions: CSV file of decisions to start from, for labels without one in ``store``; with the taxonomy beside
-            it if groups were renamed or proposed.
-        blind: Hide suggestions, and record that decisions were made without them.
+        taxonomy: File of the groups. Default: the file of the list's project; for GLDv2 the file in hgld.
+        decisions: CSV file of decisions to start from, for labels without a decision in ``store``; the
+            taxonomy is beside this file if groups were renamed or proposed.
+        blind: Hide suggestions, and record that decisions were made without suggestions.
         images: Table of ``hgld index-images``, to show photographs.
         image_landmarks: Files with the landmark of each image; by default GLDv2's lists beside ``images``.
 
@@ -157,10 +158,11 @@ def serve_review(
     """
     inputs = find_inputs(clusters, clean=clean, classes=classes, taxonomy=taxonomy)
     groups = read_taxonomy(inputs.taxonomy)
-    added = changed_groups(decisions) if decisions else []
-    initial = (
-        read_decisions(decisions, {group.key for group in (*groups, *added)}) if decisions else []
-    )
+    added: list[Group] = []
+    initial: list[Decision] = []
+    if decisions is not None:
+        added = changed_groups(decisions)
+        initial = read_decisions(decisions, {group.key for group in groups + added})
 
     def read_tables(state: ReviewState) -> tuple[Any, ...]:
         return inputs.read_tables([*added, *current_groups(state, groups).values()])
@@ -174,9 +176,9 @@ def serve_review(
     def open_again(event_store: EventStore) -> ReviewSession:
         return open_session(event_store, read_tables(event_store.state))
 
-    # A table that is written again while it is read here counts as changed.
+    # Before the tables are read: if the file is written again meanwhile, the page loads it again.
     clusters_file = None if blind else ClustersFile(inputs.clusters, open_again)
-    tables = read_tables(read_store(store)[1] if store.is_file() else ReviewState())
+    tables = read_tables(_stored_state(store))
     references = _references(inputs, tables, images, image_landmarks)
     _serve(
         lambda event_store: open_session(event_store, tables),
@@ -204,11 +206,11 @@ def adjudicate_on_page(
     image_landmarks: Sequence[Path | tuple[str, Path]] = (),
     force: bool = False,
 ) -> AdjudicateSummary | None:
-    """Serve the labels on which two annotators differ, and write one decision per label when the page is stopped.
+    """Serve the labels on which two annotators differ, then write one decision per label.
 
-    The page offers the groups of both annotators. Groups can be renamed, which settles a conflict of names, and
-    proposed groups that mean the same can be merged. If the annotators differ only in names of groups, the page shows
-    the labels of these groups.
+    The page offers the groups of both annotators. Renaming a group settles a conflict of names, and proposed
+    groups with the same meaning can be merged. If the annotators differ only in names of groups, the page
+    shows the labels of these groups. The decisions are written when the page is stopped.
 
     Inputs are as for :func:`serve_review` and :func:`hgld.review.adjudication.adjudicate_files`.
 
@@ -217,25 +219,26 @@ def adjudicate_on_page(
         force: Replace decisions of other annotators in ``out`` on labels that are adjudicated.
 
     Returns:
-        None if ``out`` holds these decisions and groups already, and nothing is open.
+        None if ``out`` already holds these decisions and groups, and no label is open.
 
     Raises:
-        ConfigurationError: The store belongs to another annotator or cannot be written, the port is not available, or
-            ``out`` is an input or holds decisions of other annotators that would be replaced.
+        ConfigurationError: The store belongs to another annotator or cannot be written, the port is not
+            available, or ``out`` is an input or holds decisions of other annotators that would be replaced.
         InputError: The annotators agree on every label and group, or a file cannot be read.
     """
-    require_other_file(out, [first, second, clusters, store, *filter(None, [taxonomy])])
+    paths = [first, second, clusters, store]
+    if taxonomy is not None:
+        paths.append(taxonomy)
+    require_other_file(out, paths)
     inputs = find_inputs(clusters, taxonomy=taxonomy)
     original = read_taxonomy(inputs.taxonomy)
     tables = inputs.read_tables()
     labels = review_labels(*tables)
     opinions, merged = read_opinions([first, second], original)
     merged = _with_kept_groups(merged, opinions, out)
-    state = read_store(store)[1] if store.is_file() else ReviewState()
-    adjudication, final_taxonomy = _adjudicated(opinions, merged, state)
-    to_adjudicate = with_opinions(
-        labels, opinions, _ids_to_adjudicate(adjudication, final_taxonomy)
-    )
+    adjudication, final_taxonomy = _adjudicated(opinions, merged, _stored_state(store))
+    open_ids = _ids_to_adjudicate(adjudication, final_taxonomy)
+    to_adjudicate = with_opinions(labels, opinions, open_ids)
     if not to_adjudicate:
         names = " and ".join(annotator.annotator for annotator in opinions)
         raise InputError(f"{names} agree on every label; there is nothing to adjudicate")
@@ -250,7 +253,7 @@ def adjudicate_on_page(
 
     _serve(open_session, store, annotator, config, references, on_address)
 
-    adjudication, final_taxonomy = _adjudicated(opinions, merged, read_store(store)[1])
+    adjudication, final_taxonomy = _adjudicated(opinions, merged, _stored_state(store))
     return write_adjudication(
         out,
         adjudication,
@@ -263,10 +266,18 @@ def adjudicate_on_page(
     )
 
 
+def _stored_state(store: Path) -> ReviewState:
+    """Return the state of an event store; the initial state if the store does not exist."""
+    if not store.is_file():
+        return ReviewState()
+    _, state = read_store(store)
+    return state
+
+
 def _with_kept_groups(
     merged: MergedTaxonomy, opinions: Sequence[Opinions], out: Path
 ) -> MergedTaxonomy:
-    """Add the groups that only decisions to be kept in the output refer to."""
+    """Add the groups of decisions that are kept in the output, if the annotators lack these groups."""
     kept = kept_decisions(_earlier_decisions(out), opinions)
     missing = {row.group for row in kept if row.group is not None} - merged.keys
     added = [group for group in changed_groups(out) if group.key in missing]
@@ -281,16 +292,24 @@ def _adjudicated(
 ) -> tuple[Adjudication, MergedTaxonomy]:
     """Return the decisions and the groups according to the adjudicator's store."""
     taxonomy = after_review(merged, state)
-    one, other = (each.with_groups(survivors(taxonomy.groups)) for each in opinions)
-    return combine_decisions(one, other, current_decisions(state, merged.groups)), taxonomy
+    merges = survivors(taxonomy.groups)
+    first = opinions[0].with_groups(merges)
+    second = opinions[1].with_groups(merges)
+    adjudicated = current_decisions(state, merged.groups)
+    return combine_decisions(first, second, adjudicated), taxonomy
 
 
 def _ids_to_adjudicate(adjudication: Adjudication, taxonomy: MergedTaxonomy) -> set[str]:
-    """Return the ids of open labels; if there are none, those of labels in groups on which the annotators differ."""
+    """Return the ids of open labels; without open labels, the ids of labels in groups with a conflict."""
+    first, second = adjudication.annotators
+    open_ids = {label.label_id for label in open_labels(first, second)}
+    if open_ids:
+        return open_ids
     conflicts = {conflict.key for conflict in taxonomy.conflicts}
-    open_ids = {label.label_id for label in open_labels(*adjudication.annotators)}
-    return open_ids or {row.label_id for row in adjudication.inputs if row.group in conflicts}
+    return {row.label_id for row in adjudication.inputs if row.group in conflicts}
 
 
 def _earlier_decisions(out: Path) -> list[Decision]:
-    return read_decisions(out, None) if out.exists() else []
+    if out.exists():
+        return read_decisions(out, None)
+    return []

@@ -22,14 +22,14 @@ N_PHOTOGRAPHS = 6
 
 @dataclass(frozen=True, slots=True)
 class DecisionView:
-    """A decision, an opinion or a suggestion; texts are empty where there is none.
+    """A decision, an opinion or a suggestion; missing texts are empty.
 
     Args:
         decision: One of :data:`hgld.taxonomy.decisions.DECISIONS`; None if undecided.
         above: Names above the group, see :meth:`hgld.review.group_tree.GroupTree.above`.
-        number: Number by which a candidate is taken; 0 if it cannot be taken.
-        likely: Whether the action "accept" takes it.
-        folded: Whether the card shows it only when it is asked for more.
+        number: Number of a candidate, for the action that takes it; 0 for other views.
+        likely: Whether the action "accept" takes the candidate.
+        folded: Whether the card folds the candidate away, see :func:`hgld.review.session.is_folded`.
     """
 
     decision: str | None
@@ -49,10 +49,10 @@ class GroupChoice:
     """An entry of the list from which annotators choose a group.
 
     Args:
-        choice: What the form sends, see :attr:`hgld.review.group_tree.Place.choice`.
-        above: Names above it; empty if it has an icon.
-        icon: natural or human-made, for which the entry has an icon; empty if it has none.
-        is_inner: Whether groups are below it.
+        choice: Value of the form, see :attr:`hgld.review.group_tree.Place.choice`.
+        above: Names above the entry; empty if the entry has an icon.
+        icon: Name of the icon, natural or human-made; empty without an icon.
+        is_inner: Whether groups are below the entry.
     """
 
     choice: str
@@ -64,7 +64,7 @@ class GroupChoice:
 
 
 class SeenLabel(NamedTuple):
-    """A label as a page showed it: its version, and the digest of its candidates, empty if it has none."""
+    """A label as a page showed it: its version, and the digest of its candidates, empty without candidates."""
 
     version: int
     candidates: str = ""
@@ -83,17 +83,20 @@ def label_view(
 ) -> dict[str, Any]:
     """Return the row of a label in the list of a view, or its card.
 
-    ``seen`` is what a form sends back of the label, see :class:`SeenLabel`. ``certainties`` has ``sure``, ``likely``,
-    ``unlikely`` or ``folded`` for each candidate that can be taken, separated by blanks. ``view`` is the list as the
-    query of an address; in the list of the label's cluster it is empty, and ``cluster`` is None.
+    ``seen`` identifies the label in forms, see :class:`SeenLabel`. ``certainties`` has ``sure``, ``likely``,
+    ``unlikely`` or ``folded`` for each candidate, separated by blanks. ``view`` is the list as the query of an
+    address; in the list of the label's cluster, ``view`` is empty and ``cluster`` is None.
     """
-    label_id, version, candidates = (
-        label.label_id,
-        session.version(label.label_id),
-        session.candidates(label, tree.groups),
-    )
-    query = view.query if view is not None and view.cluster is None else ""
-    cluster = session.cluster(label_id) if query else None
+    label_id = label.label_id
+    version = session.version(label_id)
+    candidates = session.candidates(label, tree.groups)
+    query = ""
+    cluster = None
+    cluster_name = ""
+    if view is not None and view.cluster is None:
+        query = view.query
+        cluster = session.cluster(label_id)
+        cluster_name = session.cluster_name(cluster)
     certainties = []
     for number, candidate in enumerate(candidates, 1):
         certainties.append("folded" if is_folded(candidates, number) else candidate.certainty)
@@ -111,7 +114,7 @@ def label_view(
         "candidates": _candidate_views(candidates, label, tree),
         "has_opinions": bool(label.opinions),
         "cluster": cluster,
-        "cluster_name": "" if cluster is None else session.cluster_name(cluster),
+        "cluster_name": cluster_name,
     }
 
 
@@ -139,11 +142,11 @@ def _candidate_views(
         return views
     # One column per annotator in every row, also where an annotator did not decide the label.
     by_annotator = {view.annotator: view for view in views}
-    annotators = [opinion.annotator for opinion in label.opinions]
-    return [
-        by_annotator.get(annotator, DecisionView(None, annotator=annotator))
-        for annotator in annotators
-    ]
+    columns = []
+    for opinion in label.opinions:
+        undecided = DecisionView(None, annotator=opinion.annotator)
+        columns.append(by_annotator.get(opinion.annotator, undecided))
+    return columns
 
 
 def _percent(score: float | None) -> str:
@@ -152,7 +155,10 @@ def _percent(score: float | None) -> str:
     >>> _percent(0.998), _percent(0.004)
     ('99 %', '1 %')
     """
-    return "" if score is None else f"{min(99, max(1, round(100 * score)))} %"
+    if score is None:
+        return ""
+    percent = min(99, max(1, round(100 * score)))
+    return f"{percent} %"
 
 
 def decision_view(value: Any, tree: GroupTree) -> DecisionView:
@@ -160,12 +166,12 @@ def decision_view(value: Any, tree: GroupTree) -> DecisionView:
     if value is None:
         return DecisionView(None)
     key = value["group"] or ""
-    name = tree.groups[key].name if key in tree.groups else key
+    name = _group_name(key, tree.groups)
     return DecisionView(value["decision"], name, comment=value["comment"], above=tree.above(key))
 
 
 def group_choices(tree: GroupTree, search: str) -> list[GroupChoice]:
-    """Return what labels can be put into, if its name, the names above it or its guideline have a text."""
+    """Return the places for labels whose name, path or guideline contains a text."""
     wanted = search.casefold().strip()
     choices = []
     for place in tree.places():
@@ -183,16 +189,17 @@ def group_choices(tree: GroupTree, search: str) -> list[GroupChoice]:
 
 
 def cluster_views(session: ReviewSession) -> list[dict[str, Any]]:
-    """Return all clusters that have labels: number, name and its version, counts as in :class:`DecidedLabels`."""
-    return [
-        {
+    """Return the clusters with labels: number, name, version of the name, and counts of DecidedLabels."""
+    clusters = []
+    for number in session.counts.members:
+        cluster = {
             "number": number,
             "name": session.cluster_name(number),
             "counts": session.counts.counts[number],
             "version": session.state.field("name", str(number)).version,
         }
-        for number in session.counts.members
-    ]
+        clusters.append(cluster)
+    return clusters
 
 
 def photographs_view(
@@ -202,7 +209,7 @@ def photographs_view(
     start: int = 0,
     count: int = N_PHOTOGRAPHS,
 ) -> dict[str, Any]:
-    """Return photographs of a label from number ``start`` on, and its numbers of photographs and landmarks."""
+    """Return photographs of a label from number ``start``, and its numbers of photographs and landmarks."""
     total, landmarks = photographs.count(label_id)
     items = photographs.of_label(label_id, start, start + count)
     end = start + len(items)
@@ -219,22 +226,24 @@ def photographs_view(
 def history(session: ReviewSession, limit: int) -> list[dict[str, Any]]:
     """Return the last steps, newest first."""
     state = session.state
-    return [
-        {
+    entries = []
+    for step in islice(reversed(state.steps), limit):
+        entry = {
             "step": step,
             "at": state.steps[step][0].at,
             "text": describe_step(session, step),
             "can_undo": state.can_undo(step),
         }
-        for step in islice(reversed(state.steps), limit)
-    ]
+        entries.append(entry)
+    return entries
 
 
 def describe_step(session: ReviewSession, step: int) -> str:
-    """Return a description of what a step did."""
+    """Return a description of a step."""
     original, in_effect = session.state.original(step)
     if original != step:
-        return f"{'redone' if in_effect else 'undone'}: {describe_step(session, original)}"
+        verb = "redone" if in_effect else "undone"
+        return f"{verb}: {describe_step(session, original)}"
     events = session.state.steps[step]
     first = events[0]
     if first.kind == "decision":
@@ -261,43 +270,52 @@ def _describe_group(session: ReviewSession, event: Event) -> str:
     old_name = (event.old or {}).get("name") or original.get(event.key)
     if "merged_into" in event.new:
         old_name = old_name or event.key
-        into = event.new["merged_into"]
-        groups = session.groups()
-        return f"group {old_name} merged into {groups[into].name if into in groups else into}"
+        into = _group_name(event.new["merged_into"], session.groups())
+        return f"group {old_name} merged into {into}"
     if old_name is None:
         return f"group {event.new['name']} added"
     return f"group {old_name} renamed to {event.new['name']}"
 
 
 def _label_names(session: ReviewSession, events: Sequence[Event]) -> str:
-    """Return the label of the first event, and the number of the others."""
+    """Return the label of the first event, and the number of other labels."""
     key = events[0].key
     name = session.labels[key].label if key in session.labels else key
-    return name if len(events) == 1 else f"{name} and {len(events) - 1:,} more"
+    if len(events) == 1:
+        return name
+    return f"{name} and {len(events) - 1:,} more"
 
 
 def _decisions(session: ReviewSession, events: Sequence[Event]) -> str:
     groups = session.groups()
     texts = {_describe_decision(session.with_present_group(event.new), groups) for event in events}
-    return texts.pop() if len(texts) == 1 else f"{len(texts)} different decisions"
+    if len(texts) == 1:
+        return texts.pop()
+    return f"{len(texts)} different decisions"
 
 
 def _describe_decision(value: Any, groups: Mapping[str, Group]) -> str:
     """Describe the value of a decision field."""
     if value is None:
         return "undecided"
-    decision = str(value["decision"])
     if value["decision"] is None:
         return "comment" if value["comment"] else "undecided"
+    decision = str(value["decision"])
     if value["group"] is None:
         return decision
-    key = value["group"]
-    name = groups[key].name if key in groups else str(key)
-    return name if decision == "group" else f"{decision}, perhaps {name}"
+    name = _group_name(value["group"], groups)
+    if decision == "group":
+        return name
+    return f"{decision}, perhaps {name}"
+
+
+def _group_name(key: str, groups: Mapping[str, Group]) -> str:
+    """Return the name of a group, or its key if the group no longer exists."""
+    return groups[key].name if key in groups else key
 
 
 def open_work(session: ReviewSession) -> str:
-    """Return how many labels are open although they are decided, and how many groups are to settle, in words."""
+    """Return the numbers of unsure labels and of groups to settle, in words."""
     parts = []
     unsure = session.counts.counts[None]["unsure"]
     if unsure:

@@ -59,7 +59,8 @@ def test_page_has_no_inline_script_and_loads_nothing_from_other_sites(client: Te
 
 def test_other_lists_have_no_landmarks(tmp_path: Path) -> None:
     """Neither on their pages nor, of another session in the same process, on those of landmarks."""
-    paintings = replace(REFERENCES, nouns=("painting", "paintings"))
+    nouns = ("painting", "paintings")
+    paintings = replace(REFERENCES, nouns=nouns, row_nouns=nouns)
     with open_session(tmp_path / "a.sqlite") as first, open_session(tmp_path / "b.sqlite") as second:
         of_landmarks, of_paintings = open_client(first), open_client(second, references=paintings)
         for client, noun in ((of_paintings, "painting"), (of_landmarks, "landmark")):

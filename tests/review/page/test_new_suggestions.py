@@ -55,6 +55,9 @@ def test_open_page_offers_new_suggestions(server: Server, browser: Chrome, tmp_p
         )
         tab.press(Keys.ESCAPE)
         tab.press(Keys.ENTER)
+        # All labels of the cluster are decided, so the page goes to the next one.
+        wait_for(lambda: set(tab.decided), {"Q1", "Q2"})
+        tab.go_to(server.home + "?cluster=1")
         tab.wait_for_decisions(Q3="✓ church", Q4="✕ drop")
 
 
