@@ -1,4 +1,4 @@
-"""Annotators' decisions on labels: one row per label, and the look-up of a label's decision.
+"""Decisions of annotators on labels: files with one row per label, and the look-up of a label's decision.
 
 Decisions are CSV files (``annotations/decisions/*.csv``), because people read them, compare them and keep them under
 version control. They refer to groups by key (:mod:`hgld.taxonomy.groups`).
@@ -27,17 +27,16 @@ from hgld.taxonomy.label_identity import normalise_label
 DECISIONS = ("group", "drop", "unsure")
 _REQUIRED_COLUMNS = ("label_id", "label", "decision", "group", "annotator", "decided_at")
 COLUMNS = (*_REQUIRED_COLUMNS, "blind", "comment")
-#: Number of unknown groups up to which they are taken for mistakes in single rows.
+#: Largest number of unknown groups that count as mistakes in single rows.
 _FEW_UNKNOWN = 2
 #: Texts of the categories of decisions without a group.
 _DECISION_TEXTS = ("(drop)", "(unsure)")
 #: Values of the column ``blind``.
 _BLIND = {"yes": True, "no": False, "": None}
 
-#: Names that stand for no person: drafts that come with hgld, and decisions of a program, such as suggestions that a
-#: script took over.
+#: Annotators who are not people: ``seed`` for drafts that come with hgld, ``machine`` for decisions of a program.
 NOT_PEOPLE = ("seed", "machine")
-#: Begins the name of a model whose answers nobody has seen, as in ``machine:some-model``.
+#: Prefix of the name of a model whose answers no person has seen, as in ``machine:some-model``.
 MACHINE = "machine:"
 
 #: First bytes of an SQLite file.
@@ -50,12 +49,13 @@ class Decision:
     """A decision on one label.
 
     Args:
-        label_id: Id of the class's item where known, else an id made from the label.
-        group: Key of the label's group; None where it is dropped, and possibly None where the annotator is unsure.
-        annotator: Who decided; two annotators who agree are named as ``ada+ben``, and :data:`NOT_PEOPLE` stand for
-            nobody.
+        label_id: Wikidata item of the class, or an id made from the label if the item is unknown.
+        decision: One of :data:`DECISIONS`.
+        group: Key of the label's group; None if the label is dropped, and possibly None if the annotator is
+            unsure.
+        annotator: Name of the annotator; ``ada+ben`` for two annotators who agree. See :data:`NOT_PEOPLE`.
         decided_at: Time of the decision in UTC, to the second.
-        blind: Whether the annotator saw no suggestions when deciding; None if that was not recorded.
+        blind: Whether the annotator decided without suggestions; None if unknown.
     """
 
     label_id: str
@@ -70,17 +70,17 @@ class Decision:
     @property
     def people(self) -> list[str]:
         """Names of the people who took the decision, sorted."""
-        names = {*self.annotator.split("+")} - {*NOT_PEOPLE}
+        names = set(self.annotator.split("+")).difference(NOT_PEOPLE)
         return sorted(name for name in names if not name.startswith(MACHINE))
 
     @property
     def unseen(self) -> bool:
-        """Whether it is the answer of a model, which no person has accepted."""
+        """Whether the decision is the answer of a model, which no person has accepted."""
         return MACHINE in self.annotator
 
     @property
     def of_landmark(self) -> bool:
-        """Whether it is on a single landmark instead of a label, see :func:`landmark_key`."""
+        """Whether the decision is on a single landmark instead of a label, see :func:`landmark_key`."""
         return "/" in self.label_id
 
 
@@ -88,12 +88,12 @@ class Decision:
 class Category:
     """Category of a decision in a comparison of annotators: decisions agree if their categories are equal.
 
-    A group may be called "(drop)": it differs from the category of dropped labels, also as text.
+    A group with the name "(drop)" differs from the category of dropped labels, also as text.
 
     Args:
         decision: One of :data:`DECISIONS`.
-        group: Key or name of the group that a label is assigned to; None for another decision, as a guess does not
-            count.
+        group: Key or name of the group that a label is assigned to; None for other decisions, as guesses do
+            not count.
 
     >>> str(Category("group", "lake")), str(Category("drop")), str(Category("group", "(drop)"))
     ('lake', '(drop)', 'group "(drop)"')
@@ -121,7 +121,7 @@ def check_annotator(name: str) -> None:
 def decision_problem(
     decision: str, group: str | None, groups: Collection[str] | None
 ) -> str | None:
-    """Describe what is wrong with a decision and what to do about it; None if it is valid.
+    """Return the problem of an invalid decision with its remedy; None for a valid decision.
 
     >>> decision_problem("drop", "lake", {"lake"})
     'dropped, but it has the group "lake"; remove one of the two'
@@ -138,16 +138,25 @@ def decision_problem(
 
 
 def _similar_groups(name: str, groups: Collection[str]) -> str:
-    """Return a question after the groups whose names are most similar; empty if none is.
+    """Return a question with the most similar names of groups; empty without similar names.
 
     >>> _similar_groups(" “PARKS”", ("parks", "car parks", "lakes"))
     '; did you mean "parks"?'
     """
-    names = {_comparable(part): group for group in groups for part in (*group.split("/"), group)}
+    group_by_text = {}
+    for group in groups:
+        for part in group.split("/"):
+            group_by_text[_comparable(part)] = group
+        group_by_text[_comparable(group)] = group
     wanted = _comparable(name)
-    similar = [wanted] if wanted in names else get_close_matches(wanted, names, n=2, cutoff=0.7)
-    question = " or ".join(f'"{name}"' for name in dict.fromkeys(names[match] for match in similar))
-    return f"; did you mean {question}?" if similar else ""
+    matches = [wanted]
+    if wanted not in group_by_text:
+        matches = get_close_matches(wanted, group_by_text, n=2, cutoff=0.7)
+    if not matches:
+        return ""
+    similar = dict.fromkeys(group_by_text[match] for match in matches)
+    question = " or ".join(f'"{group}"' for group in similar)
+    return f"; did you mean {question}?"
 
 
 def _comparable(name: str) -> str:
@@ -161,10 +170,12 @@ def read_decisions(
     """Read and validate decisions; the columns ``blind`` and ``comment`` may be absent.
 
     Args:
+        path: CSV file in UTF-8.
+        groups: Keys of the valid groups; None accepts every group.
         may_be_unseen: Accept answers of models, which are not decisions.
 
     Returns:
-        Decisions in the order of the file, which may have none.
+        Decisions in the order of the file; empty for a file without rows.
 
     Raises:
         InputError: See :func:`hgld.io.table_rows.read_rows`. A row is invalid if it lacks a value, if its decision
@@ -191,7 +202,8 @@ def read_decisions(
         group = values["group"] or None
         if group is not None:
             decided_groups.add(group)
-        if problem := decision_problem(values["decision"], group, groups):
+        problem = decision_problem(values["decision"], group, groups)
+        if problem:
             raise ValueError(f'{values["label_id"]} ("{values["label"]}"): {problem}')
         if values["blind"] not in _BLIND:
             raise ValueError(
@@ -225,8 +237,8 @@ def read_decisions(
 
 
 def require_same_taxonomy(path: Path, decided: Collection[str], groups: Collection[str]) -> None:
-    """Raise an InputError if a file has groups that are not in the taxonomy, more than two and more than half."""
-    unknown = sorted({*decided} - {*groups})
+    """Raise an InputError if more than two groups of a file, and more than half, are not in the taxonomy."""
+    unknown = sorted(set(decided).difference(groups))
     if len(unknown) > _FEW_UNKNOWN and 2 * len(unknown) > len(decided):
         raise InputError(
             f"{path}: {len(unknown):,} of its {len(decided):,} groups are not in the taxonomy, such as "
@@ -235,7 +247,7 @@ def require_same_taxonomy(path: Path, decided: Collection[str], groups: Collecti
 
 
 def _refuse_store(path: Path) -> None:
-    """Refuse the event store of a review, which is easily taken for the file of its decisions."""
+    """Raise an InputError for the event store of a review in place of a file of decisions."""
     if path.is_file():
         with path.open("rb") as stream:
             if stream.read(len(_SQLITE)) == _SQLITE:
@@ -246,38 +258,41 @@ def _refuse_store(path: Path) -> None:
 
 
 def read_surviving_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
-    """Read decisions as :func:`read_decisions` does, with the groups that theirs were merged into, if they were."""
+    """Read decisions as :func:`read_decisions` does, with merged groups replaced by their survivors."""
     merged = survivors(groups)
-    return with_groups(
-        read_decisions(path, {group.key for group in groups} | merged.keys()), merged
-    )
+    keys = {group.key for group in groups} | merged.keys()
+    return with_groups(read_decisions(path, keys), merged)
 
 
 def read_named_decisions(path: Path, groups: Sequence[Group]) -> list[Decision]:
     """Read decisions with the present names of their groups in place of the keys."""
-    return with_groups(
-        read_surviving_decisions(path, groups), {group.key: group.name for group in groups}
-    )
+    names = {group.key: group.name for group in groups}
+    return with_groups(read_surviving_decisions(path, groups), names)
 
 
 def with_groups(decisions: Iterable[Decision], groups: Mapping[str, str]) -> list[Decision]:
-    """Return decisions with the values of ``groups`` in place of their groups, if these are among its keys."""
-    return [replace(row, group=groups.get(row.group or "", row.group)) for row in decisions]
+    """Return decisions with other keys or names of groups, given by the present keys in ``groups``."""
+    replaced = []
+    for row in decisions:
+        group = row.group
+        if group is not None:
+            group = groups.get(group, group)
+        replaced.append(replace(row, group=group))
+    return replaced
 
 
 def read_corrections(path: Path, groups: Sequence[Group]) -> dict[str, Decision]:
-    """Read decisions that replace others, with the present names of their groups; those that are unsure replace none.
+    """Read decisions that replace other decisions, with the present names of groups; skip unsure decisions.
 
     Returns:
-        Decisions by label_id, which is that of a label or of a single landmark (:func:`landmark_key`).
+        Decisions by label_id, the id of a label or of a single landmark (:func:`landmark_key`).
     """
-    return {
-        row.label_id: row for row in read_named_decisions(path, groups) if row.decision != "unsure"
-    }
+    rows = read_named_decisions(path, groups)
+    return {row.label_id: row for row in rows if row.decision != "unsure"}
 
 
 def landmark_key(split: str, landmark_id: int | str) -> str:
-    """Return what stands for a single landmark in the column ``label_id`` of corrections.
+    """Return the id of a single landmark for the column ``label_id`` of corrections.
 
     >>> landmark_key("train", 161)
     'train/161'
@@ -288,8 +303,10 @@ def landmark_key(split: str, landmark_id: int | str) -> str:
 def corrected_decisions(
     decisions: Iterable[Decision], corrections: Mapping[str, Decision]
 ) -> list[Decision]:
-    """Return decisions with the corrections in place of those on the same labels."""
-    return list({**{row.label_id: row for row in decisions}, **corrections}.values())
+    """Return decisions, with corrections in place of decisions on the same labels."""
+    corrected = {row.label_id: row for row in decisions}
+    corrected.update(corrections)
+    return list(corrected.values())
 
 
 def decisions_as_csv(decisions: Iterable[Decision]) -> str:
@@ -345,10 +362,10 @@ def format_time(time: datetime) -> str:
 
 
 class DecisionIndex:
-    """Looks up the decision on a label: by its id, else by its text.
+    """Looks up the decision on a label by its id, then by its text.
 
-    The same class has an item where the API was used and none where a page was read. A label without a decision on
-    its id therefore takes the decision on the same normalised label, provided that all decisions on that label
+    A class has an item if it was read through the API, and no item if it was read from a page. Therefore a label
+    without a decision on its id takes the decision on the same normalised label, if all decisions on that label
     agree.
     """
 
@@ -363,5 +380,5 @@ class DecisionIndex:
                 self._by_label[name] = None
 
     def find(self, label_id: str, label: str) -> Decision | None:
-        """Return the decision on a label; None where there is none, or decisions on its text differ."""
+        """Return the decision on a label; None if it is missing or decisions on the same text differ."""
         return self._by_id.get(label_id) or self._by_label.get(normalise_label(label))

@@ -1,19 +1,19 @@
-"""The taxonomy: groups that annotators choose from, and the levels above them. And the vocabulary: terms of groups.
+"""Read and write the taxonomy, the groups with the levels above them, and the vocabulary, the terms of groups.
 
-A taxonomy is a CSV file with a row for each group and a column for each level, the groups first and the coarsest
-last. That of H-GLDv2 has two levels, ``group`` and ``root``::
+A taxonomy is a CSV file with a row for each group and a column for each level, from the groups to the coarsest
+level. The taxonomy of H-GLDv2 has two levels, ``group`` and ``root``::
 
     group,root,items,guideline
     dam,human-made,Q12323,"What holds water back: dam, weir, barrage, dyke, levee."
 
-``items`` are classes of Wikidata, and ``guideline`` says what belongs to the group. In a taxonomy without these two
-levels, all columns are levels but these two, ``key`` and ``merged``.
+``items`` are classes of Wikidata, and ``guideline`` defines the group. In a taxonomy without the levels ``group``
+and ``root``, all columns except ``items``, ``guideline``, ``key`` and ``merged`` are levels.
 
-A group has a name for people, which may change, and a key, which never does: the first name that it had. Decisions,
-suggestions and events of a review name the key. So they stay valid when somebody renames the group, and two
-annotators mean the same group whatever each of them calls it. The column ``key`` has the keys that differ from the
-name, and ``merged`` the keys of the groups that were merged into a group. Annotators who changed groups have a
-taxonomy of their own beside their decisions: ``ada.taxonomy.csv`` beside ``ada.csv``.
+A group has a name for people, which may change, and a key, which never changes: its first name. Decisions,
+suggestions and events of a review refer to the key. They stay valid when a group is renamed, and two annotators with
+different names for a group refer to the same group. The column ``key`` has the keys that differ from the name, and
+``merged`` the keys of the groups that were merged into a group. Annotators who changed groups have their own taxonomy
+beside their decisions: ``ada.taxonomy.csv`` beside ``ada.csv``.
 """
 
 from __future__ import annotations
@@ -41,13 +41,14 @@ class Group:
     """A group of labels, called hierarchical label in the released files.
 
     Args:
-        root: Name above it at the coarsest level; its own name if the groups are that level.
-        guideline: One line about what belongs to the group and what does not.
-        items: Ids of Wikidata classes whose subclasses belong to the group, unless a narrower class belongs to
-            another.
-        key: Key of the group; its name if empty.
-        merged: Keys of groups that were merged into the group; decisions for them are decisions for the group.
-        between: Names above it at the levels between group and root, finest first.
+        name: Name of the group at the finest level.
+        root: Name above the group at the coarsest level; the same name if the taxonomy has one level.
+        guideline: Definition of the group in one line.
+        items: Ids of Wikidata classes whose subclasses belong to the group, except subclasses of a narrower class
+            of another group.
+        key: Key of the group; empty: its name.
+        merged: Keys of groups that were merged into the group; decisions for these count for the group.
+        between: Names above the group at the levels between group and root, finest first.
         levels: Names of all levels of the taxonomy, finest first.
 
     >>> Group("still water", "natural", "Lakes.", key="lake").key, Group("lake", "natural", "Lakes.").key
@@ -68,7 +69,7 @@ class Group:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Its own name and those above it, one for each level."""
+        """Name of the group and the names above it, one for each level."""
         return (self.name, *self.between, self.root)[: len(self.levels)]
 
 
@@ -76,7 +77,7 @@ class VocabularyTerm(NamedTuple):
     """A kind of landmark.
 
     Args:
-        group: Key of its group; None if labels of this kind are dropped.
+        group: Key of the group of the term; None if labels of this kind are dropped.
     """
 
     text: str
@@ -85,10 +86,10 @@ class VocabularyTerm(NamedTuple):
 
 
 def allows_catch_all(levels: Sequence[str]) -> bool:
-    """Return whether a taxonomy of these levels can have groups for labels that are not known more exactly.
+    """Return whether a taxonomy with these levels can have catch-all groups.
 
-    Such a catch-all group repeats the name above it at the finer levels. The levels ``group`` and ``root`` of H-GLDv2
-    have none: each of its labels has a group.
+    A catch-all group has labels that are known only at a coarser level, and repeats its name at the finer levels.
+    The levels ``group`` and ``root`` of H-GLDv2 have no catch-all groups: each of its labels has a group.
 
     >>> allows_catch_all(("leaf", "shelf", "aisle")), allows_catch_all(("group", "root"))
     (True, False)
@@ -97,7 +98,7 @@ def allows_catch_all(levels: Sequence[str]) -> bool:
 
 
 def survivors(groups: Iterable[Group]) -> dict[str, str]:
-    """Return the keys of groups that were merged into others, with the keys of these.
+    """Return the keys of the surviving groups by the keys of merged groups.
 
     >>> survivors([Group("lake", "natural", "Standing water.", merged=("pond", "tarn"))])
     {'pond': 'lake', 'tarn': 'lake'}
@@ -106,7 +107,7 @@ def survivors(groups: Iterable[Group]) -> dict[str, str]:
 
 
 def taxonomy_beside(decisions: Path) -> Path:
-    """Return where the changed taxonomy of a file of decisions is, if it has one.
+    """Return the path of the changed taxonomy of a file of decisions.
 
     >>> taxonomy_beside(Path("decisions/ada.csv")).as_posix()
     'decisions/ada.taxonomy.csv'
@@ -118,37 +119,37 @@ def find_taxonomy(taxonomy: Path | None, near: Path, decisions: Path | None = No
     """Return the taxonomy of a table or of decisions.
 
     Args:
-        taxonomy: The taxonomy, if it is given.
-        near: Table or other file that the taxonomy is for, beside which or above which its project file may be.
-        decisions: CSV file of decisions; a taxonomy beside it comes before that of the project.
+        taxonomy: Explicit path of the taxonomy.
+        near: Table or other file; its project file is in the same folder or above.
+        decisions: CSV file of decisions.
 
     Returns:
-        The taxonomy given, beside the decisions, or of the project; for GLDv2's tables the one that comes with hgld.
+        The explicit path, the taxonomy beside the decisions, the taxonomy of the project, or for GLDv2's tables the
+        bundled taxonomy, in this order of preference.
 
     Raises:
-        ConfigurationError: The table is of another list, for which no taxonomy is known.
+        ConfigurationError: No taxonomy is known for the table.
     """
     if taxonomy is not None:
         return taxonomy
     if decisions is not None and taxonomy_beside(decisions).is_file():
         return taxonomy_beside(decisions)
-    found = project_file_of("taxonomy", near)
-    if found is None:
+    project_taxonomy = project_file_of("taxonomy", near)
+    if project_taxonomy is None:
         raise ConfigurationError(
             f"{near}: no taxonomy is known for this list; give it as `taxonomy`, or name it in {PROJECT_FILE} beside "
             "the table"
         )
-    return found
+    return project_taxonomy
 
 
 def read_taxonomy(path: Path) -> list[Group]:
     """Read and validate a taxonomy: a CSV file in UTF-8 with a column per level, groups first, and guideline.
 
-    An optional column ``items`` holds the ids of each group's Wikidata classes, separated by spaces, an optional
-    column ``key`` the key of each group that has another name by now, an optional column ``merged`` the keys of the
-    groups that were merged into it, one per line. In trees of other levels, a row without a name at the first ones is
-    a group at the first level where it has one, for labels that are not known more exactly; the finer levels repeat
-    its name.
+    Optional columns are ``items``, the ids of the group's Wikidata classes separated by spaces; ``key``, the key of a
+    renamed group; and ``merged``, the keys of the groups that were merged into the group, one per line. In trees with
+    other levels than ``group`` and ``root``, a row may lack names at the finest levels. It is then a catch-all group:
+    the finer levels repeat its first name.
     """
     first_lines: dict[str, int] = {}
     parents: dict[tuple[int, str], tuple[int, str]] = {}
@@ -157,38 +158,45 @@ def read_taxonomy(path: Path) -> list[Group]:
         levels = _levels([*row])
         if not levels:
             raise ValueError("there is no level; expected a column for each, before guideline")
-        if wrong := [name for name in levels if name in RESERVED]:
-            raise ValueError(
-                f'"{wrong[0]}" is a column of every hierarchy; give the level another name'
-            )
+        for name in levels:
+            if name in RESERVED:
+                raise ValueError(
+                    f'"{name}" is a column of every hierarchy; give the level another name'
+                )
         values = {name: unescape_formula(value).strip() for name, value in row.items()}
         for name in (*levels, "key"):
             values[name] = stored_name(values.get(name, ""))
         path = [values[level] for level in levels]
-        first = path[0]
-        if allows_catch_all(levels):
-            first = next((name for name in path if name), "")
-        path = [first] * path.index(first) + path[path.index(first) :]
+        if allows_catch_all(levels) and any(path):
+            n_empty = 0
+            while not path[n_empty]:
+                n_empty += 1
+            path[:n_empty] = [path[n_empty]] * n_empty
         items = tuple(values.get("items", "").split())
-        merged = tuple(map(stored_name, values.get("merged", "").splitlines()))
-        key = values.get("key", "")
+        merged = tuple(stored_name(key) for key in values.get("merged", "").splitlines())
         group = Group(
-            first, path[-1], values["guideline"], items, key, merged, tuple(path[1:-1]), levels
+            path[0],
+            path[-1],
+            values["guideline"],
+            items,
+            key=values["key"],
+            merged=merged,
+            between=tuple(path[1:-1]),
+            levels=levels,
         )
         if not group.name:
             raise ValueError(f"the {levels[0]} is empty")
-        _require_new(
-            [f'group "{group.name}"', *(f'key "{key}"' for key in (group.key, *merged))],
-            line,
-            first_lines,
-        )
+        new = [f'group "{group.name}"', f'key "{group.key}"']
+        new += [f'key "{key}"' for key in merged]
+        _require_new(new, line, first_lines)
         if "" in path:
             raise ValueError(f'the {levels[path.index("")]} of "{group.name}" is empty')
         for level, (name, parent) in enumerate(pairwise(path)):
-            first_line, known = parents.setdefault((level, name), (line, parent))
-            if known != parent:
+            first_line, first_parent = parents.setdefault((level, name), (line, parent))
+            if first_parent != parent:
                 raise ValueError(
-                    f'the {levels[level + 1]} of "{name}" is "{parent}", but in line {first_line} it is "{known}"'
+                    f'the {levels[level + 1]} of "{name}" is "{parent}", but in line {first_line} it is '
+                    f'"{first_parent}"'
                 )
         _check_items(items)
         _require_new([f"item {item}" for item in items], line, first_lines)
@@ -218,30 +226,39 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     Values that a spreadsheet would run as formulas are escaped (:func:`hgld.io.table_rows.escape_formula`).
     """
     groups = list(groups)
-    optional = {
-        "key": [group.key if group.key != group.name else "" for group in groups],
-        "merged": ["\n".join(group.merged) for group in groups],
-    }
-    columns = {name: values for name, values in optional.items() if any(values)}
-    rows = (
-        (*group.path, " ".join(group.items), unify_line_breaks(group.guideline), *values)
-        for group, *values in zip(groups, *columns.values(), strict=True)
-    )
-    header = (*(groups[0].levels if groups else _LEVELS), "items", "guideline", *columns)
-    write_csv(path, header, ([*map(escape_formula, row)] for row in rows))
+    has_keys = any(group.key != group.name for group in groups)
+    has_merged = any(group.merged for group in groups)
+    levels = groups[0].levels if groups else _LEVELS
+    header = [*levels, "items", "guideline"]
+    if has_keys:
+        header.append("key")
+    if has_merged:
+        header.append("merged")
+    rows = []
+    for group in groups:
+        row = [*group.path, " ".join(group.items), unify_line_breaks(group.guideline)]
+        if has_keys:
+            row.append(group.key if group.key != group.name else "")
+        if has_merged:
+            row.append("\n".join(group.merged))
+        rows.append([escape_formula(value) for value in row])
+    write_csv(path, header, rows)
 
 
 def _levels(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the levels of a taxonomy with these columns: from group to root if there are both, else all that can be.
+    """Return the columns of levels: from ``group`` to ``root`` if both exist, otherwise all level columns.
 
     >>> _levels(["number", "group", "root", "guideline"]), _levels(["genus", "family", "order", "items", "guideline"])
     (('group', 'root'), ('genus', 'family', 'order'))
     """
     levels = tuple(name for name in columns if name not in FURTHER_COLUMNS)
-    if not {*_LEVELS} <= {*levels}:
+    if "group" not in levels or "root" not in levels:
         return levels
-    first, last = map(levels.index, _LEVELS)
-    return levels[first : last + 1] if first < last else _LEVELS
+    first = levels.index("group")
+    last = levels.index("root")
+    if first > last:
+        return _LEVELS
+    return levels[first : last + 1]
 
 
 def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]:
@@ -250,7 +267,7 @@ def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]
     An empty group means that labels of this kind are dropped. Items are separated by spaces.
 
     Returns:
-        Terms in the order of the file, without those of groups that the taxonomy does not have.
+        Terms in the order of the file, without terms of groups that the taxonomy lacks.
 
     Raises:
         InputError: See :func:`hgld.io.table_rows.read_rows`. A row is invalid if it has no term, the term or an item
@@ -264,15 +281,13 @@ def read_vocabulary(path: Path, groups: Collection[str]) -> list[VocabularyTerm]
         if not term.text:
             raise ValueError("the term is empty")
         _check_items(term.items)
-        names = [f'term "{normalise_label(term.text)}"', *(f"item {item}" for item in term.items)]
-        _require_new(names, line, first_lines)
+        new = [f'term "{normalise_label(term.text)}"']
+        new += [f"item {item}" for item in term.items]
+        _require_new(new, line, first_lines)
         return term
 
-    return [
-        term
-        for term in read_rows(path, _VOCABULARY_COLUMNS, parse)
-        if term.group is None or term.group in groups
-    ]
+    terms = read_rows(path, _VOCABULARY_COLUMNS, parse)
+    return [term for term in terms if term.group is None or term.group in groups]
 
 
 def _check_items(items: Iterable[str]) -> None:
@@ -284,7 +299,7 @@ def _check_items(items: Iterable[str]) -> None:
 
 
 def _require_new(values: Iterable[str], line: int, first_lines: dict[str, int]) -> None:
-    """Raise if a value was in an earlier line, and enter it in ``first_lines``."""
+    """Record the line of each value in ``first_lines``; raise if a value is in an earlier line."""
     for value in values:
         first_line = first_lines.setdefault(value.casefold(), line)
         if first_line != line:

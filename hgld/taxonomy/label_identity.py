@@ -13,7 +13,7 @@ from hgld.names import stored_name, without_invisible
 
 #: Id of a Wikidata item. A label of this form means that the item has no label.
 ITEM_ID = re.compile("Q[1-9][0-9]*")
-#: Number of the last item that Wikidata can have; it refuses a whole request for another one.
+#: Largest valid item number on Wikidata, which refuses a whole request with a larger number.
 _LAST_ITEM = 2**31 - 1
 _ITEM_ADDRESS = re.compile(
     r"(?:(?:https?:)?//)?(?:www\.|m\.|www\.m\.)?wikidata\.org/(?:wiki|entity)/(?:Special:Entity(?:Page|Data)/)?(?=Q)"
@@ -82,10 +82,9 @@ def unify_labels(
 ) -> tuple[list[str], list[str | None]]:
     """Give all values of a class the same label and the same item.
 
-    A value without an item (pages do not show it) takes the item of other values with the same normalised label, if
-    these have exactly one; otherwise it stays without. Two items with the same label stay two classes. Of the labels
-    of one item, which may be from several languages or times, the most frequent is used, and so of the spellings of
-    one normalised label; of equally frequent ones the first.
+    A value without an item takes the item of other values with the same normalised label, if these values have
+    exactly one item. Two items with the same label stay two classes. The label of an item is its most frequent
+    normalised label in the most frequent spelling; ties are decided by the first occurrence.
 
     >>> unify_labels(["lake", "Lake", "lake"], ["Q23397", None, None])
     (['lake', 'lake', 'lake'], ['Q23397', 'Q23397', 'Q23397'])
@@ -97,7 +96,9 @@ def unify_labels(
     unified: list[str | None] = []
     for label, item in zip(labels, items, strict=True):
         candidates = items_by_label[normalise_label(label)]
-        unified.append(item if item is not None or len(candidates) != 1 else next(iter(candidates)))
+        if item is None and len(candidates) == 1:
+            (item,) = candidates
+        unified.append(item)
 
     ids = [label_id(label, item) for label, item in zip(labels, unified, strict=True)]
 
@@ -113,5 +114,5 @@ def unify_labels(
 
 
 def _most_frequent(counts: Counter[str]) -> str:
-    """Return the most frequent key; of equally frequent ones the first that was counted."""
+    """Return the most frequent key; ties are decided by the first occurrence."""
     return counts.most_common(1)[0][0]

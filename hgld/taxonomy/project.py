@@ -1,4 +1,4 @@
-"""The project file ``hgld.yaml``: what the tables of a list are about, so that commands need not be told again.
+"""The project file ``hgld.yaml``: the words, the taxonomy and the decisions of a list, for all commands.
 
 ::
 
@@ -9,13 +9,13 @@
     irrelevant: irrelevant.csv
     counts: true
 
-Commands look for the file in the folder of the table that they read, then in the folders above it. Its paths are
-relative to its own folder. ``hgld labels``, and ``hgld scrape`` of lists other than GLDv2's, write the file. A
-taxonomy and final decisions are added when a command writes or gets them and the file names none. Anybody may edit
-it, and the options of a command come first.
+Commands look for the file in the folder of their table, then in the folders above. Paths in the file are relative to
+its folder. ``hgld labels``, and ``hgld scrape`` of lists other than GLDv2's, write the file. Commands add a taxonomy
+and final decisions to a file that lacks these entries. People may edit the file, and options of a command take
+precedence.
 
-Tables of GLDv2 need no such file: without one, the taxonomy, the decisions and the irrelevant labels that come with
-hgld count. These are not used for other lists.
+Tables of GLDv2 need no project file: the default is the bundled taxonomy, decisions and irrelevant labels. Other
+lists have no such default.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hgld.tables import CLUSTERS, LABEL_EMBEDDINGS, is_neutral, nouns, table_nam
 PROJECT_FILE = "hgld.yaml"
 _HEADER = "# What the tables in this folder and below are about; options of commands come first.\n"
 
-#: A word for the things of a list, or several on one line.
+#: One or several words on one line for the things of a list.
 _WORD = r"^\S([^\n]*\S)?$"
 Word = Annotated[str, StringConstraints(pattern=_WORD)]
 #: Kinds of files that a project names.
@@ -54,11 +54,11 @@ class Project(Settings):
 
     Args:
         entity: Word for one thing of the list, such as painting.
-        entities: Word for several of them. Default: the regular plural.
+        entities: Word for several things of the list. Default: the regular plural.
         taxonomy: CSV file of groups and the levels above them.
         decisions: CSV file of the final decisions on labels.
-        irrelevant: CSV file of labels that say nothing.
-        counts: Whether the list has a column of counts (``hgld labels --count``), which tables of labels add up.
+        irrelevant: CSV file of uninformative labels.
+        counts: Whether the list has a column of counts (``hgld labels --count``); tables of labels have the sums.
     """
 
     entity: Word = "entity"
@@ -75,7 +75,7 @@ class Project(Settings):
 
 
 def plural(entity: str) -> str:
-    """Return the usual word for several things, given that for one.
+    """Return the regular plural of a word.
 
     >>> plural("cheese"), plural("entity"), plural("berry"), plural("toy")
     ('cheeses', 'entities', 'berries', 'toys')
@@ -86,7 +86,7 @@ def plural(entity: str) -> str:
 
 
 def find_project_file(near: Path) -> Path | None:
-    """Return the project file in the folder of a file, or in the next folder above it that has one."""
+    """Return the nearest project file in the folder of a file or above; None if it is missing."""
     for folder in near.absolute().parents:
         if (folder / PROJECT_FILE).is_file():
             return _short(folder / PROJECT_FILE)
@@ -94,33 +94,37 @@ def find_project_file(near: Path) -> Path | None:
 
 
 def _short(path: Path) -> Path:
-    """Return a path relative to the working directory, if it is below it."""
+    """Return a normalised path, relative to the working directory if it is below that directory."""
     path = Path(os.path.normpath(path.absolute()))
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    if path.is_relative_to(Path.cwd()):
+        return path.relative_to(Path.cwd())
+    return path
 
 
 def read_project(near: Path) -> Project:
-    """Return the content of the project file of a table, or the defaults if there is none.
+    """Return the content of the project file of a table, or the defaults without a project file.
 
-    Its paths are relative to the folder of the file.
+    Paths in the content are relative to the folder of the project file.
 
     Raises:
         InputError: The file cannot be read as YAML.
         ConfigurationError: The file has an unknown key, or a value of another type.
     """
     path = find_project_file(near)
-    return Project() if path is None else read_settings(Project, path)
+    if path is None:
+        return Project()
+    return read_settings(Project, path)
 
 
 def project_file_of(role: Role, near: Path) -> Path | None:
-    """Return the file of a role that the project of a table names; for GLDv2's tables, else the one in hgld.
+    """Return the file of a role in the project of a table; the default for GLDv2's tables is the bundled file.
 
     Args:
         role: Kind of the file.
-        near: Table, or another file such as a store of decisions; it need not exist.
+        near: Table, or another file such as a store of decisions, which may be missing.
 
     Returns:
-        Path of the file; None for a list of other entities whose project names none.
+        Path of the file; None for another list whose project has no such entry.
 
     Raises:
         ConfigurationError: The project file is invalid, or names a file that does not exist.
@@ -135,13 +139,15 @@ def project_file_of(role: Role, near: Path) -> Path | None:
                     f"{project}: {role}: {path}: no such file; correct it, or give `{role}`"
                 )
             return path
-    is_table = near.suffix == ".parquet" and near.is_file()
-    is_of_gldv2 = not is_neutral(near) if is_table else project is None
+    if near.suffix == ".parquet" and near.is_file():
+        is_of_gldv2 = not is_neutral(near)
+    else:
+        is_of_gldv2 = project is None
     return annotation_file(_PACKAGED[role]) if is_of_gldv2 else None
 
 
 def clusters_of_project(near: Path) -> Path | None:
-    """Return clusters.parquet beside the project file of a file, such as of decisions; None if one is missing."""
+    """Return clusters.parquet beside the project file of a file; None if either file is missing."""
     project = find_project_file(near)
     if project is None:
         return None
@@ -150,10 +156,10 @@ def clusters_of_project(near: Path) -> Path | None:
 
 
 def nouns_of(table: Path) -> tuple[str, str]:
-    """Return the words for one and for several things of a table: landmarks, or those of its project.
+    """Return the words for one and for several things of a table: landmark, or the words of its project.
 
     A row of a list is a thing, such as a cheese. If the list has a column of counts, the numbers in tables of labels
-    are sums of these, of counted cheeses.
+    are sums of counts, such as counted cheeses.
     """
     if not table.is_file() or not is_neutral(table):
         return nouns(neutral=False)
@@ -164,7 +170,7 @@ def nouns_of(table: Path) -> tuple[str, str]:
 
 
 def counted_words(words: tuple[str, str]) -> tuple[str, str]:
-    """Return the words for what a column of counts adds up.
+    """Return the words for one and for several counted things.
 
     >>> counted_words(("cheese", "cheeses"))
     ('counted cheese', 'counted cheeses')
@@ -176,12 +182,12 @@ def counted_words(words: tuple[str, str]) -> tuple[str, str]:
 def words_of_list(
     near: Path, entity: str | None = None, entities: str | None = None
 ) -> tuple[str, str]:
-    """Return the words for one and for several things of a list, as they are given or in its project file.
+    """Return the words for one and for several things of a list, from the arguments or the project file.
 
     Args:
-        near: Table of a list other than GLDv2's, which need not exist.
-        entity: Word for one thing of the list. Default: that of the project file, else entity.
-        entities: Word for several of them. Default: that of the project file, else the regular plural.
+        near: Table of a list other than GLDv2's, which may be missing.
+        entity: Word for one thing of the list. Default: the word in the project file, or "entity".
+        entities: Word for several things. Default: the word in the project file, or the regular plural.
 
     Raises:
         ConfigurationError: The folder of the table has a project file with other words, only the word for several
@@ -189,17 +195,17 @@ def words_of_list(
     """
     if entity is None and entities is not None:
         raise ConfigurationError("`entities` needs `entity`, the word for one of them")
-    known = read_project(near).nouns
+    project_words = read_project(near).nouns
     if entity is None:
-        return known
+        return project_words
     for name, word in {"entity": entity, "entities": entities}.items():
         is_word = word is None or re.fullmatch(_WORD, word) is not None
         require(is_word, "a word on one line, without white space around it", **{name: repr(word)})
     words = (entity, entities or plural(entity))
     path = near.with_name(PROJECT_FILE)
-    if path.is_file() and words != known:
+    if path.is_file() and words != project_words:
         raise ConfigurationError(
-            f'`entity` is "{entity}", but {path} says entity: {known[0]} and entities: {known[1]}; '
+            f'`entity` is "{entity}", but {path} says entity: {project_words[0]} and entities: {project_words[1]}; '
             "edit that file, or write the tables of another list to a folder of its own"
         )
     return words
@@ -208,23 +214,23 @@ def words_of_list(
 def create_project(
     near: Path, entity: str, entities: str, *, counts: bool | None = None
 ) -> Path | None:
-    """Write a project file beside a table, unless its folder or one above it has one with these words.
+    """Write a project file beside a table, unless its project file already has these words.
 
     Args:
         near: Table of the list.
         entity: Word for one thing of the list.
-        entities: Word for several of them.
-        counts: Whether the list has a column of counts, which is noted in an existing file, too. Default: unknown.
+        entities: Word for several things of the list.
+        counts: Whether the list has a column of counts; also changed in an existing file. Default: unknown.
 
     Returns:
-        Path of the file; None if there was one.
+        Path of the new file; None if the project file already has these words.
     """
-    known = find_project_file(near)
-    if known is not None:
+    present = find_project_file(near)
+    if present is not None:
         project = read_project(near)
         if project.nouns == (entity, entities):
             if counts is not None and counts != project.counts:
-                _note_counts(known, counts)
+                _note_counts(present, counts)
             return None
     path = near.with_name(PROJECT_FILE)
     content: dict[str, str | bool] = {"entity": entity, "entities": entities}
@@ -244,7 +250,7 @@ def _note_counts(path: Path, counts: bool) -> None:
 
 
 def _append(path: Path, key: str, value: str | bool) -> None:
-    """Add a key to the end of a project file, or raise a ConfigurationError if its last line does not allow it."""
+    """Add a key to the end of a project file; raise a ConfigurationError if the result is invalid."""
     entry = yaml.safe_dump({key: value}, allow_unicode=True)
     text = path.read_text(encoding="utf-8")
     changed = f"{text.rstrip()}\n{entry}"
@@ -260,13 +266,13 @@ def _append(path: Path, key: str, value: str | bool) -> None:
 
 
 def remember_in_project(near: Path, role: Role, file: Path) -> Path | None:
-    """Add a file to the project of a table that names none of this role yet.
+    """Add a file to the project of a table, if the project has no file of this role.
 
     Returns:
-        Path of the project file that was changed; None if there is none, or it names this file already.
+        Path of the changed project file; None without a project file, or if it already names this file.
 
     Raises:
-        ConfigurationError: The project names another file, or nothing can be added to it.
+        ConfigurationError: The project names another file, or its project file cannot be changed.
     """
     path = find_project_file(near)
     if path is None:

@@ -20,8 +20,8 @@ class ImportConfig:
     """Settings of the import of a tree.
 
     Args:
-        levels: Names of the levels, finest first, separated by commas; in a CSV file without paths those of the
-            columns. Default: level3,level2,level1 and so on.
+        levels: Names of the levels, finest first, separated by commas; for a CSV file without paths, the names
+            of the columns. Default: level3,level2,level1 and so on.
         root: Class of Wikidata that is imported with its subclasses, such as Q23397.
         depth: Number of levels below that class. Default: all.
     """

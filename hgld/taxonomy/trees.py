@@ -26,14 +26,13 @@ from hgld.taxonomy.settings import ImportConfig
 
 log = logging.getLogger(__name__)
 
-#: What separates the levels of a path, coarsest first. The sign as a word of a name has a backslash before it, or one
-#: more than the name has.
+#: Separator of the levels of a path, coarsest first. In a name, the word ">" is escaped by a backslash.
 SEPARATOR = " > "
 _BETWEEN_NAMES = re.compile(r"\s>(?=\s)")
 _SIGN_IN_NAME = re.compile(r"(?<!\S)\\*>(?!\S)")
 _ESCAPED_SIGN = re.compile(r"(?<!\S)\\(\\*>)(?!\S)")
 
-#: A node of a tree with the nodes above it.
+#: Keys of each node and the nodes above it, finest first, by the key of the node.
 _Chains = Mapping[Hashable, Sequence[Hashable]]
 
 
@@ -58,8 +57,8 @@ Tree = Mapping[Any, Node]
 def tree_groups(tree: Tree, levels: Sequence[str] = ()) -> list[Group]:
     """Return the leaves of a tree as groups, those of a parent together.
 
-    A leaf that is less deep than others repeats its name at the finer levels. A name that several nodes have at a
-    level is followed by the names above it in parentheses, as many as needed.
+    A leaf above the finest level repeats its name at the finer levels. Nodes with the same name at a level get the
+    names above them in parentheses, as many as needed.
 
     Raises:
         InputError: Two nodes below a parent have the same name.
@@ -71,8 +70,10 @@ def tree_groups(tree: Tree, levels: Sequence[str] = ()) -> list[Group]:
     """
     chains: dict[Hashable, list[Hashable]] = {key: [key] for key in tree}
     for chain in chains.values():
-        while (parent := tree[chain[-1]].parent) is not None:
+        parent = tree[chain[0]].parent
+        while parent is not None:
             chain.append(parent)
+            parent = tree[parent].parent
     n_levels = max(map(len, chains.values()))
     levels = tuple(levels) or tuple(f"level{n}" for n in range(n_levels, 0, -1))
     if len(levels) != n_levels:
@@ -81,46 +82,44 @@ def tree_groups(tree: Tree, levels: Sequence[str] = ()) -> list[Group]:
         )
     names = _unique_names(tree, chains, n_levels)
     position = {key: number for number, key in enumerate(tree)}
+
+    def order(leaf: Hashable) -> list[int]:
+        return [position[key] for key in reversed(chains[leaf])]
+
     leaves = tree.keys() - {node.parent for node in tree.values()}
     groups = []
-    for leaf in sorted(leaves, key=lambda leaf: [position[key] for key in reversed(chains[leaf])]):
+    for leaf in sorted(leaves, key=order):
         path = [names[key] for key in chains[leaf]]
         path = [path[0]] * (n_levels - len(path)) + path
         node = tree[leaf]
-        groups.append(
-            Group(
-                path[0],
-                path[-1],
-                node.guideline,
-                node.items,
-                between=tuple(path[1:-1]),
-                levels=levels,
-            )
-        )
+        between = tuple(path[1:-1])
+        group = Group(path[0], path[-1], node.guideline, node.items, between=between, levels=levels)
+        groups.append(group)
     return groups
 
 
 def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, str]:
-    """Return a name for each node that no other node has at the same level.
+    """Return a name for each node that is unique at the levels of the node.
 
-    A leaf stands at its own level and, as it is repeated there, at all finer ones. Nodes of the same name get the
-    name of their parent behind it; those that are still the same get that of the parent's parent, too, and so on.
+    A leaf stands at its level and at all finer levels. Nodes with the same name get the name of their parent in
+    parentheses. Nodes that still have the same name get the name of the parent's parent as well, and so on.
 
     Args:
-        chains: Each node, followed by those above it.
+        chains: Keys of each node and the nodes above it.
     """
     names = {key: stored_name(node.name) for key, node in tree.items()}
     inner = {node.parent for node in tree.values()}
     for n_above in range(1, n_levels + 1):
-        at_level = defaultdict(list)
+        keys_by_name = defaultdict(list)
         for key, chain in chains.items():
             finest = len(chain) if key in inner else n_levels
             for level in range(len(chain), finest + 1):
-                at_level[level, names[key].casefold()].append(key)
-        same = [keys for keys in at_level.values() if len(keys) > 1]
+                keys_by_name[level, names[key].casefold()].append(key)
+        same = [keys for keys in keys_by_name.values() if len(keys) > 1]
         for keys in same:
             name = tree[keys[0]].name
-            (parent, count), *_ = Counter(tree[key].parent for key in keys).most_common(1)
+            parents = Counter(tree[key].parent for key in keys)
+            parent, count = parents.most_common(1)[0]
             if count > 1:
                 place = "at the top" if parent is None else f'below "{tree[parent].name}"'
                 raise InputError(
@@ -142,9 +141,9 @@ def _unique_names(tree: Tree, chains: _Chains, n_levels: int) -> dict[Hashable, 
 
 
 def tree_paths(groups: Iterable[Group]) -> list[tuple[str, ...]]:
-    """Return the names from the top to each group, without those that only repeat the name above.
+    """Return the names from the top to each group, without repetitions of the name above.
 
-    A group for what is not known more exactly keeps one repetition, which tells it from the name above it.
+    The path of a catch-all group keeps one repetition, which distinguishes it from the name above it.
 
     >>> levels = ("leaf", "shelf", "aisle")
     >>> tree_paths([Group("Rye", "Food", "", between=("Bread",), levels=levels),
@@ -156,7 +155,7 @@ def tree_paths(groups: Iterable[Group]) -> list[tuple[str, ...]]:
     inner = set()
     for path in whole:
         for n_names in range(1, len(path)):
-            if any(name != path[n_names - 1] for name in path[n_names:]):
+            if set(path[n_names:]) != {path[n_names - 1]}:
                 inner.add(path[:n_names])
     paths = []
     for path in whole:
@@ -175,10 +174,10 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
     ``hgld taxonomy import`` describes the parameters.
 
     Returns:
-        The number of names at each level, by its name, finest first.
+        The number of names at each level, by the name of the level, finest first.
 
     Raises:
-        InputError: The source is missing, has another format, or is no tree.
+        InputError: The source is missing, has another format, or is not a tree.
         ConfigurationError: The settings do not fit the source, or ``out`` exists and has other columns.
     """
     config = config or ImportConfig()
@@ -193,8 +192,10 @@ def import_taxonomy(source: Path, out: Path, config: ImportConfig | None = None)
         except (InputError, ConfigurationError) as error:
             raise type(error)(f"{source}: {error}") from error
         require_own_csv(out, text_column_names(draft))
-    columns = zip(*(group.path for group in groups), strict=True)
-    return {level: len({*names}) for level, names in zip(groups[0].levels, columns, strict=True)}
+    n_names = {}
+    for place, level in enumerate(groups[0].levels):
+        n_names[level] = len({group.path[place] for group in groups})
+    return n_names
 
 
 def _read_tree(source: Path, config: ImportConfig) -> Tree:
@@ -210,7 +211,7 @@ def _read_tree(source: Path, config: ImportConfig) -> Tree:
     if suffix != ".csv":
         raise InputError(f'{source}: the suffix is "{suffix}"; expected .csv or .parquet')
     columns = text_column_names(source)
-    if "path" in columns and not {*columns} & {*config.levels}:
+    if "path" in columns and set(columns).isdisjoint(config.levels):
         return _read_paths(source)
     if not config.levels:
         raise InputError(
@@ -236,14 +237,13 @@ def _split_path(path: str) -> list[str]:
     >>> _split_path(r"weather > Temperature \> 30")
     ['weather', 'Temperature > 30']
     """
-    return [
-        _ESCAPED_SIGN.sub(r"\1", stored_name(part)) for part in _BETWEEN_NAMES.split(f" {path} ")
-    ]
+    parts = _BETWEEN_NAMES.split(f" {path} ")
+    return [_ESCAPED_SIGN.sub(r"\1", stored_name(part)) for part in parts]
 
 
 def join_path(names: Iterable[str]) -> str:
     """Return the path that :func:`_split_path` splits into these names."""
-    return SEPARATOR.join(_SIGN_IN_NAME.sub(lambda match: "\\" + match[0], name) for name in names)
+    return SEPARATOR.join(_SIGN_IN_NAME.sub(r"\\\g<0>", name) for name in names)
 
 
 def _read_levels(source: Path, levels: Sequence[str]) -> Tree:
@@ -263,7 +263,7 @@ def _read_levels(source: Path, levels: Sequence[str]) -> Tree:
 def _add_path(
     tree: dict[tuple[str, ...], Node], names: Sequence[str], row: Mapping[str, str]
 ) -> None:
-    """Add the nodes of a path, coarsest first, to a tree; the last one has the items and the guideline of its row.
+    """Add the nodes of a path, coarsest first, to a tree; the last node gets the items and guideline of the row.
 
     Raises:
         ValueError: A name is empty or below itself.
@@ -273,7 +273,7 @@ def _add_path(
     if not all(path):
         raise ValueError(f'a level of "{shown}" has no name')
     distinct = [name for name, _ in groupby(path)]
-    if len({*distinct}) < len(distinct):
+    if len(set(distinct)) < len(distinct):
         raise ValueError(f'a cycle: a name is below itself in "{shown}"')
     for n_above, name in enumerate(path):
         tree.setdefault(path[: n_above + 1], Node(name, path[:n_above] or None))
@@ -298,24 +298,27 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
     for item in rows.keys() - merged.keys():
         for parent in rows[item]["subclass_of"]:
             below[merged.get(parent, parent)].add(item)
+
+    def by_label(item: str) -> tuple[str, str]:
+        return rows[item]["label"].casefold(), item
+
     parents: dict[str, str | None] = {root: None}
     level = [root]
     n_levels = 0
     while level and (depth is None or n_levels < depth):
         children: list[str] = []
         for item in level:
-            new = sorted(
-                below[item] - parents.keys(),
-                key=lambda child: (rows[child]["label"].casefold(), child),
-            )
-            parents |= dict.fromkeys(new, item)
+            new = sorted(below[item] - parents.keys(), key=by_label)
+            parents.update(dict.fromkeys(new, item))
             children += new
         level = children
         n_levels += 1
-    n_parents = Counter(
-        child for item in parents for child in below[item] if child in parents and child != root
-    )
-    if several := sorted(item for item, count in n_parents.items() if count > 1):
+    n_parents: Counter[str] = Counter()
+    for item in parents:
+        n_parents.update(below[item] & parents.keys())
+    del n_parents[root]
+    several = sorted(item for item, count in n_parents.items() if count > 1)
+    if several:
         log.info("put below the nearest of several superclasses: %s", preview(several))
     same = Counter((parent, rows[item]["label"].casefold()) for item, parent in parents.items())
     tree = {}
