@@ -1,6 +1,6 @@
-"""Entries of an annotator in a review sheet, read back and joined on ``label_id`` alone; sheets as CSV.
+"""Read the entries of an annotator in a review sheet; read and write sheets as CSV.
 
-Spreadsheet programs change texts that look like numbers, dates or formulas, so a label is not identified by its text.
+Spreadsheet programs change texts that look like numbers, dates or formulas, so ``label_id`` identifies a label.
 
 CSV is UTF-8 with a byte order mark, by which Excel knows the encoding, and every value is quoted. Spreadsheet
 programs take a value that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line end for a formula, quoted or not.
@@ -31,12 +31,19 @@ from hgld.tables import nouns
 ENTRY_COLUMNS = ("group", "decision", "comment")
 #: Words for one and for several things of GLDv2's lists.
 LANDMARKS = nouns(neutral=False)
+_EXAMPLE_COLUMNS = tuple(f"example {n}" for n in range(1, N_EXAMPLES + 1))
 COLUMNS = (
-    *("label_id", "label", "landmarks", "parents", "cluster", "sub-cluster"),
-    *(f"example {n}" for n in range(1, N_EXAMPLES + 1)),
-    *("suggested group", *ENTRY_COLUMNS),
+    "label_id",
+    "label",
+    "landmarks",
+    "parents",
+    "cluster",
+    "sub-cluster",
+    *_EXAMPLE_COLUMNS,
+    "suggested group",
+    *ENTRY_COLUMNS,
 )
-#: Columns that a sheet must have to be read. That of the counts has the name of the things of the list.
+#: Columns that a sheet must have to be read. The title of the column of counts depends on the list.
 REQUIRED_COLUMNS = tuple(name for name in COLUMNS if name != "landmarks")
 
 
@@ -53,7 +60,8 @@ class Entry:
     @property
     def texts(self) -> dict[str, str]:
         """Texts that are not empty, by column."""
-        return {column: text for column in ENTRY_COLUMNS if (text := getattr(self, column))}
+        texts = {"group": self.group, "decision": self.decision, "comment": self.comment}
+        return {column: text for column, text in texts.items() if text}
 
     def __bool__(self) -> bool:
         return bool(self.texts)
@@ -62,9 +70,8 @@ class Entry:
         return ", ".join(f'the {column} "{text}"' for column, text in self.texts.items())
 
 
-#: Entries of a sheet by label_id, without labels that have none.
+#: Entries of a sheet by label_id; labels without an entry are missing.
 Entries = Mapping[str, Entry]
-
 
 #: Number of a row in the file, counted from 1, and a problem with it, for people.
 RowProblem = tuple[int, str]
@@ -76,8 +83,9 @@ class SheetRow:
 
     Args:
         number: Number of the row in the file, counted from 1.
-        columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV, which has no cells.
-        problems: What makes it unknown what was entered in the row, such as merged cells.
+        values: Texts of the cells, by column.
+        columns: Address of each column in a workbook, e.g. ``Labels!K``; empty for CSV.
+        problems: Problems that make the entry unreadable, such as merged cells.
     """
 
     number: int
@@ -101,11 +109,9 @@ class SheetRow:
         >>> SheetRow(17, {}, {"group": "Labels!K"}).address("group"), SheetRow(17, {}).address("group")
         ('Labels!K17', 'row 17, group')
         """
-        return (
-            f"{self.columns[column]}{self.number}"
-            if self.columns
-            else f"row {self.number}, {column}"
-        )
+        if self.columns:
+            return f"{self.columns[column]}{self.number}"
+        return f"row {self.number}, {column}"
 
     def problem(self, column: str, text: str) -> RowProblem:
         """Return a problem with the value of a column."""
@@ -129,14 +135,16 @@ def check_header(path: Path, place: str, names: Sequence[str], columns: Sequence
     Raises:
         InputError: A column is missing, or there are two of the same name.
     """
-    known = set(columns)
-    header = [
-        name if name in known else "" for name in (stored_name(name).casefold() for name in names)
-    ]
-    if missing := [name for name in columns if name not in header]:
+    header = []
+    for name in names:
+        column = stored_name(name).casefold()
+        header.append(column if column in columns else "")
+    missing = [name for name in columns if name not in header]
+    if missing:
         raise InputError(f"{path}: not a review sheet: {place} has no column {', '.join(missing)}")
-    if repeated := [name for name in columns if header.count(name) > 1]:
-        raise InputError(f"{path}: {place} has two columns {repeated[0]}; remove one of them")
+    for name in columns:
+        if header.count(name) > 1:
+            raise InputError(f"{path}: {place} has two columns {name}; remove one of them")
     return header
 
 
@@ -154,11 +162,11 @@ def read_entries(path: Path, rows: Iterable[SheetRow]) -> dict[str, Entry]:
 def collect_entries(
     rows: Iterable[SheetRow],
 ) -> tuple[dict[str, tuple[SheetRow, Entry]], list[RowProblem]]:
-    """Return the rows with an entry and the entry, by label_id, and problems with entries.
+    """Return the rows with their entries by label_id, and the problems of rows.
 
-    A row is bad if it has problems, such as merged cells, too many cells or a formula where a text should be, or an
-    entry but no label_id. If rows with
-    different entries have the same label_id, none of them is returned; of equal ones the first is.
+    A row is invalid if it has problems, such as merged cells, too many cells or a formula in place of a text, or if
+    it has an entry without a label_id. Rows with the same label_id and different entries are all skipped. The first
+    of equal rows counts.
     """
     entries: dict[str, tuple[SheetRow, Entry]] = {}
     first_rows: dict[str, tuple[SheetRow, Entry]] = {}
@@ -190,18 +198,17 @@ def collect_entries(
 
 
 def normalise_entry(text: str) -> str:
-    r"""Return an entry as a cell can hold it, without surrounding white space, and with ``\n`` for every line end."""
-    return fit_for_cell(
-        text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n").strip()
-    )
+    r"""Return an entry that fits into a cell, without surrounding white space, and with ``\n`` for every line end."""
+    text = text.replace("_x000D_", "\r").replace("\r\n", "\n").replace("\r", "\n")
+    return fit_for_cell(text.strip())
 
 
 def entries_digest(entries: Entries) -> str:
-    """Return the SHA-256 (hex) of entries, whatever the order of the rows and the texts of the labels."""
-    values = sorted(
-        (entry.label_id, *(getattr(entry, column) for column in ENTRY_COLUMNS))
-        for entry in entries.values()
-    )
+    """Return the SHA-256 (hex) of entries, independent of the order of rows and the texts of labels."""
+    values = []
+    for entry in entries.values():
+        values.append((entry.label_id, entry.group, entry.decision, entry.comment))
+    values.sort()
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
@@ -226,7 +233,7 @@ def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the content of a sheet; raise an InputError if there is none."""
+    """Return the content of a sheet; raise an InputError if it is missing or empty."""
     if path.is_dir():
         raise InputError(f"{path}: a folder; give one of the sheets in it")
     if not path.is_file():
@@ -238,28 +245,34 @@ def read_bytes(path: Path) -> bytes:
 
 
 _DELIMITERS = (",", ";", "\t")
-#: Columns whose texts never begin with "="; comments may.
+#: Columns whose texts never begin with "=", unlike comments.
 _NEVER_FORMULAS = ("label_id", "group", "decision")
 #: First line that names the separator, which Excel reads and some programs write.
 _SEPARATOR_LINE = re.compile(r'"?sep=(?P<separator>[^"\r\n])"?(?:\r\n|\r|\n|$)', re.IGNORECASE)
 
 
 def sheet_cells(row: ReviewLabel, entries: Entries) -> list[tuple[str | int, str | None]]:
-    """Return the values of the row of a label, in the order of the columns, each with its URL if it is a link."""
+    """Return the values and URLs of the cells of a label; the URL is None for a cell without a link."""
     entry = entries.get(row.label_id) or Entry(row.label_id, row.label)
-    about = (row.label_id, row.label, row.landmarks, row.parents, row.cluster, row.subcluster)
-    links = [example_link(title) for title in row.examples]
-    entered = ("",) * (N_EXAMPLES - len(links)) + (
-        row.suggested_group,
-        entry.group,
-        entry.decision,
-        entry.comment,
-    )
-    return [*((value, None) for value in about), *links, *((value, None) for value in entered)]
+    cells: list[tuple[str | int, str | None]] = []
+    for value in (
+        row.label_id,
+        row.label,
+        row.landmarks,
+        row.parents,
+        row.cluster,
+        row.subcluster,
+    ):
+        cells.append((value, None))
+    cells += [example_link(title) for title in row.examples]
+    cells += [("", None)] * (N_EXAMPLES - len(row.examples))
+    for text in (row.suggested_group, entry.group, entry.decision, entry.comment):
+        cells.append((text, None))
+    return cells
 
 
 def named_columns(counts_title: str) -> list[str]:
-    """Return the columns of a sheet, given the title of that with the number of each label.
+    """Return the columns of a sheet, with this title of the column of counts.
 
     >>> named_columns("ships")[:4]
     ['label_id', 'label', 'ships', 'parents']
@@ -279,9 +292,8 @@ def write_csv_sheet(
         writer = csv.writer(stream, quoting=csv.QUOTE_ALL)
         writer.writerow(named_columns(counts_title))
         for row in rows:
-            writer.writerow(
-                [escape_formula(url or str(value)) for value, url in sheet_cells(row, entries)]
-            )
+            cells = sheet_cells(row, entries)
+            writer.writerow([escape_formula(url or str(value)) for value, url in cells])
 
 
 def is_text(path: Path) -> bool:
@@ -290,22 +302,24 @@ def is_text(path: Path) -> bool:
 
 
 def read_csv_sheet(path: Path) -> list[SheetRow]:
-    """Read a sheet as hgld wrote it or as a spreadsheet program saved it.
+    """Read a sheet that hgld wrote or a spreadsheet program saved.
 
     The file may be in UTF-8 or UTF-16 ("Unicode text" of Excel). Cells are separated by commas, semicolons or tabs,
-    or as a first line such as ``sep=;`` says, which does not count as a row.
+    or by the separator in a first line such as ``sep=;``, which does not count as a row.
 
     Raises:
         InputError: The file cannot be decoded, is not CSV, ends within quotes, or lacks a column of a review sheet.
     """
     text = _decode(path)
     lines_before = 0
-    if named := _SEPARATOR_LINE.match(text):
-        delimiter = named["separator"]
-        text = text[named.end() :]
+    separator_line = _SEPARATOR_LINE.match(text)
+    if separator_line is not None:
+        delimiter = separator_line["separator"]
+        text = text[separator_line.end() :]
         lines_before = 1
     else:
-        delimiter = max(_DELIMITERS, key=re.split(r"[\r\n]", text, maxsplit=1)[0].count)
+        first_line = re.split(r"[\r\n]", text, maxsplit=1)[0]
+        delimiter = max(_DELIMITERS, key=first_line.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     rows = []
     try:

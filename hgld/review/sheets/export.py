@@ -33,9 +33,9 @@ class ExportSummary:
     """Result of the stage ``export``.
 
     Args:
-        workbooks: Workbooks written; beside each is a CSV file of the same name.
+        workbooks: Written workbooks; each has a CSV file of the same name beside it.
         kept: Number of labels whose entries were kept, in all sheets together.
-        set_aside: Number of entries for labels that no longer exist, kept on a sheet of their own.
+        set_aside: Number of entries for labels that no longer exist, kept on a separate sheet.
     """
 
     labels: int
@@ -48,7 +48,12 @@ class ExportSummary:
 
 @dataclass(frozen=True)
 class _ExistingSheets:
-    """An annotator's files: entries, provenance of the workbook, and whether both files have the same entries."""
+    """Files of an annotator.
+
+    Args:
+        provenance: Provenance of the workbook.
+        agree: Whether the workbook and the CSV file have the same entries and all labels.
+    """
 
     entries: Entries = field(default_factory=dict)
     provenance: Provenance | None = None
@@ -67,9 +72,9 @@ def export_sheets(
 ) -> ExportSummary | None:
     """Write ``<annotator>.xlsx`` and ``<annotator>.csv`` into ``out`` for every annotator.
 
-    All existing sheets are read before anything is written, and all new ones are written before any takes its place.
-    The next export finishes one that was killed. A sheet made from the same inputs is up to date, whatever has been
-    entered since; ``merge`` also makes its two files agree.
+    All existing sheets are read before the first write, and all new sheets are written before the first replacement.
+    The next export finishes a killed export. A sheet from the same inputs is up to date, with any entries; ``merge``
+    also makes its two files agree.
 
     Args:
         clusters: Clusters from hgld cluster.
@@ -77,7 +82,7 @@ def export_sheets(
         config: Annotators, and whether to keep their entries.
         clean: ``clean`` table, for the examples; by default ``clean.parquet`` beside ``clusters``.
         classes: ``classes`` tables, for the parents; by default ``*.classes.parquet`` beside ``clusters``.
-        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
+        taxonomy: File of the groups. Default: the file of the list's project; for GLDv2 the file in hgld.
         force: Write new sheets and discard earlier entries.
 
     Returns:
@@ -89,9 +94,8 @@ def export_sheets(
         InputError: A table, the taxonomy or a sheet cannot be read, or the two sheets of an annotator contradict
             each other.
     """
-    from hgld.review.sheets.workbook import (
-        write_workbook,
-    )  # openpyxl is not needed for the help of the command
+    # Imported here, because the help of the command does not need openpyxl.
+    from hgld.review.sheets.workbook import write_workbook
 
     if config.merge and force:
         raise ConfigurationError(
@@ -102,51 +106,55 @@ def export_sheets(
     name_by_key = {group.key: group.name for group in groups}
     nouns = nouns_of(inputs.clean)
     _, counts_title = nouns_of(clusters)
-    rows = [
-        replace(row, suggested_group=name_by_key.get(row.suggested_group, row.suggested_group))
-        for row in review_labels(*inputs.read_tables())
-    ]
+    table, clean_table, classes_tables = inputs.read_tables()
+    rows = []
+    for row in review_labels(table, clean_table, classes_tables):
+        suggested = name_by_key.get(row.suggested_group, row.suggested_group)
+        rows.append(replace(row, suggested_group=suggested))
     workbooks = {name: out / f"{name}.xlsx" for name in config.annotators}
     for path in workbooks.values():
         _require_closed(path)
     digests = inputs.digests()
-    provenance = {
-        name: Provenance("export", {"annotator": name}, digests) for name in config.annotators
-    }
+    provenance = {}
+    for name in config.annotators:
+        provenance[name] = Provenance("export", {"annotator": name}, digests)
     folder = out.resolve()
     with exclusive_lock(folder):
         finish_replacing(folder)
-        # The workbook first: it alone can hold entries that are set aside.
-        replaced = {
-            name: file_digests(folder, [f"{name}.xlsx", f"{name}.csv"]) for name in workbooks
-        }
         labels = {row.label_id for row in rows}
-        existing = {
-            name: _ExistingSheets() if force else _read_existing(path, labels)
-            for name, path in workbooks.items()
-        }
+        # Digests before the contents, to notice a file that is saved while the new one is written.
+        existing_digests = {}
+        existing = {}
+        for name, path in workbooks.items():
+            # The workbook first: only the workbook can hold entries that are set aside.
+            existing_digests[name] = file_digests(folder, [f"{name}.xlsx", f"{name}.csv"])
+            existing[name] = _ExistingSheets()
+            if not force:
+                existing[name] = _read_existing(path, labels)
         outdated = []
         for name, sheets in existing.items():
-            same_work = sheets.provenance is not None and sheets.provenance.same_work(
-                provenance[name]
-            )
+            made_from = sheets.provenance
+            same_work = made_from is not None and made_from.same_work(provenance[name])
             if not same_work or (config.merge and not sheets.agree):
                 outdated.append(name)
         if not config.merge:
             _require_no_entries({workbooks[name]: existing[name].entries for name in outdated})
         if not outdated:
             return None
-        files = {file: digest for name in outdated for file, digest in replaced[name].items()}
-        n_kept = n_set_aside = 0
+        files = {}
+        for name in outdated:
+            files.update(existing_digests[name])
+        n_kept = 0
+        n_set_aside = 0
         with replace_together(folder, files) as staging:
             for name in outdated:
-                entries = existing[name].entries
-                kept = {
-                    label_id: entry for label_id, entry in entries.items() if label_id in labels
-                }
-                set_aside = {
-                    label_id: entry for label_id, entry in entries.items() if label_id not in labels
-                }
+                kept = {}
+                set_aside = {}
+                for label_id, entry in existing[name].entries.items():
+                    if label_id in labels:
+                        kept[label_id] = entry
+                    else:
+                        set_aside[label_id] = entry
                 _warn_about_groups(workbooks[name], kept, groups)
                 write_csv_sheet(staging / f"{name}.csv", rows, kept, counts_title=counts_title)
                 write_workbook(
@@ -202,15 +210,15 @@ def _read_existing(workbook: Path, labels: Collection[str]) -> _ExistingSheets:
         ) from None
     if in_csv is None or csv_rows is None:
         return _ExistingSheets(entries)
-    have_all_rows = all(
-        set(labels) <= {row.label_id for row in rows} for rows in (csv_rows, saved.rows)
-    )
+    labels_in_csv = {row.label_id for row in csv_rows}
+    labels_in_workbook = {row.label_id for row in saved.rows}
+    have_all_rows = set(labels) <= labels_in_csv & labels_in_workbook
     agree = have_all_rows and entries_digest(in_csv) == entries_digest(in_workbook)
     return _ExistingSheets(entries, saved.provenance, agree)
 
 
 def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) -> Entries:
-    """Return the entries of the file that was changed since the export, or those of both if both were."""
+    """Return the entries of the file that changed since the export; merge the entries if both changed."""
     if in_csv is None or entries_digest(in_csv) == exported:
         return in_workbook
     if entries_digest(in_workbook) == exported:
@@ -219,11 +227,10 @@ def _latest(in_workbook: Entries, in_csv: Entries | None, exported: str | None) 
 
 
 def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
-    started = [
-        f"{path}: {counted(len(entries), 'label')}"
-        for path, entries in entries_by_workbook.items()
-        if entries
-    ]
+    started = []
+    for path, entries in entries_by_workbook.items():
+        if entries:
+            started.append(f"{path}: {counted(len(entries), 'label')}")
     if started:
         raise ConfigurationError(
             f"existing sheets have entries:\n{indented_list(started)}\n"
@@ -232,13 +239,12 @@ def _require_no_entries(entries_by_workbook: Mapping[Path, Entries]) -> None:
 
 
 def _warn_about_groups(workbook: Path, entries: Entries, groups: Sequence[Group]) -> None:
-    """Warn of entries whose groups are not in the taxonomy any more; they are kept as they are."""
+    """Log a warning about entries whose groups are no longer in the taxonomy; the entries are kept."""
     names = {stored_name(group.name) for group in groups}
-    unknown = [
-        f'{entry.label_id} ("{entry.label}"): {entry.group}'
-        for entry in entries.values()
-        if entry.group and entry.group not in names
-    ]
+    unknown = []
+    for entry in entries.values():
+        if entry.group and entry.group not in names:
+            unknown.append(f'{entry.label_id} ("{entry.label}"): {entry.group}')
     if unknown:
         log.warning(
             "%s: groups that are not in the taxonomy:\n%s", workbook, indented_list(unknown)

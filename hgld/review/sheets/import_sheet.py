@@ -1,7 +1,7 @@
 """The stage ``import-sheet``: turn the entries of an annotator in a sheet into decisions.
 
 Every row is checked, with or without an entry, and all problems are reported together with the addresses of their
-cells. A sheet with a problem is rejected as a whole, unless the valid rows are asked for.
+cells. A sheet with a problem is rejected as a whole, unless only its valid rows are requested.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ class CheckedSheet:
     """Result of :func:`check_sheet`.
 
     Args:
-        skipped: Labels, by label_id, that have an invalid row and are not decided in another.
+        decisions: Decisions in valid rows.
+        problems: Problems of rows, by row number.
+        missing: Ids of labels without a row.
+        skipped: Ids of labels with an invalid row and without a decision in another row.
     """
 
     decisions: list[Decision]
@@ -67,8 +70,12 @@ def check_sheet(
 ) -> CheckedSheet:
     """Check every row, and turn the entries in valid rows into decisions.
 
-    Spreadsheet programs save "3-4" as a date and "1862.0" as a number. A changed label is a problem only if it is the
-    label of another label_id, as after sorting a single column.
+    Spreadsheet programs save "3-4" as a date and "1862.0" as a number. Therefore a changed label is a problem only if
+    it is the label of another label_id, as after sorting a single column.
+
+    Args:
+        labels: Text of every label, by label_id.
+        groups: Key of every group, by name.
     """
     entries, problems = collect_entries(rows)
     ids_by_label: defaultdict[str, set[str]] = defaultdict(set)
@@ -85,13 +92,13 @@ def check_sheet(
         problems += _entry_problems(row, entry, groups)
     problems.sort(key=lambda problem: problem[0])
     invalid = {number for number, _ in problems}
-    in_sheet = {row.label_id for row in rows}
-    decisions = [
-        Decision(
+    decisions = []
+    for label_id, (row, entry) in entries.items():
+        if row.number in invalid:
+            continue
+        decision = Decision(
             label_id,
-            fit_for_cell(
-                labels[label_id]
-            ),  # the text in the file of decisions is the one in the sheet
+            fit_for_cell(labels[label_id]),  # the text in the sheet
             entry.decision or "group",
             groups[entry.group] if entry.group else None,
             annotator,
@@ -99,30 +106,31 @@ def check_sheet(
             entry.comment,
             blind=False,  # sheets show suggestions
         )
-        for label_id, (row, entry) in entries.items()
-        if row.number not in invalid
-    ]
+        decisions.append(decision)
+    in_sheet = {row.label_id for row in rows}
+    in_invalid_rows = {row.label_id for row in rows if row.number in invalid}
+    decided = {decision.label_id for decision in decisions}
     return CheckedSheet(
         decisions,
         problems,
         missing=[label_id for label_id in labels if label_id not in in_sheet],
-        skipped={
-            row.label_id for row in rows if row.number in invalid and row.label_id in labels
-        }.difference(row.label_id for row in decisions),
+        skipped=(in_invalid_rows & labels.keys()) - decided,
     )
 
 
 def _comparable(label: str) -> str:
-    """Return a label as it is in a sheet, without white space: programs spell tabs and line ends differently."""
+    """Return the text of a label in a sheet without white space, which programs write differently."""
     return "".join(fit_for_cell(label).replace("_x000D_", "").split())
 
 
 def _entry_problems(row: SheetRow, entry: Entry, groups: Collection[str]) -> Iterator[RowProblem]:
     decision = entry.decision or "group"
-    if not (entry.group or entry.decision):
+    problem = decision_problem(decision, entry.group or None, groups)
+    if not entry.group and not entry.decision:
         yield row.problem("comment", "a comment without a decision; decide, or remove the comment")
-    elif problem := decision_problem(decision, entry.group or None, groups):
-        yield row.problem("group" if decision in DECISIONS else "decision", problem)
+    elif problem is not None:
+        column = "group" if decision in DECISIONS else "decision"
+        yield row.problem(column, problem)
     if len(entry.comment) > MAX_COMMENT:
         text = f"the comment has {len(entry.comment):,} characters; the longest has {MAX_COMMENT:,}"
         yield row.problem("comment", text)
@@ -136,7 +144,7 @@ class ImportSummary:
     """Result of the stage ``import-sheet``.
 
     Args:
-        new: Number of decisions on labels without one in the output.
+        new: Number of decisions on labels without an earlier decision in the output.
         kept: Number of decisions in the output that were kept because the row of their label is missing or invalid.
         withdrawn: Number of decisions in the output that the sheet no longer has.
         problems: Problems of the rows that were skipped, and the labels without a row.
@@ -155,9 +163,9 @@ class ImportSummary:
 
 
 def default_output(sheet: Path, annotator: str | None) -> Path:
-    """Return the default file for the decisions in a sheet, in the folder ``decisions`` beside that of the sheet.
+    """Return the default file of decisions, in the folder ``decisions`` beside the folder of the sheet.
 
-    Without a name, the annotator is the one whom the workbook was exported for.
+    The default annotator is the name in the workbook.
 
     >>> default_output(Path("review/sheet.xlsx"), "ada").as_posix()
     'decisions/ada.csv'
@@ -188,20 +196,20 @@ def import_sheet(
 ) -> ImportSummary | None:
     """Write the decisions in a sheet as CSV.
 
-    A sheet does not record when a cell was filled in: a decision that ``out`` already holds keeps its time, a new or
-    changed one gets that of the import. Decisions in ``out`` on labels whose rows are missing or invalid are kept.
+    A sheet has no times of its entries: an unchanged decision keeps its time in ``out``, and a new or changed
+    decision gets the time of the import. Decisions in ``out`` on labels whose rows are missing or invalid are kept.
 
     Args:
         sheet: Sheet that was filled in: .xlsx or .csv.
         out: File of decisions to write.
-        config: Annotator, and what to do with invalid rows.
+        config: Annotator, and the handling of invalid rows.
         clusters: Clusters from which the sheet was made. Default: clusters.parquet beside the folder of ``sheet``.
-        taxonomy: File of the groups; by default that of the list's project, for GLDv2 the one in hgld.
+        taxonomy: File of the groups. Default: the file of the list's project; for GLDv2 the file in hgld.
         now: Time of the import; by default the present.
         force: Discard the decisions in the output.
 
     Returns:
-        None if ``out`` holds these decisions already and no row was skipped.
+        None if ``out`` already holds these decisions and no row was skipped.
 
     Raises:
         ConfigurationError: The sheet was exported for another annotator, or ``out`` has decisions of others.
@@ -214,7 +222,8 @@ def import_sheet(
         raise ConfigurationError(
             f'{sheet}: exported for "{exported_for}", not for "{annotator}"; give the right `annotator`'
         )
-    clusters = clusters_beside(sheet) if clusters is None else clusters
+    if clusters is None:
+        clusters = clusters_beside(sheet)
     table = read_table(clusters, CLUSTERS)
     groups = read_taxonomy(find_taxonomy(taxonomy, clusters))
     key_by_name = {stored_name(group.name): group.key for group in groups}
@@ -230,9 +239,8 @@ def import_sheet(
     )
     texts = dict.fromkeys(text for _, text in checked.problems)
     if checked.missing:
-        names = indented_list(
-            [f'  {label_id} ("{labels[label_id]}")' for label_id in checked.missing]
-        )
+        missing = [f'  {label_id} ("{labels[label_id]}")' for label_id in checked.missing]
+        names = indented_list(missing)
         texts[f"{counted(len(checked.missing), 'label')} without a row:\n{names}"] = None
     problems = tuple(texts)
     if problems and not config.valid_rows_only:
@@ -240,18 +248,19 @@ def import_sheet(
     if not checked.decisions:
         raise InputError(f"{sheet}: no label is decided in it")
 
-    earlier = {} if force else _read_earlier(out, key_by_name.values(), annotator)
+    earlier: dict[str, Decision] = {}
+    if not force:
+        earlier = _read_earlier(out, key_by_name.values(), annotator)
     decisions = [_keep_record(row, earlier.get(row.label_id)) for row in checked.decisions]
-    # A row that was skipped does not say that its label is not decided any more.
+    # A skipped or missing row does not withdraw the earlier decision on its label.
     not_read = checked.skipped.union(checked.missing)
     kept = [row for label_id, row in earlier.items() if label_id in not_read]
     decisions += kept
     current = {row.label_id: row for row in decisions}
-    withdrawn = [
-        f'{label_id} ("{row.label}")'
-        for label_id, row in earlier.items()
-        if label_id not in current
-    ]
+    withdrawn = []
+    for label_id, row in earlier.items():
+        if label_id not in current:
+            withdrawn.append(f'{label_id} ("{row.label}")')
     if withdrawn:
         log.warning(
             "%s: these labels are no longer decided in %s:\n%s",
@@ -276,19 +285,20 @@ def _rejected(sheet: Path, problems: Sequence[str]) -> InputError:
 
 
 def _read_sheet(sheet: Path) -> tuple[list[SheetRow], str | None]:
-    """Return the rows of a sheet, and the annotator for whom it was exported if the file says so."""
-    from hgld.review.sheets.workbook import (
-        read_workbook,
-    )  # openpyxl is not needed for the help of the command
+    """Return the rows of a sheet, and the annotator in its provenance; None if unknown."""
+    # Imported here, because the help of the command does not need openpyxl.
+    from hgld.review.sheets.workbook import read_workbook
 
     if is_text(sheet):
         return read_csv_sheet(sheet), None
     saved = read_workbook(sheet)
-    return saved.rows, saved.provenance.parameters.get("annotator") if saved.provenance else None
+    if saved.provenance is None:
+        return saved.rows, None
+    return saved.rows, saved.provenance.parameters.get("annotator")
 
 
 def clusters_beside(sheet: Path) -> Path:
-    """Return clusters.parquet beside the folder of a sheet, or raise a ConfigurationError if it is not there."""
+    """Return clusters.parquet beside the folder of a sheet; raise a ConfigurationError if it is missing."""
     path = sheet.resolve().parent.parent / "clusters.parquet"
     if not path.is_file():
         raise ConfigurationError(
@@ -298,17 +308,20 @@ def clusters_beside(sheet: Path) -> Path:
 
 
 def _read_earlier(out: Path, groups: Collection[str], annotator: str) -> dict[str, Decision]:
-    earlier = read_decisions(out, groups) if out.exists() else []
+    if not out.exists():
+        return {}
+    earlier = read_decisions(out, groups)
     require_nothing_lost(out, [row for row in earlier if made_by_others(row, [annotator])])
     return {row.label_id: row for row in earlier}
 
 
 def _keep_record(row: Decision, earlier: Decision | None) -> Decision:
-    """Return the earlier decision if it differs only in when and how it was taken."""
+    """Return the earlier decision if the new decision differs only in its time and ``blind``."""
     if earlier is None:
         return row
-    with_earlier_record = replace(row, decided_at=earlier.decided_at, blind=earlier.blind)
-    return with_earlier_record if with_earlier_record == earlier else row
+    if replace(row, decided_at=earlier.decided_at, blind=earlier.blind) == earlier:
+        return earlier
+    return row
 
 
 def _summary(
