@@ -37,7 +37,7 @@ from hgld.io.columns import preview, read_text_columns, text_column_names
 from hgld.io.images import Box
 from hgld.io.text_array import TextArray
 from hgld.tables import MANIFEST, Provenance, read_table, write_table
-from hgld.tables.parquet import TABLE_KEY, read_metadata
+from hgld.tables.provenance import TABLE_KEY, read_metadata
 
 _BOX = MANIFEST.optional.field("box")
 

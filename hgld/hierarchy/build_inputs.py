@@ -14,7 +14,7 @@ from hgld import tables
 from hgld.errors import InputError
 from hgld.io.files import sha256_of
 from hgld.resources import annotation_file
-from hgld.tables.parquet import TABLE_KEY, read_metadata
+from hgld.tables.provenance import TABLE_KEY, read_metadata
 from hgld.taxonomy.decisions import (
     Decision,
     DecisionIndex,

@@ -1,8 +1,9 @@
-"""What the documents of a release describe: answers of its publisher, its tables, and who decided on the groups.
+"""Collect the facts of a release: answers of its publisher, its tables, and who decided on the groups.
 
-``release.yaml`` has what hgld cannot know. Who decided follows from decisions and provenance, as far as they record
-it. Names of annotators are taken at their word, except :data:`hgld.taxonomy.decisions.NOT_PEOPLE`. A person who
-accepts a suggestion on the review page has decided.
+``release.yaml`` has the facts that hgld cannot know. Who decided follows from decisions and
+provenance, as far as these record it. Names of annotators count as people, except
+:data:`hgld.taxonomy.decisions.NOT_PEOPLE`. A person who accepts a suggestion on the review page has
+decided.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any
@@ -59,10 +59,13 @@ EXPERT, MACHINE, FOUND = "expert-generated", "machine-generated", "found"
 
 @dataclass(frozen=True)
 class Origin:
-    """One origin of groups: its name in a few words, and a sentence for documents, which fill in ``{entity}``.
+    """An origin of groups.
 
-    ``creator`` is its term for ``annotations_creators`` in dataset cards of the Hugging Face hub; the vocabulary is
-    ``utils/resources/creators.json`` in the package ``datasets``.
+    Args:
+        name: Name in a few words.
+        description: Sentence for documents, which fill in ``{entity}``.
+        creator: Term for ``annotations_creators`` in dataset cards of the Hugging Face hub; the
+            vocabulary is ``utils/resources/creators.json`` in the package ``datasets``.
     """
 
     name: str
@@ -123,8 +126,12 @@ class LeftOut:
 class ReleaseFacts:
     """The data that the documents of a release describe.
 
-    Decisions are those that the hierarchy was built with, with the names of their groups, or none; sources are the
-    tables that it was made from, as far as they were found.
+    Args:
+        settings: Answers of the publisher.
+        hierarchy: The table ``hierarchy``.
+        decisions: Decisions that the hierarchy was built with, with the names of their groups.
+        provenance: Provenance of the hierarchy.
+        sources: Tables that the hierarchy was made from, as far as they were found.
     """
 
     settings: ReleaseSettings
@@ -136,18 +143,18 @@ class ReleaseFacts:
     @property
     def date(self) -> str:
         """Date of publication, YYYY-MM-DD."""
-        if not (self.settings.date or self.decisions):
+        if self.settings.date:
+            return self.settings.date.isoformat()
+        if not self.decisions:
             raise ConfigurationError(
                 "no `date` in the facts, and no decision whose day could be taken; add a date"
             )
-        return (
-            self.settings.date or max(row.decided_at for row in self.decisions).date()
-        ).isoformat()
+        return max(decision.decided_at for decision in self.decisions).date().isoformat()
 
     @property
     def annotators(self) -> list[str]:
         """Names of all people who took decisions, sorted."""
-        return sorted({name for row in self.decisions for name in row.people})
+        return people_of(self.decisions)
 
     @cached_property
     def tree(self) -> Hierarchy:
@@ -156,77 +163,66 @@ class ReleaseFacts:
 
     @property
     def is_neutral(self) -> bool:
-        """Whether the entities are others than landmarks."""
+        """Whether the list has other entities than landmarks."""
         return self.tree.group_level != GROUP
 
     @cached_property
     def columns(self) -> pa.Schema:
         """Columns of the published files."""
-        return (
-            with_neutral_names(self.hierarchy, HIERARCHY) if self.is_neutral else self.hierarchy
-        ).schema
+        table = self.hierarchy
+        if self.is_neutral:
+            table = with_neutral_names(table, HIERARCHY)
+        return table.schema
 
     @cached_property
     def column_descriptions(self) -> dict[str, str]:
-        """Description of each of these columns."""
-        layout = HIERARCHY.neutral if self.is_neutral else HIERARCHY
-        meanings = {
-            column.name: meaning_of(column) for column in (*layout.schema, *layout.optional)
-        }
-        meanings = {
-            name: text.replace("the entity", f"the {self.words['entity']}")
-            for name, text in meanings.items()
-        }
-        finer, *levels = f"the {self.words['entity']}", *self.tree.level_names[1:]
-        for level in levels:
-            meanings.setdefault(level, f"Level above {finer}.")
-            finer = level
+        """Description of each column of the published files."""
+        spec = HIERARCHY.neutral if self.is_neutral else HIERARCHY
+        entity = f"the {self.words['entity']}"
+        meanings = {}
+        for column in (*spec.schema, *spec.optional):
+            meanings[column.name] = meaning_of(column).replace("the entity", entity)
+        finer_level = entity
+        for level in self.tree.level_names[1:]:
+            meanings.setdefault(level, f"Level above {finer_level}.")
+            finer_level = level
         return {name: meanings[name] for name in self.columns.names}
 
     @cached_property
     def words(self) -> dict[str, str]:
-        """How to speak of the entities, by placeholder of the templates."""
-        words: dict[str, str] = yaml.safe_load(
-            template("entities.yaml" if self.is_neutral else "landmarks.yaml")
-        )
-        if entity := self.settings.entity:
-            words |= {"entity": entity, "entities": self.settings.entities or plural(entity)}
-        article = "an" if words["entity"][0].lower() in "aeiou" else "a"
-        words |= {
-            "an_entity": f"{article} {words['entity']}",
-            "An_entity": f"{article.title()} {words['entity']}",
-        }
-        words |= {
-            name.title(): words[name][0].upper() + words[name][1:]
-            for name in ("entity", "entities")
-        }
+        """Words for the entities, by placeholder of the templates."""
+        file = "entities.yaml" if self.is_neutral else "landmarks.yaml"
+        words: dict[str, str] = yaml.safe_load(template(file))
+        if self.settings.entity:
+            words["entity"] = self.settings.entity
+            words["entities"] = self.settings.entities or plural(self.settings.entity)
+        entity = words["entity"]
+        entities = words["entities"]
+        article = "an" if entity[0].lower() in "aeiou" else "a"
+        words["an_entity"] = f"{article} {entity}"
+        words["An_entity"] = f"{article.title()} {entity}"
+        words["Entity"] = entity[0].upper() + entity[1:]
+        words["Entities"] = entities[0].upper() + entities[1:]
         return {name: Template(text).safe_substitute(words) for name, text in words.items()}
 
     @cached_property
     def origins(self) -> dict[Origin, int]:
-        """Number of landmarks by origin of their group; none if it is not recorded."""
-        if not self.decisions:
-            return (
-                {CLASSES: len(self.hierarchy)}
-                if "levels_from" in self.provenance.parameters
-                else {}
-            )
-        return count_origins(self.hierarchy, self.decisions)
+        """Number of landmarks by origin of their group; empty if origins are not recorded."""
+        if self.decisions:
+            return count_origins(self.hierarchy, self.decisions)
+        if "levels_from" in self.provenance.parameters:
+            return {CLASSES: len(self.hierarchy)}
+        return {}
 
     @cached_property
     def left_out(self) -> LeftOut | None:
-        """What the build left out; None if the table ``clean`` was not found."""
+        """Entities that the build left out; None if the table ``clean`` was not found."""
         if self.sources.clean is None:
             return None
         clean = tables.read_table(self.sources.clean, tables.CLEAN)
         clean = clean.filter(pc.is_in(clean["split"], pc.unique(self.hierarchy["split"])))
-        present = set(
-            zip(
-                self.hierarchy["split"].to_pylist(),
-                self.hierarchy["landmark_id"].to_pylist(),
-                strict=True,
-            )
-        )
+        splits = self.hierarchy["split"].to_pylist()
+        present = set(zip(splits, self.hierarchy["landmark_id"].to_pylist(), strict=True))
         decided = DecisionIndex(self.decisions)
         counts: Counter[str] = Counter()
         undecided_labels = set()
@@ -254,7 +250,7 @@ class ReleaseFacts:
 
     @property
     def may_lack_undecided(self) -> bool:
-        """Whether the build left out entities whose labels are undecided, as far as that is known."""
+        """Whether the build left out entities whose labels are undecided, as far as this is known."""
         if self.left_out is None:
             return bool(self.provenance.parameters.get("allow_undecided"))
         return self.left_out.undecided > 0
@@ -268,16 +264,15 @@ class ReleaseFacts:
     def files(self) -> dict[str, str]:
         """Description of each file of the release, by path."""
         entities = self.words["entities"]
-        texts = {
-            "data/{name}.parquet": f"the {{split}} {entities}, sorted by {self.columns.names[1]}"
-        }
+        files = {}
+        for split, name in self.splits.items():
+            files[f"data/{name}.parquet"] = (
+                f"the {split} {entities}, sorted by {self.columns.names[1]}"
+            )
         if not self.is_neutral:
-            texts |= _LANDMARK_FILES
-        files = {
-            path.format(split, name=name): text.format(split=split)
-            for path, text in texts.items()
-            for split, name in self.splits.items()
-        }
+            for pattern, text in _LANDMARK_FILES.items():
+                for split in self.splits:
+                    files[pattern.format(split)] = text.format(split=split)
         if self.decisions:
             files["decisions.csv"] = "the decision on each label, its annotator and its time"
             if "corrections" in self.provenance.inputs:
@@ -289,31 +284,44 @@ class ReleaseFacts:
         files["datasheet.md"] = "answers to the questions of Datasheets for Datasets"
         files["LICENSE"] = "licence"
         if self.settings.raw and self.sources.removed:
-            values = (
-                "scraped values" if self.is_neutral else 'scraped values of "instance of" (P31)'
-            )
-            files |= {
-                f"raw/{path.name}": f"{values}, with items and revisions"
-                for path in self.sources.scraped
-            }
+            values = "scraped values"
+            if not self.is_neutral:
+                values += ' of "instance of" (P31)'
+            for path in self.sources.scraped:
+                files[f"raw/{path.name}"] = f"{values}, with items and revisions"
             removed = f"{entities} that were removed, each with its values and the reason"
             files[f"raw/{self.sources.removed.name}"] = removed
         return files
 
 
 def safe_names(names: Iterable[str]) -> dict[str, str]:
-    """Return names of files and of splits on the Hugging Face hub, which differ in more than case, by name.
+    """Return names that are valid for files and for splits of the Hugging Face hub, by name.
+
+    Safe names contain only letters, digits and underscores, and differ in more than case.
 
     >>> safe_names(["north wing", "north/wing", "train"])
     {'north wing': 'north_wing', 'north/wing': 'north_wing_2', 'train': 'train'}
     """
-    safe: dict[str, str] = {}
+    safe_by_name: dict[str, str] = {}
+    taken: set[str] = set()
     for name in names:
-        taken = {*map(str.casefold, safe.values())}
         base = re.sub(r"\W", "_", name)
-        numbered = (f"{base}_{number}" if number > 1 else base for number in count(1))
-        safe[name] = next(each for each in numbered if each.casefold() not in taken)
-    return safe
+        safe_name = base
+        number = 1
+        while safe_name.casefold() in taken:
+            number += 1
+            safe_name = f"{base}_{number}"
+        taken.add(safe_name.casefold())
+        safe_by_name[name] = safe_name
+    return safe_by_name
+
+
+def people_of(decisions: Iterable[Decision]) -> list[str]:
+    """Return the names of all people who took decisions, sorted."""
+    names: set[str] = set()
+    for decision in decisions:
+        names.update(decision.people)
+    return sorted(names)
 
 
 def _decision_origin(decision: Decision) -> Origin:
@@ -321,53 +329,63 @@ def _decision_origin(decision: Decision) -> Origin:
     n_people = len(decision.people)
     if n_people > 1:
         return _SEVERAL
-    return _ONE if n_people == 1 else _DRAFT
+    if n_people == 1:
+        return _ONE
+    return _DRAFT
 
 
 def count_origins(hierarchy: pa.Table, decisions: Iterable[Decision]) -> dict[Origin, int]:
     """Return the number of landmarks of each origin that occurs, in the order of :data:`ORIGINS`.
 
-    The table does not hold the ids of labels. Where decisions of different origins fit a landmark's label and group,
-    the least reliable one counts; where none fits, because the label was renamed since, that of all decisions for the
-    group.
+    The table has no ids of labels, so a landmark may match several decisions on its label and
+    group; the least reliable origin counts. If no decision matches, since the label was renamed,
+    all decisions for the group count.
     """
     by_label: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
     by_group: defaultdict[str, list[Origin]] = defaultdict(list)
-    of_landmarks: defaultdict[str, list[Origin]] = defaultdict(list)
-    for row in decisions:
-        if row.group is not None and row.of_landmark:
-            of_landmarks[row.group].append(_decision_origin(row))
-        elif row.decision == "group" and row.group is not None:
-            by_label[normalise_label(row.label), row.group].append(_decision_origin(row))
-            by_group[row.group].append(_decision_origin(row))
+    corrections: defaultdict[str, list[Origin]] = defaultdict(list)
+    for decision in decisions:
+        if decision.group is None:
+            continue
+        origin = _decision_origin(decision)
+        if decision.of_landmark:
+            corrections[decision.group].append(origin)
+        elif decision.decision == "group":
+            by_label[normalise_label(decision.label), decision.group].append(origin)
+            by_group[decision.group].append(origin)
     group_level = tables.level_columns(hierarchy.column_names)[0]
-    names = ["supercategory", group_level, *({"label_source"} & {*hierarchy.column_names})]
+    names = ["supercategory", group_level]
+    if "label_source" in hierarchy.column_names:
+        names.append("label_source")
     counts: Counter[Origin] = Counter()
     for row in hierarchy.group_by(names).aggregate([([], "count_all")]).to_pylist():
-        label, group = row["supercategory"], row[group_level]
-        if row.get("label_source") == "photographs":
-            origin = _PHOTOGRAPHS
-        else:
-            known = of_landmarks[group] if row.get("label_source") == "correction" else []
-            known = (
-                known
-                or by_label.get((normalise_label(label), group))
-                or by_group.get(group)
-                or [_DRAFT]
-            )
-            origin = max(known, key=ORIGINS.index)
-        counts[origin] += row["count_all"]
+        group = row[group_level]
+        source = row.get("label_source")
+        if source == "photographs":
+            counts[_PHOTOGRAPHS] += row["count_all"]
+            continue
+        origins: list[Origin] = []
+        if source == "correction":
+            origins = corrections[group]
+        if not origins:
+            origins = by_label.get((normalise_label(row["supercategory"]), group), [])
+        if not origins:
+            origins = by_group.get(group, [_DRAFT])
+        counts[max(origins, key=ORIGINS.index)] += row["count_all"]
     return {origin: counts[origin] for origin in ORIGINS if counts[origin]}
 
 
 def annotations_creators(origins: Iterable[Origin]) -> list[str]:
-    """Return the terms of the Hugging Face hub for some origins."""
+    """Return the terms of the Hugging Face hub for origins, sorted."""
     return sorted({origin.creator for origin in origins})
 
 
 def citation(settings: ReleaseSettings) -> str:
-    """Return the BibTeX entries that the publisher names and that of the procedure."""
-    return "\n\n".join(filter(None, (settings.citation, template("citation.bib").rstrip())))
+    """Return the publisher's BibTeX entries and the entry of the paper on the procedure."""
+    procedure = template("citation.bib").rstrip()
+    if settings.citation:
+        return f"{settings.citation}\n\n{procedure}"
+    return procedure
 
 
 def template(name: str) -> str:
@@ -405,7 +423,8 @@ class ReleaseSettings(Settings):
         version: Which version is it? Three numbers such as 1.0.0.
         description: What does it hold, in a sentence or two?
         creators: Who made it? A list of people.
-        licence: Under which licence is it published? An identifier of https://spdx.org/licenses, such as CC-BY-4.0.
+        licence: Under which licence is it published? An identifier of https://spdx.org/licenses,
+            such as CC-BY-4.0.
         url: At which address is it published?
         date: On which day is it published? By default the day of the last decision.
         keywords: By which words should it be found? A list.
@@ -420,8 +439,8 @@ class ReleaseSettings(Settings):
         maintenance: Who maintains it, how are they reached, and will there be further versions?
         citation: What should its users cite, besides the paper on the procedure? BibTeX.
         raw: Are all scraped values and the removed rows published, too? true or false.
-        unconfirmed: Which of these answers did hgld suggest, and nobody has confirmed them? A list of keys, which the
-            documents name; remove those that you have read.
+        unconfirmed: Which of these answers did hgld suggest, and nobody has confirmed them? A list
+            of keys, which the documents name; remove those that you have read.
     """
 
     name: Annotated[_Answer, _matching(".*", "one line")]
@@ -463,7 +482,7 @@ class ReleaseSettings(Settings):
         return names
 
 
-#: Asks a question, with a suggested answer as the second argument; returns the answer, or None if nobody answers.
+#: Asks a question, given with a suggested answer; returns the answer, or None if nobody answers.
 Ask = Callable[[str, str], "str | None"]
 #: Facts that only a person can confirm, in contrast to words that are a matter of taste.
 _CLAIMS = (
@@ -477,7 +496,7 @@ _CLAIMS = (
     "uses",
     "citation",
 )
-#: Questions that ``--init`` asks; those of the datasheet are in the file only.
+#: Questions that ``--init`` asks; the questions of the datasheet are only in the file.
 _ASKED = (
     "name",
     "entity",
@@ -493,39 +512,47 @@ _ASKED = (
 
 
 def unanswered(_question: str, _suggestion: str) -> None:
-    """Answer no question, so that what is suggested counts."""
+    """Answer no question, so that the suggestion counts."""
 
 
 def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
-    """Write the questions of ``release.yaml``, with answers that follow from a hierarchy or are given.
+    """Write ``release.yaml`` with its questions, and with answers that are known or given.
 
-    The words for the things of the list are not asked for if its project file has them.
+    Suggested facts that nobody has confirmed are listed under the key ``unconfirmed``.
 
-    Suggested facts that nobody has confirmed are listed as such.
+    Args:
+        hierarchy: The table ``hierarchy``, from which some answers follow.
+        path: File to write.
+        ask: Asks a question. The words for the entities are not asked for if the project file has
+            them.
 
     Raises:
         InputError: The file exists, or the hierarchy cannot be read.
     """
     if path.exists():
         raise InputError(f"{path} exists; edit it, or move it away to begin anew")
-    answers, questions = _known_answers(hierarchy), described_parameters(ReleaseSettings)
+    answers = _known_answers(hierarchy)
+    questions = described_parameters(ReleaseSettings)
+    has_words = find_project_file(hierarchy) is not None
     suggested_entity = answers["entity"]
     confirmed = set()
     for name in _ASKED:
-        if name in ("entity", "entities") and find_project_file(hierarchy) is not None:
-            continue  # the project file has the words
-        known = answers.get(name) or ""
-        if name == "entities" and answers["entity"] != suggested_entity:
-            known = plural(answers["entity"])
-        suggestion = ", ".join(known) if isinstance(known, list) else known
+        if has_words and name in ("entity", "entities"):
+            continue
+        suggestion = answers.get(name) or ""
+        if name == "creators":
+            suggestion = ", ".join(suggestion)
+        elif name == "entities" and answers["entity"] != suggested_entity:
+            suggestion = plural(answers["entity"])
         answer = ask(questions[name], suggestion)
         if answer is None:
             answer = suggestion
         else:
             confirmed.add(name)
-        answers[name] = (
-            [each.strip() for each in answer.split(",")] if name == "creators" else answer
-        )
+        if name == "creators":
+            answers[name] = [creator.strip() for creator in answer.split(",")]
+        else:
+            answers[name] = answer
     answers["unconfirmed"] = [
         name for name in _CLAIMS if answers.get(name) and name not in confirmed
     ]
@@ -533,23 +560,27 @@ def write_questions(hierarchy: Path, path: Path, ask: Ask = unanswered) -> None:
         "# Facts of the release. Answer what you can, texts indented below their key; then run hgld release."
     ]
     for name, question in questions.items():
-        comment = textwrap.wrap(question, _WIDTH, break_on_hyphens=False)
-        lines += ["", *(f"# {line}" for line in comment), *_entry(name, answers.get(name))]
+        lines.append("")
+        for line in textwrap.wrap(question, _WIDTH, break_on_hyphens=False):
+            lines.append(f"# {line}")
+        lines += _entry(name, answers.get(name))
     with atomic_write(path) as draft:
-        draft.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        draft.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def _known_answers(hierarchy: Path) -> dict[str, Any]:
+    """Return the answers that follow from a hierarchy and the files beside it, and suggestions."""
     rows = tables.read_table(hierarchy, tables.HIERARCHY)
     levels = tables.level_columns(rows.column_names)
     is_neutral = GROUP not in levels
     names = in_words(levels) if is_neutral else "group and root"
     entity, entities = nouns_of(hierarchy)
     kind = "whole number" if rows.schema.field("landmark_id").type == pa.int64() else "text"
+    dataset_name = hierarchy.stem
+    if dataset_name == "hierarchy":
+        dataset_name = hierarchy.absolute().parent.name
     answers: dict[str, Any] = {
-        "name": hierarchy.absolute().parent.name
-        if hierarchy.stem == "hierarchy"
-        else hierarchy.stem,
+        "name": dataset_name,
         "entity": entity,
         "entities": entities,
         "version": "1.0.0",
@@ -560,10 +591,11 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
     }
     if _is_gldv2(rows):
         answers |= yaml.safe_load(template("gldv2.yaml"))
-    found = find_annotations(hierarchy)
-    if found.keys() >= {"decisions", "taxonomy"}:
-        decisions = read_named_decisions(found["decisions"], read_taxonomy(found["taxonomy"]))
-        if people := sorted({name for row in decisions for name in row.people}):
+    annotations = find_annotations(hierarchy)
+    if "decisions" in annotations and "taxonomy" in annotations:
+        groups = read_taxonomy(annotations["taxonomy"])
+        people = people_of(read_named_decisions(annotations["decisions"], groups))
+        if people:
             answers["creators"] = people
     else:
         answers["date"] = datetime.date.today()
@@ -571,25 +603,37 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
 
 
 def _is_gldv2(landmarks: pa.Table) -> bool:
-    """Return whether the table has landmarks of GLDv2 that hgld knows, all with the category that they have there."""
-    known = read_columns(
-        subset_file("washington/train_label_to_category.csv"), ["landmark_id", "category"]
-    )
-    categories = dict(zip(*(column.to_pylist() for column in known.columns), strict=True))
+    """Return whether a table has landmarks of GLDv2.
+
+    The bundled subset has landmarks of Washington; the table must contain some of their ids, all
+    with the category that GLDv2 gives them.
+    """
+    file = subset_file("washington/train_label_to_category.csv")
+    subset = read_columns(file, ["landmark_id", "category"])
+    ids = subset["landmark_id"].to_pylist()
+    categories = dict(zip(ids, subset["category"].to_pylist(), strict=True))
     train = landmarks.filter(pc.equal(landmarks["split"], "train"))
-    rows = zip(*(train[name].to_pylist() for name in ("landmark_id", "category")), strict=True)
-    same = [categories[number] == category for number, category in rows if number in categories]
-    return bool(same) and all(same)
+    has_known_landmark = False
+    train_ids = train["landmark_id"].to_pylist()
+    for landmark_id, category in zip(train_ids, train["category"].to_pylist(), strict=True):
+        if landmark_id in categories:
+            has_known_landmark = True
+            if categories[landmark_id] != category:
+                return False
+    return has_known_landmark
 
 
 def _entry(name: str, answer: Any) -> list[str]:
-    """Return the lines of one key: texts as blocks, in which colons and quotes need no escape."""
+    """Return the YAML lines of one key; texts become blocks, in which colons need no quotes."""
     field = ReleaseSettings.model_fields[name]
     if isinstance(answer, str) and "\n" in answer:
         return [f"{name}: |", textwrap.indent(answer.rstrip(), "  ")]
     if name in _TEXTS:
-        return [f"{name}: >-", *(f"  {line}" for line in textwrap.wrap(answer or "", _WIDTH))]
-    value = answer or (None if field.is_required() else field.default)
-    return [
-        f"{name}:" if value is None else yaml.safe_dump({name: value}, allow_unicode=True).rstrip()
-    ]
+        lines = textwrap.wrap(answer or "", _WIDTH)
+        return [f"{name}: >-"] + [f"  {line}" for line in lines]
+    value = answer
+    if not value:
+        value = None if field.is_required() else field.default
+    if value is None:
+        return [f"{name}:"]
+    return [yaml.safe_dump({name: value}, allow_unicode=True).rstrip()]

@@ -1,7 +1,8 @@
-"""The release folder: the hierarchy as Parquet and CSV, the decisions behind it, and its documentation; its upload.
+"""Write a release folder, verify its checksums, and upload it to the Hugging Face hub.
 
-The same hierarchy and the same settings give the same bytes with the same version of pyarrow: nothing in the folder
-depends on when, where or by whom it was written.
+The folder has the hierarchy as Parquet and CSV, the decisions behind it, and its documentation. The
+same hierarchy and the same settings give the same bytes with the same version of pyarrow: the files
+do not depend on when, where or by whom they were written.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +26,8 @@ from hgld.io.folder_replacement import folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, repository_tags, require_replaceable_repository, upload_folder
 from hgld.io.locks import exclusive_lock
 from hgld.io.markdown import in_words
-from hgld.release.documents import files_in, write_croissant, write_documents
+from hgld.release.croissant import files_in, write_croissant
+from hgld.release.documents import write_documents
 from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts, ReleaseSettings
 from hgld.taxonomy.decisions import corrected_decisions, read_corrections, read_named_decisions
 from hgld.taxonomy.groups import read_taxonomy, taxonomy_beside
@@ -42,9 +45,14 @@ _SUPRANK_COLUMNS = {
 
 @dataclass(frozen=True)
 class ReleaseSummary:
-    """Counts of a release, and what its landmarks are called.
+    """Counts of a release.
 
-    ``validated`` says whether mlcroissant is installed and accepted the Croissant file.
+    Args:
+        landmarks: Number of landmarks by split.
+        groups: Number of groups.
+        files: Number of files.
+        validated: Whether mlcroissant is installed and accepted the Croissant file.
+        entities: Plural word for the landmarks.
     """
 
     landmarks: Mapping[str, int]
@@ -67,41 +75,41 @@ def write_release(
 ) -> ReleaseSummary | None:
     """Write a release folder.
 
-    The folder is written completely or not at all, also if the process is killed. An existing one is replaced if hgld
-    wrote everything in it.
+    The folder is written completely or not at all, also if the process is killed. An existing
+    folder is replaced if hgld wrote all files in it.
 
     Args:
         hierarchy: The table from ``hgld build``.
         out: Folder to write.
-        settings: What the publisher says of the dataset.
-        decisions: Decisions that the hierarchy was built with. Default: those that are found by their SHA-256
-            (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
+        settings: Answers of the publisher.
+        decisions: Decisions that the hierarchy was built with. Default: the file with the recorded
+            SHA-256 (:func:`~hgld.hierarchy.build_inputs.find_annotations`).
         taxonomy: Taxonomy that the hierarchy was built with. Default: found in the same way.
         corrections: Corrections that the hierarchy was built with. Default: found in the same way.
-        models: results.parquet from hgld compare-models, for a table of models in the dataset card. Default: none.
+        models: results.parquet from hgld compare-models, for a table of models in the dataset card.
+            Default: none.
         force: Write the release again if it is up to date, and discard edits of its files.
 
     Returns:
         Counts of the release, or None if ``out`` already is this release.
 
     Raises:
-        InputError: The hierarchy was built with other decisions or another taxonomy, the raw values that are to be
-            published are not beside it, or ``out`` contains files that hgld did not write.
+        InputError: The hierarchy was built with other decisions or another taxonomy, the raw values
+            that are to be published are not beside it, or ``out`` contains files that hgld did not
+            write.
     """
     rows = tables.read_table(hierarchy, tables.HIERARCHY).replace_schema_metadata()
     provenance = tables.read_provenance(hierarchy)
-    annotations = _annotations(hierarchy, provenance, decisions, taxonomy, corrections)
+    given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
+    annotations = _find_annotations(hierarchy, provenance, given)
     decided = []
     if annotations:
         groups = read_taxonomy(annotations["taxonomy"])
-        corrected = (
-            read_corrections(annotations["corrections"], groups)
-            if "corrections" in annotations
-            else {}
-        )
-        decided = corrected_decisions(
-            read_named_decisions(annotations["decisions"], groups), corrected
-        )
+        replacements = {}
+        if "corrections" in annotations:
+            replacements = read_corrections(annotations["corrections"], groups)
+        named_decisions = read_named_decisions(annotations["decisions"], groups)
+        decided = corrected_decisions(named_decisions, replacements)
     sources = find_input_tables(hierarchy)
     raw = _raw_files(hierarchy, sources) if settings.raw else {}
     facts = ReleaseFacts(settings, rows, decided, provenance, sources)
@@ -123,17 +131,14 @@ def write_release(
         write_documents(draft, facts, models)
         checksums = "".join(f"{sha256_of(draft / name)}  {name}\n" for name in files_in(draft))
         (draft / CHECKSUMS).write_text(checksums, encoding="utf-8")
-        if (
-            not force
-            and (out / CHECKSUMS).is_file()
-            and (out / CHECKSUMS).read_text(encoding="utf-8") == checksums
-        ):
+        present = out / CHECKSUMS
+        is_same = present.is_file() and present.read_text(encoding="utf-8") == checksums
+        if is_same and not force:
             return None
         replace_folder(draft, out)
+    n_landmarks = Counter(rows["split"].to_pylist())
     return ReleaseSummary(
-        landmarks={
-            split: int(pc.sum(pc.equal(rows["split"], split)).as_py()) for split in facts.splits
-        },
+        landmarks={split: n_landmarks[split] for split in facts.splits},
         groups=len(facts.tree.nodes[0]),
         files=len(files_in(out)),
         validated=validated,
@@ -142,8 +147,14 @@ def write_release(
 
 
 def _require_replaceable(folder: Path, *, discard_edits: bool) -> None:
-    """Raise an :class:`InputError` if replacing a folder would lose files or, unless discarded, edits of others."""
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+    """Raise an InputError if replacing a folder would lose files of others or edits.
+
+    Args:
+        folder: The release folder.
+        discard_edits: Accept that edits of files that hgld wrote are lost.
+    """
+    is_empty = folder.is_dir() and not any(folder.iterdir())
+    if is_empty or not folder.exists():
         return
     if not folder.is_dir():
         raise InputError(f"{folder}: a file of this name exists; expected a folder, or nothing")
@@ -163,25 +174,29 @@ def _require_replaceable(folder: Path, *, discard_edits: bool) -> None:
         )
 
 
-def _annotations(
-    hierarchy: Path,
-    built: tables.Provenance,
-    decisions: Path | None,
-    taxonomy: Path | None,
-    corrections: Path | None,
+def _find_annotations(
+    hierarchy: Path, built: tables.Provenance, given: Mapping[str, Path | None]
 ) -> dict[str, Path]:
-    """Return the files of annotations that the hierarchy was built with, by role; raise if others are given."""
-    beside = {}
+    """Return the files of annotations that the hierarchy was built with, by role.
+
+    Args:
+        hierarchy: The table ``hierarchy``.
+        built: Provenance of the hierarchy.
+        given: For each role the file that the user named, or None.
+
+    Raises:
+        InputError: A file is missing, or the hierarchy was built with other content.
+    """
+    files: dict[str, Path] = {}
+    decisions = given["decisions"]
     if decisions is not None and taxonomy_beside(decisions).is_file():
-        beside["taxonomy"] = taxonomy_beside(decisions)
-    given = {"decisions": decisions, "taxonomy": taxonomy, "corrections": corrections}
-    found = {
-        **beside,
-        **find_annotations(hierarchy),
-        **{role: path for role, path in given.items() if path},
-    }
-    for role in (role for role, path in given.items() if path or role in built.inputs):
-        path = found.get(role)
+        files["taxonomy"] = taxonomy_beside(decisions)
+    files |= find_annotations(hierarchy)
+    used = {}
+    for role, given_path in given.items():
+        if given_path is None and role not in built.inputs:
+            continue
+        path = given_path or files.get(role)
         if path is None:
             raise InputError(
                 f"{hierarchy}: the {role} that it was built with is not beside it; name it by `{role}`"
@@ -191,27 +206,29 @@ def _annotations(
                 f"{hierarchy}: not built with the present content of {path}; set `{role}` to the file that it was "
                 "built with, or build again"
             )
-    return {role: found[role] for role in given if role in found and role in built.inputs}
+        if role in built.inputs:
+            used[role] = path
+    return used
 
 
 def _write_data(draft: Path, facts: ReleaseFacts) -> None:
     """Write the Parquet files and, of landmarks, the CSV files.
 
-    The files in ``suprank`` are for ``suprank/datasets/gldv2.py`` of https://github.com/elias-ramzi/SupRank (commit
-    99041e8). It reads them beside GLDv2's own, with the columns ``landmark_id``, ``cluster`` (the group) and
-    ``overall_cluster`` (the root), and skips images of landmarks without a row. Landmarks whose group comes from
-    photographs are left out.
+    The files in ``suprank`` are for ``suprank/datasets/gldv2.py`` of
+    https://github.com/elias-ramzi/SupRank (commit 99041e8), which reads the columns
+    ``landmark_id``, ``cluster`` (the group) and ``overall_cluster`` (the root) beside GLDv2's
+    files, and skips images of landmarks without a row. Landmarks whose group comes from photographs
+    are left out.
     """
     for split, name in facts.splits.items():
-        rows = facts.hierarchy.filter(pc.equal(facts.hierarchy["split"], split)).sort_by(
-            "landmark_id"
-        )
+        rows = facts.hierarchy.filter(pc.equal(facts.hierarchy["split"], split))
+        rows = rows.sort_by("landmark_id")
         path = draft / "data" / f"{name}.parquet"
         tables.write_table(path, tables.HIERARCHY, rows, facts.provenance, neutral=facts.is_neutral)
-        if not facts.is_neutral and len(labelled := tables.without_completed(rows)):
-            frame = (
-                labelled.select([*_SUPRANK_COLUMNS]).to_pandas().rename(columns=_SUPRANK_COLUMNS)
-            )
+        labelled = tables.without_completed(rows)
+        if len(labelled) and not facts.is_neutral:
+            frame = labelled.select(list(_SUPRANK_COLUMNS)).to_pandas()
+            frame = frame.rename(columns=_SUPRANK_COLUMNS)
             (draft / SUPRANK_FILE).parent.mkdir(exist_ok=True)
             frame.to_csv(draft / SUPRANK_FILE.format(split), index=False, lineterminator="\n")
     if not facts.is_neutral:
@@ -229,18 +246,21 @@ def _raw_files(hierarchy: Path, sources: InputTables) -> dict[str, Path]:
 
 
 def verify_checksums(folder: Path) -> tuple[list[str], list[str]]:
-    """Return the files of a release without a checksum, and those with one that are changed or missing."""
+    """Compare the files of a release with its checksums.
+
+    Returns:
+        The files without a checksum, and the files that were changed or removed.
+    """
     path = folder / CHECKSUMS
     if not path.is_file():
         raise InputError(f"{folder}: no {CHECKSUMS}, so not a release")
     listed = read_checksums(path)
     present = files_in(folder)
     unlisted = [name for name in present if name not in listed and name != CHECKSUMS]
-    changed = [
-        name
-        for name, digest in listed.items()
-        if name not in present or sha256_of(folder / name) != digest
-    ]
+    changed = []
+    for name, digest in listed.items():
+        if name not in present or sha256_of(folder / name) != digest:
+            changed.append(name)
     return unlisted, changed
 
 
@@ -257,7 +277,7 @@ def read_checksums(path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class PushDatasetSummary:
-    """Result of publishing a release: its tag, such as ``v1.0.0``, its files, and the URL of the commit."""
+    """Name, tag (such as ``v1.0.0``), files and commit of a published release."""
 
     name: str
     tag: str
@@ -271,7 +291,8 @@ def push_dataset(
 ) -> PushDatasetSummary | None:
     """Upload a release to the Hugging Face hub in one commit, and tag it with its version.
 
-    A version that is tagged never changes. Files of an earlier release that this one lacks are removed.
+    A version that is tagged never changes. Files of an earlier release that this one lacks are
+    removed.
 
     ``hgld push-dataset`` describes the parameters.
 
@@ -279,11 +300,13 @@ def push_dataset(
         Counts of the release, or None if it is published already.
 
     Raises:
-        ConfigurationError: The repository holds something else, or other files of this version; or a public one was
-            to be private.
-        InputError: The folder is no release, or was changed since.
+        ConfigurationError: The repository holds something else, or other files of this version; or
+            a public repository was to be private.
+        InputError: The folder is not a release, or was changed since.
     """
-    if different := [name for names in verify_checksums(folder) for name in names]:
+    unlisted, changed = verify_checksums(folder)
+    different = unlisted + changed
+    if different:
         raise InputError(
             f"{folder}: files are not those of hgld release; run it again, with `force` to discard edits:\n"
             f"{indented_list(different)}"
@@ -293,7 +316,7 @@ def push_dataset(
     existing = require_replaceable_repository(
         repository,
         "a release of hgld",
-        lambda names: {CHECKSUMS, CROISSANT} <= {*names},
+        lambda names: {CHECKSUMS, CROISSANT} <= set(names),
         kind="dataset",
         private=private,
         force=force,
@@ -305,11 +328,10 @@ def push_dataset(
         raise ConfigurationError(
             f"{repository}: {tag} is published with other files; raise the version in release.yaml and release again"
         )
-    earlier = []
+    earlier: list[str] = []
     if CHECKSUMS in existing:
-        earlier = [
-            *read_checksums(hub_snapshot(repository, [CHECKSUMS], kind="dataset") / CHECKSUMS)
-        ]
+        snapshot = hub_snapshot(repository, [CHECKSUMS], kind="dataset")
+        earlier = list(read_checksums(snapshot / CHECKSUMS))
     sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
     name = f"{metadata['name']} {metadata['version']}"
     url = upload_folder(

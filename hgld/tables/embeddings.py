@@ -1,26 +1,30 @@
 """Files of embeddings, with the ids of the embedded images.
 
-================  ==========================================  ==========================================
-suffix            embeddings                                  ids
-================  ==========================================  ==========================================
-``.npy``          the array, float16, float32 or float64      in a file beside it
-``.safetensors``  the tensor ``embeddings``, or the only      in a file beside it; int64 tensor
+================  ==========================================
+========================================== suffix            embeddings
+ids ================  ==========================================
+========================================== ``.npy``          the array, float16, float32 or float64
+in a file beside it ``.safetensors``  the tensor ``embeddings``, or the only      in a file beside
+it; int64 tensor
                   one of two dimensions; also bfloat16        ``landmark_ids``, which may be absent
-``.parquet``      column ``embedding``, lists of float16,     columns ``id`` and ``landmark_id``, which
-                  float32 or float64                          may be absent
-================  ==========================================  ==========================================
+``.parquet``      column ``embedding``, lists of float16,     columns ``id`` and ``landmark_id``,
+                  which float32 or float64                          may be absent
+================  ==========================================
+==========================================
 
 The ids of ``q.npy`` are in ``q.ids.txt``, one per line in UTF-8.
 
-The first two formats are memory-mapped: pages are read on use, and the system may drop them again. Parquet is decoded
-into an array as large as the embeddings, so it does not suit galleries of hundreds of thousands.
+The first two formats are memory-mapped: pages are read on use, and the system may drop them again.
+Parquet is decoded into an array as large as the embeddings, so it does not suit galleries of
+hundreds of thousands of images.
 
-A folder of such files is read as one: its parts follow one another in the order of their names, ``01.npy`` with
-``01.ids.txt`` and so on, and stay where they are. So embeddings of a hundred million images need neither be joined
-nor fit into memory.
+A folder of such files is read as one: its parts, ``01.npy`` with ``01.ids.txt`` and so on, follow
+one another in the order of their names. The parts are not copied, so embeddings of a hundred
+million images need not fit into memory.
 
-``hgld embed-images --with-std`` writes the standard deviations of feature maps beside embeddings: those of ``q.npy``
-are in ``q.deviations.npy``, a file in the format of embeddings with the same ids in the same order.
+``hgld embed-images --with-std`` writes the standard deviations of feature maps beside embeddings:
+the deviations of ``q.npy`` are in ``q.deviations.npy``, a file in the format of embeddings with the
+same ids in the same order.
 """
 
 from __future__ import annotations
@@ -50,7 +54,8 @@ from hgld.io.text_array import TextArray, Texts
 _DTYPES = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
 _NUMPY_DTYPES = (np.float16, np.float32, np.float64)
 _NAMES = {"id": pa.string(), "landmark_id": pa.int64()}
-#: Rows of a Parquet file decoded at once: at most 64 MB where vectors have 2,048 numbers of 8 bytes.
+#: Rows of a Parquet file decoded at once: at most 64 MB where vectors have 2,048 numbers of 8
+#: bytes.
 _BATCH = 4096
 
 
@@ -59,11 +64,12 @@ class Embeddings:
     """Embeddings of images.
 
     Args:
-        vectors: float16, float32, float64 or bfloat16, shape (N, d), N and d at least 1; writing to it does not
-            change the file. May contain NaN and infinite values.
+        vectors: float16, float32, float64 or bfloat16, shape (N, d), N and d at least 1; writing to
+            it does not change the file. May contain NaN and infinite values.
         ids: N texts, unique; None if the file has none.
         landmark_ids: int64, shape (N,); None if the file has none.
-        path: File that the embeddings were read from, or images that they were computed from; for messages.
+        path: File that the embeddings were read from, or images that they were computed from; for
+            messages.
     """
 
     vectors: torch.Tensor
@@ -84,27 +90,32 @@ def read_embeddings(path: Path) -> Embeddings:
     """Read embeddings from a file in one of the formats above, or from a folder of parts.
 
     Raises:
-        InputError: There is no such file, its suffix is unknown, it is truncated, it does not hold embeddings of
-            the types above, vectors differ in length, parts are not alike, or ids are missing, repeated or of
-            another number.
+        InputError: The file does not exist, its suffix is unknown, it is truncated, it does not
+            hold embeddings of the types above, vectors differ in length, parts are not alike, or
+            ids are missing, repeated or of another number.
     """
     files = part_files(path)
-    return _read_parts(path, files) if path.is_dir() else _embeddings(path, *_read_file(path))
+    if path.is_dir():
+        return _read_parts(path, files)
+    vectors, names = _read_file(path)
+    return _make_embeddings(path, vectors, names)
 
 
-def _embeddings(path: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]) -> Embeddings:
-    return Embeddings(
-        vectors=vectors,
-        ids=TextArray(names["id"]) if "id" in names else None,
-        landmark_ids=names["landmark_id"].to_numpy(zero_copy_only=False, writable=True)
-        if "landmark_id" in names
-        else None,
-        path=path,
-    )
+def _make_embeddings(
+    path: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]
+) -> Embeddings:
+    """Combine vectors with the columns ``id`` and ``landmark_id``, either of which may be absent."""
+    ids = None
+    if "id" in names:
+        ids = TextArray(names["id"])
+    landmark_ids = None
+    if "landmark_id" in names:
+        landmark_ids = names["landmark_id"].to_numpy(zero_copy_only=False, writable=True)
+    return Embeddings(vectors, ids, landmark_ids, path)
 
 
 def read_vectors(path: Path) -> torch.Tensor:
-    """Read what :func:`read_embeddings` does, but for the ids, which may be more than fit into memory."""
+    """Read the vectors of embeddings without their ids, which may not fit into memory."""
     files = part_files(path)
     vectors = [_read_vectors(file)[0] for file in files]
     _check_parts(files, [f"{part.shape[1]:,} dimensions" for part in vectors])
@@ -115,26 +126,27 @@ def part_files(path: Path) -> list[Path]:
     """Return the files of a folder of embeddings in the order of their names, or a file itself.
 
     Raises:
-        InputError: There is no such file or folder, or the folder has no embeddings in it, or not all parts of those
-            that ``embed-images`` wrote.
+        InputError: The file or folder does not exist, or the folder lacks parts that
+            ``embed-images`` wrote, or has no embeddings.
     """
     if not path.is_dir():
         if not path.is_file():
             raise InputError(f"{path}: no such file; expected the embeddings of images")
         return [path]
-    others = (".ids", ".deviations")
-    files = [
-        file
-        for file in sorted(path.iterdir())
-        if file.suffix in EMBEDDING_READERS and not file.stem.endswith(others)
-    ]
+    files = []
+    for file in sorted(path.iterdir()):
+        is_part = not file.stem.endswith((".ids", ".deviations"))
+        if is_part and file.suffix in EMBEDDING_READERS:
+            files.append(file)
     if not files:
         raise InputError(
             f"{path}: no embeddings in this folder; expected parts, such as 01.npy with 01.ids.txt"
         )
-    counts = {
-        int(match[1]) for file in files if (match := re.fullmatch(r"\d+-of-(\d+)", file.stem))
-    }
+    counts = set()
+    for file in files:
+        match = re.fullmatch(r"\d+-of-(\d+)", file.stem)
+        if match:
+            counts.add(int(match[1]))
     if counts and counts != {len(files)}:
         expected = " or ".join(map(str, sorted(counts)))
         raise InputError(
@@ -144,7 +156,7 @@ def part_files(path: Path) -> list[Path]:
 
 
 def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:
-    """Raise unless all parts are described alike."""
+    """Raise an InputError if the descriptions of the parts differ."""
     for file, description in zip(files, descriptions, strict=True):
         if description != descriptions[0]:
             raise InputError(
@@ -153,7 +165,7 @@ def _check_parts(files: Sequence[Path], descriptions: Sequence[str]) -> None:
 
 
 def required_ids(embeddings: Embeddings) -> TextArray:
-    """Return the ids of embeddings, or raise an InputError if there are none."""
+    """Return the ids of embeddings; raise an InputError if the file has no ids."""
     if embeddings.ids is None:
         raise InputError(
             f"{embeddings.path}: has no ids, by which images are identified here; write them to "
@@ -163,10 +175,15 @@ def required_ids(embeddings: Embeddings) -> TextArray:
 
 
 def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> Integers:
-    """Return the rows of images among embeddings.
+    """Return the rows of images among embeddings: int64, shape (n,).
+
+    Args:
+        embeddings: Embeddings with ids.
+        ids: n ids of images.
+        description: What the images are, for the error message.
 
     Raises:
-        InputError: The embeddings have no ids, or some of the images are not among them.
+        InputError: The embeddings have no ids, or lack some of the images.
     """
     wanted = TextArray(ids)
     rows = required_ids(embeddings).find(wanted)
@@ -181,7 +198,8 @@ def rows_of(embeddings: Embeddings, ids: Texts, description: str) -> Integers:
 
 def require_finite(embeddings: Embeddings) -> None:
     """Raise an InputError, which names the images, if embeddings have NaN or infinite values."""
-    rows = torch.nonzero(~embeddings.vectors.isfinite().all(dim=1))[:, 0].tolist()
+    is_finite = embeddings.vectors.isfinite().all(dim=1)
+    rows = torch.nonzero(~is_finite)[:, 0].tolist()
     if rows:
         names = rows if embeddings.ids is None else embeddings.ids[rows].tolist()
         raise InputError(
@@ -196,14 +214,20 @@ def write_embeddings(
     ids: Texts,
     landmark_ids: Integers | None = None,
 ) -> None:
-    """Write N unique ids and vectors, shape (N, d), in the format of the suffix; on failure neither is written.
+    """Write vectors and ids of images in the format of the suffix, or nothing on failure.
 
-    If the process is killed, vectors and ids of different calls are never left beside each other. The ids of
-    ``q.npy`` and ``q.safetensors`` are written to ``q.ids.txt``.
+    The ids of ``q.npy`` and ``q.safetensors`` are written to ``q.ids.txt``. If the process is
+    killed, the vectors of one call are never left beside the ids of another call.
+
+    Args:
+        path: File to write.
+        vectors: float16, float32, float64 or bfloat16, shape (N, d).
+        ids: N unique texts.
+        landmark_ids: int64, shape (N,).
 
     Raises:
-        InputError: The vectors or ids are not as :class:`Embeddings` describes them, or an id has a line break or
-            begins with a byte order mark where ids are lines of a file.
+        InputError: The vectors or ids are not as :class:`Embeddings` describes them, or ids that
+            become lines of a file have a line break or begin with a byte order mark.
         ConfigurationError: The format cannot hold bfloat16 or landmark ids.
     """
     check_suffix(path)
@@ -234,12 +258,13 @@ def write_embeddings(
                 if landmark_ids is not None:
                     tensors["landmark_ids"] = torch.from_numpy(np.array(landmark_ids, np.int64))
                 save_file(tensors, draft)
-            # Killed between the two renames, a process leaves no vectors rather than old ones under new ids.
+            # A process that is killed between the two renames must not leave old vectors under new
+            # ids.
             path.unlink(missing_ok=True)
 
 
 def check_suffix(path: Path) -> None:
-    """Raise an :class:`InputError` unless the suffix is that of a format of embeddings."""
+    """Raise an :class:`InputError` if no format of embeddings has the suffix of a file."""
     if path.suffix not in EMBEDDING_READERS:
         suffixes = ", ".join(EMBEDDING_READERS)
         raise InputError(
@@ -248,20 +273,27 @@ def check_suffix(path: Path) -> None:
 
 
 def _read_parts(folder: Path, files: Sequence[Path]) -> Embeddings:
-    """Read the parts of a folder as one, see :func:`_read_file`."""
-    vectors, names = zip(*map(_read_file, files), strict=True)
-    own = [" and ".join(sorted(each)) or "no id" for each in names]
-    _check_parts(
-        files,
-        [f"{part.shape[1]:,} dimensions and {has}" for part, has in zip(vectors, own, strict=True)],
-    )
-    joined = {name: pa.concat_arrays([each[name] for each in names]) for name in names[0]}
-    _check_names(folder, joined, sum(map(len, vectors)))
-    return _embeddings(folder, PartedTensor(vectors), joined)
+    """Read the parts of a folder as one."""
+    parts = []
+    names_of_parts = []
+    descriptions = []
+    for file in files:
+        vectors, names = _read_file(file)
+        parts.append(vectors)
+        names_of_parts.append(names)
+        kinds_of_ids = " and ".join(sorted(names)) or "no id"
+        descriptions.append(f"{vectors.shape[1]:,} dimensions and {kinds_of_ids}")
+    _check_parts(files, descriptions)
+    joined_names = {}
+    for name in names_of_parts[0]:
+        joined_names[name] = pa.concat_arrays([names[name] for names in names_of_parts])
+    joined_vectors = PartedTensor(parts)
+    _check_names(folder, joined_names, len(joined_vectors))
+    return _make_embeddings(folder, joined_vectors, joined_names)
 
 
 def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
-    """Read the vectors of a file, and the ids and landmark ids of the images."""
+    """Read the vectors of a file, and the ids and landmark ids in it and in the file of ids beside it."""
     vectors, names = _read_vectors(path)
     ids = find_ids_file(path)
     if "id" not in names and ids is not None:
@@ -273,7 +305,7 @@ def _read_file(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 
 def _read_vectors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
-    """Read the vectors of a file, and what it holds itself of ids and landmark ids."""
+    """Read the vectors, ids and landmark ids in a file, without the file of ids beside it."""
     check_suffix(path)
     vectors, names = EMBEDDING_READERS[path.suffix](path)
     _check_vectors(path, str(vectors.dtype), vectors.shape, known=vectors.dtype in _DTYPES)
@@ -282,6 +314,7 @@ def _read_vectors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
 
 
 def _check_vectors(path: Path, dtype: str, shape: Sequence[int], *, known: bool) -> None:
+    """Raise an InputError if the type of vectors is not ``known``, or their shape is not (N, d)."""
     if not known or len(shape) != 2 or not all(shape):
         raise InputError(
             f"{path}: {dtype.removeprefix('torch.')} of shape {tuple(shape)}; expected float16, float32, float64 or "
@@ -290,7 +323,7 @@ def _check_vectors(path: Path, dtype: str, shape: Sequence[int], *, known: bool)
 
 
 def _check_names(path: Path, names: Mapping[str, pa.Array], n: int) -> None:
-    """Raise unless the ids and landmark ids that there are fit ``n`` vectors."""
+    """Raise an InputError unless there are ``n`` ids and landmark ids, without nulls, and ids are unique."""
     for name, values in names.items():
         if len(values) != n:
             raise InputError(
@@ -338,8 +371,10 @@ def load_array(path: Path, *, mapped: bool = False) -> NDArray[Any]:
 def _read_safetensors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     try:
         with safe_open(path, framework="pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-            vectors = file.get_tensor(_name_of_embeddings(path, shapes))
+            shapes = {}
+            for name in file.keys():  # noqa: SIM118
+                shapes[name] = tuple(file.get_slice(name).get_shape())
+            vectors = file.get_tensor(_find_embeddings_tensor(path, shapes))
             if "landmark_ids" not in shapes:
                 return vectors, {}
             landmark_ids = file.get_tensor("landmark_ids")
@@ -352,12 +387,11 @@ def _read_safetensors(path: Path) -> tuple[torch.Tensor, dict[str, pa.Array]]:
     return vectors, {"landmark_id": pa.array(landmark_ids.numpy())}
 
 
-def _name_of_embeddings(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
-    names = (
-        ["embeddings"]
-        if "embeddings" in shapes
-        else [name for name in shapes if len(shapes[name]) == 2]
-    )
+def _find_embeddings_tensor(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    """Return the name of the tensor of embeddings: ``embeddings``, or the only one with two dimensions."""
+    if "embeddings" in shapes:
+        return "embeddings"
+    names = [name for name, shape in shapes.items() if len(shape) == 2]
     if len(names) != 1:
         tensors = ", ".join(f"{name} {shape}" for name, shape in sorted(shapes.items()))
         raise InputError(
@@ -396,51 +430,53 @@ def _decode(path: Path, file: pq.ParquetFile) -> torch.Tensor:
     start = 0
     for batch in file.iter_batches(_BATCH, columns=["embedding"]):
         lists = batch.column(0)
+        n = len(lists)
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
-        if not start:
-            vectors = np.empty(
-                (file.metadata.num_rows, lengths[0]), kind.value_type.to_pandas_dtype()
-            )
+        if start == 0:
+            shape = (file.metadata.num_rows, lengths[0])
+            vectors = np.empty(shape, kind.value_type.to_pandas_dtype())
         dim = vectors.shape[1]
-        values = lists.flatten()
-        if len(odd := np.flatnonzero(lengths != dim)):
+        differing = np.flatnonzero(lengths != dim)
+        if len(differing):
+            first = differing[0]
             raise InputError(
-                f"{path}: embeddings differ in length: {dim} numbers in row 0, but {lengths[odd[0]]} in row "
-                f"{start + odd[0]:,}; different from row 0: {preview_rows(start + odd)}"
+                f"{path}: embeddings differ in length: {dim} numbers in row 0, but {lengths[first]} in row "
+                f"{start + first:,}; different from row 0: {preview_rows(start + differing)}"
             )
+        values = lists.flatten()
         if values.null_count:
             rows = np.unique(pc.indices_nonzero(values.is_null()).to_numpy() // dim)
             raise InputError(
                 f"{path}: numbers are missing in the embeddings of {preview_rows(start + rows)}"
             )
-        vectors[start : start + len(lists)] = values.to_numpy(zero_copy_only=False).reshape(
-            len(lists), dim
-        )
-        start += len(lists)
+        vectors[start : start + n] = values.to_numpy(zero_copy_only=False).reshape(n, dim)
+        start += n
     return torch.from_numpy(vectors)
 
 
 def _write_parquet(draft: Path, vectors: torch.Tensor, names: Mapping[str, pa.Array]) -> None:
     n, dim = vectors.shape
-    columns = pa.table(dict(names))
+    id_columns = pa.table(dict(names))
     kind = pa.list_(pa.from_numpy_dtype(vectors[:0].cpu().numpy().dtype), dim)
-    schema = columns.schema.append(pa.field("embedding", kind))
+    schema = id_columns.schema.append(pa.field("embedding", kind))
     # Neither ids nor vectors repeat, so dictionaries would not save space.
     with pq.ParquetWriter(draft, schema, compression="zstd", use_dictionary=False) as writer:
         for start in range(0, n, _BATCH):
             values = vectors[start : start + _BATCH].cpu().numpy().ravel()
             lists = pa.FixedSizeListArray.from_arrays(pa.array(values), dim)
-            rows = columns.slice(start, _BATCH)
-            writer.write_table(pa.table([*rows.columns, lists], schema=schema))
+            rows = id_columns.slice(start, _BATCH).append_column(schema.field("embedding"), [lists])
+            writer.write_table(rows)
 
 
 # Names
 
 
 def find_ids_file(path: Path) -> Path | None:
-    """Return the file of ids that belongs to ``path``; None if there is none."""
+    """Return the file of ids beside a file of embeddings; None if it does not exist."""
     ids = _ids_txt(path)
-    return ids if ids.is_file() else None
+    if ids.is_file():
+        return ids
+    return None
 
 
 def _ids_txt(path: Path) -> Path:
@@ -448,7 +484,7 @@ def _ids_txt(path: Path) -> Path:
 
 
 def _read_lines(path: Path) -> pa.Array:
-    """Read a file of ids."""
+    """Read a file of ids, one per line."""
     try:
         text = pa.array([path.read_text(encoding="utf-8-sig")], pa.large_string())
     except UnicodeDecodeError as error:
@@ -456,19 +492,24 @@ def _read_lines(path: Path) -> pa.Array:
             f"{path}: not UTF-8 at byte {error.start:,}; save the file as UTF-8"
         ) from error
     lines = pc.split_pattern(text, "\n").values.cast(pa.string())
-    return lines[:-1] if lines[-1].as_py() == "" else lines
+    if lines[-1].as_py() == "":
+        lines = lines[:-1]
+    return lines
 
 
 def _write_lines(path: Path, draft: Path, ids: pa.Array) -> None:
+    """Write a file of ids, one per line."""
     lines = ids.to_pylist()
-    odd = [repr(line) for line in lines if "\n" in line or "\r" in line]
+    invalid = [repr(line) for line in lines if "\n" in line or "\r" in line]
     if lines[0].startswith("\ufeff"):
-        odd.insert(0, repr(lines[0]))
-    if odd:
+        invalid.insert(0, repr(lines[0]))
+    if invalid:
         raise InputError(
-            f"{path}: {len(odd):,} ids cannot be lines of a file: {preview(odd)}; give others, or choose .parquet"
+            f"{path}: {len(invalid):,} ids cannot be lines of a file: {preview(invalid)}; give others, or choose "
+            ".parquet"
         )
-    draft.write_text("\n".join([*lines, ""]), encoding="utf-8", newline="\n")
+    text = "\n".join(lines) + "\n"
+    draft.write_text(text, encoding="utf-8", newline="\n")
 
 
 #: Readers of files of embeddings by their suffix.
@@ -488,35 +529,38 @@ def has_deviations(embeddings: Path) -> bool:
 
 
 def read_deviations(embeddings: Path, ids: Texts | None = None) -> torch.Tensor:
-    """Read the standard deviations of feature maps that belong to embeddings, float32, shape (n, c).
+    """Read the standard deviations of feature maps that belong to embeddings: float32, shape (n, c).
 
-    There is a row for each of the ids, or for all images in the order of the file, which is that of the embeddings;
-    then they are memory-mapped where the format is.
+    Args:
+        embeddings: File or folder of the embeddings.
+        ids: Ids of n images. Default: all images in the order of the embeddings; the deviations are
+            then memory-mapped if the format allows it.
 
     Raises:
-        InputError: There are no deviations beside the embeddings, or none of some of the images.
+        InputError: The deviations are not beside the embeddings, or lack some of the images.
     """
     files = [path_beside(file, "deviations") for file in part_files(embeddings)]
-    if absent := [file.name for file in files if not file.is_file()]:
+    absent = [file.name for file in files if not file.is_file()]
+    if absent:
         where = "in it for each part" if embeddings.is_dir() else "beside it"
         raise InputError(
             f"{embeddings}: has no standard deviations of feature maps {where} ({absent[0]}); embed the images "
             "again with hgld embed-images --with-std"
         )
-    deviations = (
-        _read_parts(embeddings, files) if embeddings.is_dir() else read_embeddings(files[0])
-    )
-    if ids is None or (
-        deviations.ids is not None and np.array_equal(deviations.ids, TextArray(ids))
-    ):
+    if embeddings.is_dir():
+        deviations = _read_parts(embeddings, files)
+    else:
+        deviations = read_embeddings(files[0])
+    if ids is None:
         return deviations.vectors
-    return deviations.vectors[torch.from_numpy(rows_of(deviations, ids, "images"))]
+    if deviations.ids is not None and np.array_equal(deviations.ids, TextArray(ids)):
+        return deviations.vectors
+    rows = rows_of(deviations, ids, "images")
+    return deviations.vectors[torch.from_numpy(rows)]
 
 
 def remove_deviations(embeddings: Path) -> None:
-    """Remove the deviations that belong to a file of embeddings, with their ids, if there are any."""
+    """Remove the deviations that belong to a file of embeddings, and their file of ids."""
     path = path_beside(embeddings, "deviations")
-    ids = find_ids_file(path)
-    for file in (path, ids):
-        if file is not None:
-            file.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    _ids_txt(path).unlink(missing_ok=True)

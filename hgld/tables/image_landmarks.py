@@ -1,4 +1,4 @@
-"""The landmark of each image, from GLDv2's CSV files or files like them."""
+"""Read which landmark each image shows, from GLDv2's CSV files or files with the same columns."""
 
 from __future__ import annotations
 
@@ -21,62 +21,76 @@ def read_image_landmarks(path: Path) -> tuple[pa.Array, NDArray[Any]]:
     """Read the ids of images and their landmarks, from a file with one row per image or per landmark.
 
     Args:
-        path: ``.csv`` or ``.parquet`` with the columns ``landmark_id`` and ``id``, such as GLDv2's ``train.csv``; or
-            ``landmark_id`` and ``images``, ids separated by spaces, such as ``train_clean.csv``. For other lists,
-            ``entity`` with the id of the entity stands for ``landmark_id``.
+        path: CSV or Parquet file with the columns ``landmark_id`` and ``id``, such as GLDv2's
+            ``train.csv``; or ``landmark_id`` and ``images``, ids separated by spaces, such as
+            ``train_clean.csv``. Other lists have ``entity``, the id of the entity, for
+            ``landmark_id``.
 
     Returns:
-        The image ids, strings, and their landmark ids, int64, or text in the column ``entity``; both of length N.
+        The image ids, N strings, and their landmark ids: int64, shape (N,), or N texts from the
+        column ``entity``.
 
     Raises:
         InputError: The file does not exist, lacks these columns, or has missing values.
     """
     present = column_names(path)
-    key = next((name for name in ("id", "images") if name in present), None)
+    image = "id" if "id" in present else "images"
     landmark = "entity" if "entity" in present else "landmark_id"
-    if key is None or landmark not in present:
+    if image not in present or landmark not in present:
         raise InputError(
             f"{path}: expected the columns landmark_id and id, or landmark_id and images; found {', '.join(present)}"
         )
     kind = pa.string() if landmark == "entity" else pa.int64()
-    table = read_columns(path, (key, landmark), {key: pa.string(), landmark: kind})
+    table = read_columns(path, (image, landmark), {image: pa.string(), landmark: kind})
     require_non_null(table, path)
-    ids, landmark_ids = table[key].combine_chunks(), table[landmark].to_numpy()
-    if key == "images":
-        lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(ids))
-        ids, landmark_ids = lists.flatten(), landmark_ids[pc.list_parent_indices(lists).to_numpy()]
-    return ids, landmark_ids
+    ids = table[image].combine_chunks()
+    landmark_ids = table[landmark].to_numpy()
+    if image == "id":
+        return ids, landmark_ids
+    lists = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(ids))
+    return lists.flatten(), landmark_ids[pc.list_parent_indices(lists).to_numpy()]
 
 
 def images_of_landmarks(
     lists: Iterable[tuple[str, Path]], landmarks: pa.Table
 ) -> tuple[pa.Array, Integers]:
-    """Return the ids of the images of some landmarks, and the number of the landmark of each, int64, shape (n,).
+    """Return the images of landmarks.
 
     Args:
         lists: Files of :func:`read_image_landmarks`, at least one, each with its split.
         landmarks: Columns split and landmark_id; the number of a landmark is its row.
+
+    Returns:
+        The ids of n images, and the number of each image's landmark: int64, shape (n,).
     """
-    ids, numbers = [], []
+    ids = []
+    numbers = []
     for split, path in lists:
         image_ids, landmark_ids = read_image_landmarks(path)
-        number = landmark_numbers(landmarks, split, landmark_ids)
-        ids.append(image_ids.filter(pa.array(number >= 0)))
-        numbers.append(number[number >= 0])
+        numbers_in_list = landmark_numbers(landmarks, split, landmark_ids)
+        is_known = numbers_in_list >= 0
+        ids.append(image_ids.filter(pa.array(is_known)))
+        numbers.append(numbers_in_list[is_known])
     return pa.concat_arrays(ids), np.concatenate(numbers)
 
 
 def landmark_numbers(landmarks: pa.Table, split: str, landmark_ids: NDArray[Any]) -> Integers:
-    """Return the numbers of landmarks by id, int64, shape (n,); -1 for unknown ones."""
-    of_split = np.flatnonzero(pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False))
-    known, ids = (
-        landmarks["landmark_id"].take(pa.array(of_split)).combine_chunks(),
-        pa.array(landmark_ids),
-    )
-    if ids.type != known.type:
-        ids, known = ids.cast(pa.string()), known.cast(pa.string())
-    position = pc.fill_null(pc.index_in(ids, value_set=known), -1).to_numpy()
-    return np.where(position >= 0, of_split[position], -1)
+    """Return the number of the landmark with each id: int64, shape (n,); -1 for unknown ids.
+
+    Args:
+        landmarks: Columns split and landmark_id; the number of a landmark is its row.
+        split: Split of the landmarks.
+        landmark_ids: n ids of landmarks.
+    """
+    in_split = pc.equal(landmarks["split"], split).to_numpy(zero_copy_only=False)
+    numbers = np.flatnonzero(in_split)
+    ids = pa.array(landmark_ids)
+    split_ids = landmarks["landmark_id"].take(pa.array(numbers)).combine_chunks()
+    if ids.type != split_ids.type:
+        ids = ids.cast(pa.string())
+        split_ids = split_ids.cast(pa.string())
+    position = pc.fill_null(pc.index_in(ids, value_set=split_ids), -1).to_numpy()
+    return np.where(position >= 0, numbers[position], -1)
 
 
 def split_and_path(
@@ -84,23 +98,25 @@ def split_and_path(
 ) -> tuple[str, Path]:
     """Return the split of a file of images and its path.
 
-    The split is given unless the name begins with one or only one exists; ``parameter`` is the caller's, for
-    messages.
+    Args:
+        images: A file with its split; or a file alone, if its name begins with the split or only
+            one split exists.
+        existing: Splits that have landmarks.
+        parameter: Name of the caller's parameter, for error messages.
 
     Raises:
-        ConfigurationError: The split is unknown, or there are no landmarks of it.
+        ConfigurationError: The split is unknown or has no landmarks.
     """
-    split: str | None
     if isinstance(images, tuple):
         split, path = images
     else:
         path = images
-        split = next((split for split in (*SPLITS, *existing) if path.name.startswith(split)), None)
-        if split is None and len(existing) > 1:
+        named_splits = [split for split in (*SPLITS, *existing) if path.name.startswith(split)]
+        if not named_splits and len(existing) > 1:
             raise ConfigurationError(
                 f"{path}: the split of these images is unknown; give it with the file in `{parameter}`"
             )
-        split = split or existing[0]
+        split = named_splits[0] if named_splits else existing[0]
     if split not in existing:
         raise ConfigurationError(
             f"{path}: images of the split {split}, but there are landmarks of {' and '.join(existing)} only; "

@@ -1,12 +1,10 @@
-"""Read, write and find tables, validated against their schema, with the provenance of what they were made from."""
+"""Read, write and find tables, which are validated against their schema."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -15,98 +13,28 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from hgld.errors import ConfigurationError, InputError, indented_list
-from hgld.io.columns import PARQUET, starts_with
-from hgld.io.files import atomic_write, require_own_csv, sha256_of
+from hgld.io.files import atomic_write, require_own_csv
 from hgld.io.text_array import TextArray, in_one_chunk
 from hgld.io.writable import require_suffix
+from hgld.tables.provenance import (
+    PROVENANCE_KEY,
+    TABLE_KEY,
+    Provenance,
+    read_metadata,
+    table_name,
+    with_provenance,
+)
 from hgld.tables.schemas import NEUTRAL_COLUMNS, TABLES, TableSpec, unlisted_values, values_of
-from hgld.version import __version__
-
-TABLE_KEY = b"hgld.table"
-_PROVENANCE_KEY = b"hgld.provenance"
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """Record of how a table was made.
-
-    Args:
-        command: Stage, such as ``clean``.
-        parameters: Settings that can change the result; JSON values only.
-        inputs: SHA-256 in hexadecimal of every input file, by its role.
-        before: Provenance of the table to which this stage only added columns.
-    """
-
-    command: str
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    version: str = __version__
-    before: Provenance | None = None
-
-    def to_json(self) -> str:
-        """Return JSON with sorted keys: equal provenances give equal texts."""
-        fields = {name: value for name, value in asdict(self).items() if value is not None}
-        return json.dumps(fields, sort_keys=True, ensure_ascii=False)
-
-    @classmethod
-    def from_json(cls, text: str) -> Provenance:
-        """Parse the output of :meth:`to_json`."""
-        fields = json.loads(text)
-        before = fields.pop("before", None)
-        return cls(**fields, before=cls(**before) if before else None)
-
-    def same_work(self, other: Provenance) -> bool:
-        """Return whether both have the same command, parameters and inputs; the version of hgld may differ."""
-        return (self.command, self.parameters, self.inputs) == (
-            other.command,
-            other.parameters,
-            other.inputs,
-        )
-
-    def changes(self, other: Provenance) -> list[str]:
-        """Describe the parameters and inputs that differ in a later provenance of the same command; a line each."""
-        before, now = (
-            {**provenance.parameters, **provenance.inputs} for provenance in (self, other)
-        )
-        return [
-            f"{key}: {before.get(key)} then, {now.get(key)} now"
-            for key in now
-            if before.get(key) != now[key]
-        ]
-
-
-def input_digests(**inputs: Path | Sequence[Path] | None) -> dict[str, str]:
-    """Return the SHA-256 of input files by role, for :attr:`Provenance.inputs`.
-
-    Args:
-        **inputs: A file; a folder, of which the tables are digested under ``role/name``, as are the parts of
-            ``embeddings``; several files, which are numbered ``role.0`` and so on; or None, which is omitted.
-    """
-    files: dict[str, Path] = {}
-    for role, paths in inputs.items():
-        if not isinstance(paths, Path):
-            files |= {f"{role}.{n}": path for n, path in enumerate(paths or ())}
-        elif paths.is_dir():
-            patterns: tuple[str, ...] = (
-                "*.csv",
-                "*.parquet",
-                "data/*.parquet",
-            )  # the last one is that of a release
-            patterns += ("*.npy", "*.safetensors") if role.endswith("embeddings") else ()
-            tables = sorted(path for pattern in patterns for path in paths.glob(pattern))
-            files |= {"/".join((role, *path.relative_to(paths).parts)): path for path in tables}
-        else:
-            files[role] = paths
-    return {role: sha256_of(path) for role, path in files.items()}
-
-
-def with_provenance(schema: pa.Schema, schema_id: str, provenance: Provenance) -> pa.Schema:
-    """Return the schema with the metadata of a file: its schema id, such as ``clean/1``, and its provenance."""
-    return schema.with_metadata({TABLE_KEY: schema_id, _PROVENANCE_KEY: provenance.to_json()})
 
 
 def write_results(path: Path, table: pa.Table, schema_id: str, provenance: Provenance) -> None:
-    """Write a table for readers outside of hgld, atomically: ``.csv``, or ``.parquet`` with its provenance.
+    """Write a table for readers outside of hgld, atomically.
+
+    Args:
+        path: File to write: ``.csv``, or ``.parquet`` with provenance.
+        table: The table.
+        schema_id: Schema id for the metadata, such as ``comparison/2``.
+        provenance: How the table was made.
 
     Raises:
         ConfigurationError: The file has another suffix, or it exists and hgld did not write it.
@@ -125,7 +53,7 @@ def write_results(path: Path, table: pa.Table, schema_id: str, provenance: Prove
 
 
 def require_own_table(path: Path) -> None:
-    """Raise unless a Parquet file may be replaced: it does not exist, or hgld wrote it, by its metadata.
+    """Check that a Parquet file may be replaced: it does not exist, or hgld wrote it.
 
     Raises:
         ConfigurationError: Another program wrote the file.
@@ -136,50 +64,15 @@ def require_own_table(path: Path) -> None:
         metadata = read_metadata(path)
     except InputError:
         metadata = {}
-    if TABLE_KEY not in metadata and _PROVENANCE_KEY not in metadata:
+    if TABLE_KEY not in metadata and PROVENANCE_KEY not in metadata:
         raise ConfigurationError(
             f"{path}: exists, and hgld did not write it; remove it, or name another file"
         )
 
 
-def read_provenance(path: Path) -> Provenance:
-    """Read the provenance of a table, or raise an :class:`InputError` if there is none that hgld wrote."""
-    text = read_metadata(path).get(_PROVENANCE_KEY)
-    if text is None:
-        raise InputError(
-            f"{path}: not written by hgld (its metadata has no {_PROVENANCE_KEY.decode()})"
-        )
-    return Provenance.from_json(text.decode())
-
-
-def is_up_to_date(path: Path, provenance: Provenance) -> bool:
-    """Return whether ``path`` holds a table that the same command made from the same inputs and parameters.
-
-    Another stage may have added columns to the table since.
-    """
-    try:
-        actual = read_provenance(path)
-    except InputError:
-        return False
-    return actual.same_work(provenance) or (
-        actual.before is not None and actual.before.same_work(provenance)
-    )
-
-
-def read_metadata(path: Path) -> dict[bytes, bytes]:
-    """Read the key-value metadata of a Parquet file, or raise an :class:`InputError` if there is none."""
-    if not path.is_file():
-        raise InputError(f"{path}: no such file")
-    try:
-        return pq.read_schema(path).metadata or {}
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = f" ({error})" if starts_with(path, PARQUET) else ""
-        raise InputError(f"{path}: not a Parquet file{reason}") from error
-
-
 #: Rows of a table, or batches of them.
 Rows: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
-#: Length of the chunks of columns of one value.
+#: Number of rows in a chunk of a column that contains only nulls.
 _CHUNK = 2**16
 
 
@@ -191,29 +84,33 @@ def write_table(
     *,
     neutral: bool = False,
 ) -> None:
-    """Write a table atomically, after validation against its schema.
+    """Validate a table against its schema, and write it atomically.
 
-    Rows may be batches, each a row group of the file, which need not fit into memory together and have the required
-    columns only. With ``neutral``, columns have the names for entities of any list, see :mod:`hgld.tables.schemas`.
+    Args:
+        path: Parquet file to write.
+        spec: Schema of the table.
+        rows: The table, or batches with the required columns. Each batch becomes a row group of the
+            file; the batches need not fit into memory together.
+        provenance: How the table was made.
+        neutral: Use the column names for entities of any list; see :mod:`hgld.tables.schemas`.
 
     Raises:
-        ConfigurationError: The suffix of the file is not ``.parquet``, or it exists and hgld did not write it.
-        InputError: The columns, their types, a null, a value or a repeated key do not fit ``spec``; nothing is
-            written.
+        ConfigurationError: The suffix of the file is not ``.parquet``, or it exists and hgld did
+            not write it.
+        InputError: The columns, their types, a null, a value or a repeated key do not fit ``spec``;
+            nothing is written.
     """
     require_suffix(path, ".parquet")
     require_own_table(path)
-    parts = iter([rows]) if isinstance(rows, pa.Table) else map(_as_table, rows)
-    if neutral:
-        parts = (with_neutral_names(part, spec) for part in parts)
+    parts = _iterate_parts(rows, spec, neutral=neutral)
     first = next(parts, spec.schema.empty_table())
     layout = spec.of_columns(first.column_names)
     _check_columns(first, layout, path)
     # Types come from the rows, where embeddings have a length; nullability comes from the spec.
-    schema = pa.schema(
-        [field.with_type(first.field(field.name).type) for field in _layout(first.schema, layout)]
-    )
-    schema = with_provenance(schema, spec.schema_id, provenance)
+    fields = []
+    for field in _expected_schema(first.schema, layout):
+        fields.append(field.with_type(first.field(field.name).type))
+    schema = with_provenance(pa.schema(fields), spec.schema_id, provenance)
     keys = []
     with atomic_write(path) as draft:
         with pq.ParquetWriter(draft, schema, compression="zstd") as writer:
@@ -225,15 +122,24 @@ def write_table(
                 writer.write_table(checked)
 
             write(first)
-            del first  # no part stays in memory while the next one is made
+            # No part stays in memory while the next part is made.
+            del first
             for part in parts:
                 write(part)
                 del part
         _check_key(pa.concat_tables(keys), layout, path)
 
 
-def _as_table(batch: pa.RecordBatch) -> pa.Table:
-    return pa.Table.from_batches([batch])
+def _iterate_parts(rows: Rows, spec: TableSpec, *, neutral: bool) -> Iterator[pa.Table]:
+    """Iterate over the rows as tables with the column names of the file."""
+    if isinstance(rows, pa.Table):
+        yield with_neutral_names(rows, spec) if neutral else rows
+        return
+    for batch in rows:
+        part = pa.Table.from_batches([batch])
+        del batch
+        yield with_neutral_names(part, spec) if neutral else part
+        del part
 
 
 def read_table(
@@ -242,10 +148,14 @@ def read_table(
     """Read a table and validate it against its schema.
 
     Args:
-        encoded: Returns whether a column of texts, given its name, has few distinct ones and becomes a dictionary.
+        path: The Parquet file.
+        spec: Schema of the table.
+        encoded: Returns whether a column of texts, given its name, becomes a dictionary, which
+            saves memory if few texts are repeated.
 
     Raises:
-        InputError: There is no such file, it is not Parquet, it is another table, or its columns do not fit ``spec``.
+        InputError: The file does not exist or is not Parquet, it is another table, or its columns
+            do not fit ``spec``.
     """
     if not path.is_file():
         raise InputError(f"{path}: no such file; {spec.command} writes it")
@@ -256,9 +166,9 @@ def read_table(
             f'{error}; expected a table "{spec.schema_id}"; {spec.command} writes one'
         ) from error
     if schema_id != spec.schema_id:
-        actual = (
-            f'it is a table "{schema_id}"' if schema_id else "its metadata name no table of hgld"
-        )
+        actual = "its metadata name no table of hgld"
+        if schema_id:
+            actual = f'it is a table "{schema_id}"'
         raise InputError(
             f'{path}: expected a table "{spec.schema_id}", but {actual}; {spec.command} writes one'
         )
@@ -266,32 +176,35 @@ def read_table(
     layout = spec.of_columns(table.column_names)
     _check_columns(table, layout, path)
     _check_key(table, layout, path)
-    return table if layout is spec else without_neutral_names(table, spec)
+    if layout is not spec:
+        table = without_neutral_names(table, spec)
+    return table
 
 
 def _read_columns(path: Path, encoded: Callable[[str], bool]) -> pa.Table:
-    """Read columns one after another, as decoding takes memory beside the result."""
-    schema, columns = pq.read_schema(path), {}
+    """Read columns one after another, since decoding takes memory beside the result."""
+    schema = pq.read_schema(path)
+    columns = {}
     texts = [field.name for field in schema if field.type == pa.string() and encoded(field.name)]
     with pq.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
         for name in schema.names:
             column = file.read([name])[name]
             if column.null_count == len(column) > _CHUNK:
-                column = _repeated(pa.nulls(_CHUNK, column.type), len(column))
-            columns[name] = in_one_chunk(column) if pa.types.is_string(column.type) else column
+                column = _nulls(len(column), column.type)
+            if pa.types.is_string(column.type):
+                column = in_one_chunk(column)
+            columns[name] = column
             pa.default_memory_pool().release_unused()
     fields = [schema.field(name).with_type(column.type) for name, column in columns.items()]
     return pa.table(list(columns.values()), schema=pa.schema(fields, schema.metadata))
 
 
-def _repeated(chunk: pa.Array, n: int) -> pa.ChunkedArray:
-    """Return a column of n values, which is one chunk again and again."""
-    return pa.chunked_array([*[chunk] * (n // len(chunk)), chunk[: n % len(chunk)]])
-
-
-def table_name(path: Path) -> str:
-    """Return which table a Parquet file holds, such as clean; empty if it is no table of hgld."""
-    return read_metadata(path).get(TABLE_KEY, b"").decode().partition("/")[0]
+def _nulls(n: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column of n nulls whose chunks share their memory."""
+    chunk = pa.nulls(_CHUNK, kind)
+    chunks = [chunk] * (n // _CHUNK)
+    chunks.append(chunk[: n % _CHUNK])
+    return pa.chunked_array(chunks)
 
 
 def is_neutral(path: Path) -> bool:
@@ -303,107 +216,117 @@ def is_neutral(path: Path) -> bool:
 
 
 def without_completed(hierarchy: pa.Table) -> pa.Table:
-    """Return the landmarks whose group does not come from photographs: all, without the column label_source."""
+    """Return the landmarks whose group does not come from photographs.
+
+    These are all landmarks if the table has no column label_source.
+    """
     if "label_source" not in hierarchy.column_names:
         return hierarchy
     return hierarchy.filter(pc.not_equal(hierarchy["label_source"], "photographs"))
 
 
 def nouns(*, neutral: bool) -> tuple[str, str]:
-    """Return the words for one and for several of what has labels: landmarks, or entities of any other list."""
-    return ("entity", "entities") if neutral else ("landmark", "landmarks")
+    """Return the singular and plural words for the things that have labels."""
+    if neutral:
+        return "entity", "entities"
+    return "landmark", "landmarks"
 
 
 def with_neutral_names(rows: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return a table with the column names for entities of any list, see :mod:`hgld.tables.schemas`."""
+    """Return a table with the column names for entities of any list; see :mod:`hgld.tables.schemas`."""
     if spec.neutral is spec:
         return rows
-    if "landmarks_index" in rows.column_names:
-        counts = pc.add(rows["landmarks_train"], rows["landmarks_index"])
-        rows = rows.set_column(
-            rows.column_names.index("landmarks_train"), "landmarks_train", counts
-        )
-    kept = [name for name in rows.column_names if NEUTRAL_COLUMNS.get(name, spec) is not None]
-    return rows.select(kept).rename_columns(
-        [getattr(NEUTRAL_COLUMNS.get(name), "name", name) for name in kept]
-    )
+    columns = {}
+    for name in rows.column_names:
+        column = rows[name]
+        if name == "landmarks_train" and "landmarks_index" in rows.column_names:
+            column = pc.add(column, rows["landmarks_index"])
+        if name not in NEUTRAL_COLUMNS:
+            columns[name] = column
+            continue
+        neutral_field = NEUTRAL_COLUMNS[name]
+        if neutral_field is not None:
+            columns[neutral_field.name] = column
+    return pa.table(columns, metadata=rows.schema.metadata)
 
 
 def without_neutral_names(table: pa.Table, spec: TableSpec) -> pa.Table:
     """Return a table with the column names for landmarks, which stages use."""
-    own = {*spec.schema.names, *spec.optional.names}
-    names = {
-        field.name: name
-        for name, field in NEUTRAL_COLUMNS.items()
-        if field is not None and name in own
-    }
-    table = table.rename_columns([names.get(name, name) for name in table.column_names])
+    landmark_names = {}
+    for name in spec.schema.names + spec.optional.names:
+        field = NEUTRAL_COLUMNS.get(name)
+        if field is not None:
+            landmark_names[field.name] = name
+    table = table.rename_columns([landmark_names.get(name, name) for name in table.column_names])
     if "landmarks_train" in table.column_names:
         position = table.column_names.index("landmarks_train") + 1
-        table = table.add_column(
-            position, "landmarks_index", pa.array(np.zeros(len(table), np.int64))
-        )
+        zeros = pa.array(np.zeros(len(table), np.int64))
+        table = table.add_column(position, "landmarks_index", zeros)
     return table
 
 
 def repeated_keys(table: pa.Table, spec: TableSpec) -> pa.Table:
-    """Return the keys of more than one row, in order of first occurrence, with their number as ``count_all``."""
+    """Return the keys that several rows share, in order of first occurrence.
+
+    The column ``count_all`` is the number of rows with the key.
+    """
     keys = list(spec.key)
     groups = table.select(keys).group_by(keys, use_threads=False).aggregate([([], "count_all")])
     return groups.filter(pc.greater(groups["count_all"], 1))
 
 
-def _layout(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
-    """Return the columns that a table must have, given its optional and free ones."""
-    names = schema.names
-    layout = [*spec.schema, *(column for column in spec.optional if column.name in names)]
+def _expected_schema(schema: pa.Schema, spec: TableSpec) -> pa.Schema:
+    """Return the schema that a table must have, given the optional and free columns that it has."""
+    fields = list(spec.schema)
+    for field in spec.optional:
+        if field.name in schema.names:
+            fields.append(field)
     if spec.free_columns:
-        free = [name for name in names if name not in {*spec.schema.names, *spec.optional.names}]
-        types = {name: schema.field(name).type for name in free}
-        layout += [
-            pa.field(
-                name,
-                types[name] if types[name] in spec.free_columns else spec.free_columns[0],
-                nullable=False,
-            )
-            for name in free
-        ]
-    return pa.schema(layout)
+        known_names = spec.schema.names + spec.optional.names
+        for field in schema:
+            if field.name not in known_names:
+                kind = field.type if field.type in spec.free_columns else spec.free_columns[0]
+                fields.append(pa.field(field.name, kind, nullable=False))
+    return pa.schema(fields)
 
 
 def _check_columns(rows: pa.Table, spec: TableSpec, path: Path) -> None:
-    """Raise unless the columns, their types, nulls and values are those of ``spec``."""
+    """Raise an InputError if the columns, their types, nulls or values do not fit ``spec``."""
     problems = []
-    layout = _layout(rows.schema, spec)
-    if rows.schema.names != layout.names:
-        problems.append(f"columns are {rows.schema.names}, expected {layout.names}")
+    schema = _expected_schema(rows.schema, spec)
+    if rows.schema.names != schema.names:
+        problems.append(f"columns are {rows.schema.names}, expected {schema.names}")
     else:
-        for expected in layout:
-            actual = rows.schema.field(expected.name).type
-            nulls = rows.column(expected.name).null_count
-            is_integer_id = (
-                expected.name == "id" and spec.key == ("split", "id") and actual == pa.int64()
-            )
-            if not (_same_type(actual, expected.type) or is_integer_id):
-                problems.append(f'"{expected.name}" is {actual}, expected {expected.type}')
-            elif nulls and not expected.nullable:
-                problems.append(f'"{expected.name}" is null in {nulls:,} of {rows.num_rows:,} rows')
-            elif unlisted := unlisted_values(rows.column(expected.name), expected):
-                listed = ", ".join(values_of(expected))
-                problems.append(
-                    f'"{expected.name}" has the values {", ".join(unlisted)}; expected some of {listed}'
-                )
+        for expected in schema:
+            problem = _describe_problem(rows[expected.name], expected, spec)
+            if problem:
+                problems.append(f'"{expected.name}" {problem}')
     if problems:
         raise InputError(f'{path}: not a valid "{spec.name}" table:\n{indented_list(problems)}')
 
 
+def _describe_problem(column: pa.ChunkedArray, expected: pa.Field, spec: TableSpec) -> str:
+    """Return why a column does not fit its field in the schema; "" if it fits."""
+    # The id of an entity may be text or a whole number.
+    is_integer_id = (
+        expected.name == "id" and spec.key == ("split", "id") and column.type == pa.int64()
+    )
+    if not is_integer_id and not _same_type(column.type, expected.type):
+        return f"is {column.type}, expected {expected.type}"
+    if column.null_count and not expected.nullable:
+        return f"is null in {column.null_count:,} of {len(column):,} rows"
+    unlisted = unlisted_values(column, expected)
+    if unlisted:
+        listed = ", ".join(values_of(expected))
+        return f"has the values {', '.join(unlisted)}; expected some of {listed}"
+    return ""
+
+
 def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
-    """Raise if two rows have the same key."""
-    if (
-        spec.key == ("id",)
-        and pa.types.is_string(table["id"].type)
-        and TextArray(table["id"]).is_unique()
-    ):
+    """Raise an InputError if two rows have the same key."""
+    # A single column of texts is checked with less memory.
+    is_text_id = spec.key == ("id",) and pa.types.is_string(table["id"].type)
+    if is_text_id and TextArray(table["id"]).is_unique():
         return
     repeated = repeated_keys(table, spec)
     if len(repeated):
@@ -414,6 +337,7 @@ def _check_key(table: pa.Table, spec: TableSpec, path: Path) -> None:
 
 
 def _same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
+    """Compare types; dictionaries equal their values, and fixed-size lists may have any length."""
     if pa.types.is_dictionary(actual):
         actual = actual.value_type
     if pa.types.is_fixed_size_list(expected) and pa.types.is_fixed_size_list(actual):
@@ -422,7 +346,7 @@ def _same_type(actual: pa.DataType, expected: pa.DataType) -> bool:
 
 
 def classes_path(scraped: Path) -> Path:
-    """Return where the table ``classes`` of a scrape is: ``x.classes.parquet`` beside ``x.parquet``."""
+    """Return the path of the classes of a scrape: ``x.classes.parquet`` beside ``x.parquet``."""
     return scraped.with_suffix(".classes.parquet")
 
 
@@ -432,6 +356,6 @@ def find_classes_tables(path: Path) -> list[Path]:
 
 
 def find_scraped_tables(path: Path) -> list[Path]:
-    """Return the scraped tables in the folder of ``path`` with usual names, such as ``scraped_train.parquet``."""
+    """Return the scraped tables in the folder of ``path``, such as ``scraped_train.parquet``."""
     candidates = sorted(path.parent.glob("scraped*.parquet"))
     return [table for table in candidates if table.suffixes[-2:] != [".classes", ".parquet"]]

@@ -1,9 +1,10 @@
 """Schemas of all tables that hgld writes.
 
-Tables of landmarks have the columns of the published ones, such as ``landmark_id`` and ``natural_or_human_made``. In
-files of other lists, of species or paintings, these columns have the names of :data:`NEUTRAL_COLUMNS`, splits and ids
-may be any, and the levels are columns of their own. :func:`hgld.tables.read_table` returns both with the names for
-landmarks, so that stages need not tell them apart.
+Tables of landmarks have the columns of the published tables, such as ``landmark_id`` and
+``natural_or_human_made``. In files of other lists, of species or paintings, these columns have the
+names of :data:`NEUTRAL_COLUMNS`, splits and ids may have any value, and every level has a column.
+:func:`hgld.tables.read_table` returns both kinds with the names for landmarks, so that stages need
+not distinguish them.
 """
 
 from __future__ import annotations
@@ -32,21 +33,24 @@ from hgld.tables.column_values import (
 
 
 def in_order(splits: Iterable[str]) -> list[str]:
-    """Return the splits that occur: those of GLDv2 first, then the others by name.
+    """Return the distinct splits: the splits of GLDv2 first, then other splits by name.
 
     >>> in_order(["west", "index", "train", "train"])
     ['train', 'index', 'west']
     """
-    return sorted(
-        set(splits),
-        key=lambda split: (SPLITS.index(split) if split in SPLITS else len(SPLITS), split),
-    )
+    distinct = set(splits)
+    known = [split for split in SPLITS if split in distinct]
+    return known + sorted(distinct.difference(SPLITS))
 
 
-#: Where the group of a landmark comes from: a decision on what it is an instance of, or its photographs.
+#: Where the group of a landmark comes from: a decision on what it is an instance of, or its
+#: photographs.
 LABEL_SOURCES: tuple[str, ...] = tuple(LABEL_SOURCE_MEANINGS)
 
-_TEXT, _INTEGER, _REAL, _TIME = pa.string(), pa.int64(), pa.float64(), pa.timestamp("ms", tz="UTC")
+_TEXT = pa.string()
+_INTEGER = pa.int64()
+_REAL = pa.float64()
+_TIME = pa.timestamp("ms", tz="UTC")
 
 
 def _list_of(kind: pa.DataType) -> pa.DataType:
@@ -54,11 +58,12 @@ def _list_of(kind: pa.DataType) -> pa.DataType:
 
 
 def _structs(**kinds: pa.DataType) -> pa.DataType:
-    return _list_of(pa.struct(pa.field(name, kind, nullable=False) for name, kind in kinds.items()))
+    fields = [pa.field(name, kind, nullable=False) for name, kind in kinds.items()]
+    return _list_of(pa.struct(fields))
 
 
-#: "Instance of" values: the class's item, its label and the label's language. ``item`` is null where the source does
-#: not show it, ``language`` where it is unknown or where the label is the bare item id.
+#: "Instance of" values: the class's item, its label and the label's language. ``item`` is null if
+#: the source does not show it, ``language`` if it is unknown or the label is the bare item id.
 INSTANCE_OF = _list_of(
     pa.struct(
         [
@@ -69,11 +74,11 @@ INSTANCE_OF = _list_of(
     )
 )
 TEXTS = _list_of(_TEXT)
-#: Groups that a label may belong to, best first: the group, the calibrated probability that an annotator chooses it
-#: (0 to 1) and the reason in words.
+#: Groups that a label may belong to, best first: the group, the calibrated probability that an
+#: annotator chooses it (0 to 1) and the reason in words.
 SUGGESTIONS = _structs(group=_TEXT, score=pa.float32(), reason=_TEXT)
-#: Labelled landmarks, as in ``train/161``, or labels that are most similar to a landmark's photographs, best first:
-#: the name, its group and the highest cosine similarity of a photograph.
+#: Labelled landmarks, as in ``train/161``, or labels that are most similar to a landmark's
+#: photographs, best first: the name, its group and the highest cosine similarity of a photograph.
 NEAREST = _structs(name=_TEXT, group=_TEXT, similarity=pa.float32())
 #: Fixed-size list of any length: the encoder decides it.
 _EMBEDDING = pa.list_(pa.field("element", pa.float32(), nullable=False), 0)
@@ -84,12 +89,15 @@ class TableSpec:
     """Schema of a table.
 
     Args:
+        name: Name of the table, such as ``clean``.
+        version: Version of the schema.
+        row: What a row describes.
         command: Command that writes the table.
-        columns: Required columns, see :func:`column`.
+        columns: Required columns; see :func:`column`.
         key: Columns whose values together identify a row.
         optional_columns: Columns that may follow, in this order.
-        free_columns: Types that further columns, with names of the table's own choice, may have; empty if there are
-            none.
+        free_columns: Types of further columns, whose names each table chooses; empty if further
+            columns are not allowed.
     """
 
     name: str
@@ -103,7 +111,7 @@ class TableSpec:
 
     @property
     def about(self) -> str:
-        """What a row is, and which command writes the table."""
+        """Description of a row, and the command that writes the table."""
         return f"{self.row}; written by ``{self.command}``."
 
     @cached_property
@@ -118,32 +126,40 @@ class TableSpec:
 
     @cached_property
     def neutral(self) -> TableSpec:
-        """Layout for entities of any list, with :data:`NEUTRAL_COLUMNS`; this one if it has no landmarks."""
+        """Schema for entities of any list, with :data:`NEUTRAL_COLUMNS`.
+
+        A table without landmarks has only one schema.
+        """
         names = {field.name for field in self.columns}
         if names.isdisjoint({"landmark_id", "landmarks_train"}):
             return self
-
-        def renamed(columns: Sequence[pa.Field]) -> list[pa.Field]:
-            fields = (NEUTRAL_COLUMNS.get(field.name, field) for field in columns)
-            return [field for field in fields if field is not None]
-
+        free_columns = self.free_columns
+        if "hierarchical_label" in names:
+            free_columns = (_TEXT,)
         return replace(
             self,
-            columns=renamed(self.columns),
+            columns=_neutral_columns(self.columns),
             key=tuple("id" if name == "landmark_id" else name for name in self.key),
-            optional_columns=renamed(self.optional_columns),
-            free_columns=(_TEXT,) if "hierarchical_label" in names else self.free_columns,
+            optional_columns=_neutral_columns(self.optional_columns),
+            free_columns=free_columns,
         )
 
     def of_columns(self, names: Sequence[str]) -> TableSpec:
-        """Return this layout, or the neutral one if columns are named as there."""
-        is_neutral = self.neutral is not self and not {"id", "count"}.isdisjoint(names)
-        return self.neutral if is_neutral else self
+        """Return the schema that uses the column names of a table: this schema or the neutral one."""
+        if "id" in names or "count" in names:
+            return self.neutral
+        return self
 
     @property
     def schema_id(self) -> str:
         """Value of ``hgld.table`` in a file's metadata, such as ``clean/1``."""
         return f"{self.name}/{self.version}"
+
+
+def _neutral_columns(columns: Sequence[pa.Field]) -> list[pa.Field]:
+    """Replace columns by :data:`NEUTRAL_COLUMNS`, and drop columns that neutral tables lack."""
+    fields = [NEUTRAL_COLUMNS.get(field.name, field) for field in columns]
+    return [field for field in fields if field is not None]
 
 
 def column(
@@ -155,9 +171,15 @@ def column(
     values: Mapping[Any, str] | None = None,
     separator: str = "",
 ) -> pa.Field:
-    """Return a column with its meaning, which files carry too: Arrow writes the metadata of columns into them.
+    """Return a column with its meaning in the metadata, which Arrow writes into files.
 
-    ``values`` are the meanings of all values that there are; ``separator`` joins several of them in a text.
+    Args:
+        name: Name of the column.
+        kind: Type of the values.
+        meaning: Description of the values.
+        nullable: Whether values may be null.
+        values: Meaning of each allowed value. Default: any value is allowed.
+        separator: Joins several allowed values in one text. Default: one value per text.
     """
     metadata = {"meaning": meaning}
     if values:
@@ -175,7 +197,7 @@ def meaning_of(field: pa.Field) -> str:
 
 
 def values_of(field: pa.Field) -> Mapping[str, str]:
-    """Return the meaning of each value of a column; nothing for a column that may have any value.
+    """Return the meaning of each allowed value of a column; empty if any value is allowed.
 
     >>> list(values_of(column("split", pa.string(), "Split.", values=SPLIT_MEANINGS)))
     ['train', 'index']
@@ -185,7 +207,7 @@ def values_of(field: pa.Field) -> Mapping[str, str]:
 
 
 def unlisted_values(texts: pa.ChunkedArray, field: pa.Field) -> list[str]:
-    """Return the values that a column has and must not have, sorted.
+    """Return the values of a column that are not allowed, sorted.
 
     >>> split = column("split", pa.string(), "Split.", values=SPLIT_MEANINGS)
     >>> unlisted_values(pa.chunked_array([["train", "test", None]]), split)
@@ -195,11 +217,11 @@ def unlisted_values(texts: pa.ChunkedArray, field: pa.Field) -> list[str]:
     if not values:
         return []
     separator = field.metadata[b"separator"].decode()
-    present = {text for text in texts.unique().to_pylist() if text is not None}
-    return sorted(
-        {value for text in present for value in (text.split(separator) if separator else [text])}
-        - values.keys()
-    )
+    present: set[str] = set()
+    for text in texts.unique().to_pylist():
+        if text is not None:
+            present.update(text.split(separator) if separator else [text])
+    return sorted(present - values.keys())
 
 
 _LANDMARK = [
@@ -225,7 +247,8 @@ _LABEL = [
         "landmarks_index", _INTEGER, "Number of landmarks of the split index that have the label."
     ),
 ]
-#: By name of a column in tables of landmarks, the column in tables of other lists; None if these have none.
+#: Column in tables of other lists by the name in tables of landmarks; None if other lists lack the
+#: column.
 NEUTRAL_COLUMNS: Mapping[str, pa.Field | None] = {
     "split": column("split", _TEXT, "Split of the entity."),
     "landmark_id": column("id", _TEXT, "Id of the entity in its split, text or a whole number."),
@@ -616,5 +639,5 @@ STUDY = TableSpec(
 
 #: Every table, by name.
 TABLES: Mapping[str, TableSpec] = {
-    spec.name: spec for spec in [*globals().values()] if isinstance(spec, TableSpec)
+    spec.name: spec for spec in list(globals().values()) if isinstance(spec, TableSpec)
 }
