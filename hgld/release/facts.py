@@ -1,4 +1,4 @@
-"""Collect the facts of a release: answers of its publisher, its tables, and who decided on the groups.
+"""Collect the facts of a release: the publisher's answers, its tables, and who decided on groups.
 
 ``release.yaml`` has the facts that hgld cannot know. Who decided follows from decisions and
 provenance, as far as these record it. Names of annotators count as people, except
