@@ -1,1 +1,1 @@
-"""Input and output that is not specific to landmarks: files, columns, CSV, HTTP, settings and locks."""
+"""Input and output: files, tables of users, HTTP, settings and locks."""

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def described_parameters(source: Any) -> dict[str, str]:
-    """Return the description of each parameter of a class or function, from ``Args:`` of its docstring."""
+    """Return the description of each parameter in the docstring of a class or function."""
     _, _, section = (inspect.getdoc(source) or "").partition("\nArgs:\n")
     arguments, _, _ = section.partition("\n\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", arguments, re.MULTILINE)

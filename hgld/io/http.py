@@ -1,4 +1,4 @@
-"""HTTP requests with retries: which failures may pass, how long to wait after them, and when to give up."""
+"""Send HTTP requests, repeat them after transient errors, and obey rate limits and Retry-After."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ _BURST = 5
 _MAX_BACKOFF_S = 120.0
 #: The longest pause that a server may ask for; a longer one ends the run.
 _MAX_PAUSE_S = 3600.0
-#: Report requests that fail, and pauses, for at least this long; the run would otherwise seem stuck.
+#: Report requests that fail, and pauses, for at least this long; the run would otherwise seem
+#: stuck.
 _REPORTED_S = 10.0
 #: Attempts after which a server that has never answered in time is given up.
 _SILENT_ATTEMPTS = 3
@@ -56,7 +57,12 @@ _NO_CONNECTION = (NewConnectionError, ProxyError, SSLError)
 
 
 class TransientError(Exception):
-    """A failure that may pass; ``retry_after_s`` are the seconds that the server asks to wait, if it says."""
+    """A failure that may not occur again.
+
+    Args:
+        reason: What failed.
+        retry_after_s: Seconds that the server asks to wait; None if it does not ask.
+    """
 
     def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
         super().__init__(reason)
@@ -64,7 +70,7 @@ class TransientError(Exception):
 
 
 class NoAnswerError(TransientError):
-    """A server sent no complete response in time; ``url`` is what was requested."""
+    """A server sent no complete response to the request of ``url`` in time."""
 
     def __init__(self, reason: str, url: str) -> None:
         super().__init__(reason)
@@ -72,7 +78,7 @@ class NoAnswerError(TransientError):
 
 
 class RetriesExhaustedError(SourceError):
-    """A request failed as often as it may be repeated."""
+    """A request and all its repetitions failed."""
 
 
 class _CredentialsOfAddress(AuthBase):
@@ -80,7 +86,9 @@ class _CredentialsOfAddress(AuthBase):
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         user, password = get_auth_from_url(str(request.url))
-        return HTTPBasicAuth(user, password)(request) if user or password else request
+        if user or password:
+            return HTTPBasicAuth(user, password)(request)
+        return request
 
 
 class _Session(requests.Session):
@@ -100,9 +108,12 @@ class _Session(requests.Session):
 
 
 class RateLimiter:
-    """Token bucket shared by all threads, with a pause that holds for all of them.
+    """Token bucket and pause that all threads share.
 
-    Without a limit (0 tokens per minute), pauses still hold. The clock must not go backwards.
+    Args:
+        per_minute: Number of requests per minute; 0 for no limit, with pauses only.
+        clock: Returns the time in seconds; must not go backwards.
+        sleep: Waits for a number of seconds.
     """
 
     def __init__(
@@ -113,18 +124,21 @@ class RateLimiter:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._per_second = per_minute / 60
-        self._clock, self._sleep = clock, sleep
+        self._clock = clock
+        self._sleep = sleep
         self._lock = threading.Lock()
         self._tokens = float(_BURST)
         self._filled_at = self._paused_until = clock()
 
     def wait(self) -> None:
         """Wait until the next request may be sent."""
-        while (delay := self._take_token()) > 0:
+        delay = self._take_token()
+        while delay > 0:
             self._sleep(delay)
+            delay = self._take_token()
 
     def pause(self, seconds: float) -> None:
-        """Let no thread send a request for this long; of overlapping pauses the one that ends last counts."""
+        """Stop all threads from sending requests; of overlapping pauses the latest end counts."""
         with self._lock:
             self._paused_until = max(self._paused_until, self._clock() + seconds)
 
@@ -154,7 +168,8 @@ class RetryingSession:
 
     Args:
         max_retries: Number of times that a request is repeated.
-        backoff_s: Seconds before the first repetition; the wait doubles with each further one, up to two minutes.
+        backoff_s: Seconds before the first repetition; the wait doubles with each further one, up
+            to two minutes.
         rate_per_minute: Requests per minute over all threads; 0 for no limit.
     """
 
@@ -167,7 +182,9 @@ class RetryingSession:
         rate_per_minute: float = 0,
     ) -> None:
         self.requests = self.retries = 0
-        self._headers, self._max_retries, self._backoff_s = headers, max_retries, backoff_s
+        self._headers = headers
+        self._max_retries = max_retries
+        self._backoff_s = backoff_s
         self._closed: Future[None] = Future()
         self._limiter = RateLimiter(rate_per_minute, sleep=self._sleep)
         self._lock = threading.Lock()
@@ -179,19 +196,20 @@ class RetryingSession:
         """Call ``attempt`` until it succeeds.
 
         Args:
-            attempt: Sends one request with the session that it is given and reads the response. It is called again
-                after a TransientError and after a broken connection.
+            attempt: Sends one request with the session that it is given and reads the response. It
+                is called again after a TransientError and after a broken connection.
 
         Returns:
             Result of the first successful call.
 
         Raises:
             RetriesExhaustedError: The last repetition failed as well.
-            ConfigurationError: The server has never answered and there is no connection to it, or three attempts had
-                no answer in time; or it asks for a pause of more than an hour.
+            ConfigurationError: The server has never answered and there is no connection to it, or
+                three attempts had no answer in time; or it asks for a pause of more than an hour.
             SourceError: The session is closed.
         """
-        start, n_attempts = time.monotonic(), self._max_retries + 1
+        start = time.monotonic()
+        n_attempts = self._max_retries + 1
         for number in range(1, n_attempts + 1):
             self._limiter.wait()
             with self._lock:
@@ -208,28 +226,25 @@ class RetryingSession:
             self._check_reachable(failure)
             self._check_answering(failure, number)
             self._pause_as_asked(failure)
-            # Wait at least half of the back-off: lag lasts minutes, while its Retry-After says seconds.
-            backoff = min(self._backoff_s * 2 ** (number - 1), _MAX_BACKOFF_S) * random.uniform(
-                0.5, 1
-            )
-            level = (
-                logging.WARNING
-                if time.monotonic() + backoff - start >= _REPORTED_S
-                else logging.DEBUG
-            )
+            # Wait at least half of the back-off: Retry-After is often too short.
+            longest_wait = min(self._backoff_s * 2 ** (number - 1), _MAX_BACKOFF_S)
+            backoff = longest_wait * random.uniform(0.5, 1)
+            level = logging.DEBUG
+            if time.monotonic() + backoff - start >= _REPORTED_S:
+                level = logging.WARNING
             log.log(level, "attempt %d of %d failed: %s", number, n_attempts, failure)
             if number < n_attempts:
                 self._sleep(backoff)
         raise RetriesExhaustedError(f"given up after {n_attempts} attempts: {failure}")
 
     def in_time(self, url: str, seconds: float, work: Callable[[], T]) -> T:
-        """Return what ``work`` returns, which waits for the server at ``url``.
+        """Call ``work``, which waits for the server at ``url``, and return its result.
 
-        It runs in a thread of its own, which is left to itself when time is up: nothing can stop a thread that waits
-        for a server. It must therefore have no effect but its result.
+        The call runs in another thread, which continues after the time limit: a thread that waits
+        for a server cannot be stopped. The call must therefore have no effect besides its result.
 
         Raises:
-            TransientError: It takes longer than ``seconds``.
+            TransientError: The call takes longer than ``seconds``.
             SourceError: The session is closed.
         """
         future: Future[T] = Future()
@@ -245,9 +260,11 @@ class RetryingSession:
         events: tuple[Future[Any], ...] = (future, self._closed)
         wait(events, seconds, FIRST_COMPLETED)
         self.check_open()
-        if not future.done() or (
-            future.exception() and time.monotonic() >= deadline
-        ):  # the same to the caller
+        # A call that fails at the deadline is reported like a call that takes too long.
+        is_late = not future.done()
+        if not is_late and future.exception():
+            is_late = time.monotonic() >= deadline
+        if is_late:
             raise NoAnswerError(f"{url} sent no complete response within {seconds:g} s", url)
         return future.result()
 
@@ -263,20 +280,18 @@ class RetryingSession:
             raise SourceError("the run is being stopped")
 
     def _check_reachable(self, failure: Exception) -> None:
-        """Raise unless a repetition may help: a name that does not exist now will not exist in a minute."""
+        """Raise a ConfigurationError if a server was never reached and a repetition cannot help."""
         if not isinstance(failure, requests.ConnectionError) or failure.request is None:
             return
-        reason, host = (
-            getattr(failure.args[0], "reason", None),
-            urlsplit(str(failure.request.url)).netloc,
-        )
+        reason = getattr(failure.args[0], "reason", None)
+        host = urlsplit(str(failure.request.url)).netloc
         if isinstance(reason, _NO_CONNECTION) and host not in self._hosts_that_answered:
             raise ConfigurationError(
                 f"{host} cannot be reached: {str(reason).rpartition('): ')[2]}. {CHECK_NETWORK}"
             ) from failure
 
     def _check_answering(self, failure: Exception, number: int) -> None:
-        """Raise if a server that has never answered was silent in this attempt and those before it."""
+        """Raise a ConfigurationError if a server has not answered several attempts, or ever before."""
         if number < _SILENT_ATTEMPTS or self._closed.done():
             return
         if isinstance(failure, NoAnswerError):
@@ -329,15 +344,14 @@ def send(session: requests.Session, method: str, url: str, **options: Any) -> re
     """Send a request by ``session.request``.
 
     Raises:
-        ConfigurationError: An environment variable names no proxy, or certificates that do not exist.
+        ConfigurationError: An environment variable names an invalid proxy, or certificates that do
+            not exist.
     """
     try:
         return session.request(method, url, **options)
     except (InvalidURL, InvalidSchema) as error:
-        is_of_proxy = isinstance(error, InvalidProxyURL | InvalidSchema) or isinstance(
-            error.args[0], ProxySchemeUnknown
-        )
-        if not is_of_proxy:
+        has_unknown_scheme = isinstance(error.args[0], ProxySchemeUnknown)
+        if not has_unknown_scheme and not isinstance(error, InvalidProxyURL | InvalidSchema):
             raise
         raise ConfigurationError(
             f"{url} cannot be requested by the proxy that the environment variables HTTPS_PROXY, HTTP_PROXY or "
@@ -354,8 +368,10 @@ def send(session: requests.Session, method: str, url: str, **options: Any) -> re
 def received(response: requests.Response) -> Iterator[bytes]:
     """Yield the decoded body of a streamed response as it arrives, in pieces of up to 64 KiB."""
     try:
-        while piece := response.raw.read1(_PIECE_BYTES, decode_content=True):
+        piece = response.raw.read1(_PIECE_BYTES, decode_content=True)
+        while piece:
             yield piece
+            piece = response.raw.read1(_PIECE_BYTES, decode_content=True)
     except HTTPError as error:
         # The headers arrived: a pause that they ask for holds, even if the body is cut short.
         raise TransientError(
@@ -377,10 +393,11 @@ def raise_if_transient(response: requests.Response) -> None:
 
 
 def retry_after_s(response: requests.Response) -> float | None:
-    """Return the seconds of the header Retry-After, or None without a valid one.
+    """Return the seconds of the header Retry-After; None if the header is missing or invalid.
 
-    The header holds a number of seconds or a date (RFC 9110, section 10.2.3); decimals are accepted as well. A date
-    is compared with the server's own, as the clock of this machine may be wrong.
+    The header holds a number of seconds or a date (RFC 9110, section 10.2.3); decimals are accepted
+    as well. A date is compared with the server's date, since the clock of this machine may be
+    wrong.
     """
     text = response.headers.get("Retry-After", "").strip()
     if re.fullmatch(r"\d+(\.\d+)?", text):
@@ -393,9 +410,11 @@ def retry_after_s(response: requests.Response) -> float | None:
 
 
 def _date(text: str) -> datetime | None:
-    """Return the time in UTC that a header holds; None if it holds no date."""
+    """Return the time in a header; None if the header is not a date."""
     try:
         moment = parsedate_to_datetime(text)
     except ValueError:
         return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=timezone.utc)
+    return moment

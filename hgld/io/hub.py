@@ -1,7 +1,9 @@
-"""Files of the Hugging Face hub, and weights of open_clip, with an error instead of a long wait for the hub.
+"""Download and upload files of the Hugging Face hub, and find weights of open_clip.
 
-The hub's own variables apply: ``HF_TOKEN`` for the token, ``HF_ENDPOINT`` for another server of the same protocol,
-``HF_HOME`` for the cache.
+If the hub cannot be reached, functions raise an error at once instead of retrying for minutes.
+
+The hub's own variables apply: ``HF_TOKEN`` for the token, ``HF_ENDPOINT`` for another server of the
+same protocol, ``HF_HOME`` for the cache.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from hgld.version import __version__
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
-#: What a repository holds.
+#: Content of a repository.
 Kind = Literal["model", "dataset"]
 
 _TIMEOUT_S = 10
@@ -30,10 +32,14 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*/[A-Za-z0-9_][A-Za-z0-9_.-]
 
 
 def hub_file(repository: str, names: Sequence[str]) -> Path:
-    """Return the path of the first of some alternative files that a repository has, from the cache or downloaded.
+    """Return the path of the first file that the cache has, or download the first that the hub has.
+
+    Args:
+        repository: Name of the repository, ``owner/name``.
+        names: Names of alternative files.
 
     Raises:
-        SourceError: No file is in the cache, and the hub has none or cannot be reached.
+        SourceError: No file is in the cache, and the hub has no such file or cannot be reached.
     """
     import requests
     from huggingface_hub import hf_hub_download, hf_hub_url
@@ -47,7 +53,7 @@ def hub_file(repository: str, names: Sequence[str]) -> Path:
     try:
         for name in names:
             url = hf_hub_url(repository, name)
-            # The hub's client retries for a minute where nobody answers, so send one request first.
+            # The hub's client retries for a minute if no server answers, so send one request first.
             response = requests.head(url, allow_redirects=True, timeout=_TIMEOUT_S)
             if response.ok:
                 return Path(hf_hub_download(repository, name))
@@ -62,13 +68,17 @@ def hub_snapshot(
 ) -> Path:
     """Return a folder with files of a repository, all of one commit.
 
-    Files that the repository lacks are absent from the folder. Without a revision (branch, tag or commit), the hub is
-    asked for the present commit of the main branch; where it cannot be reached, that of the last download is taken.
+    Args:
+        repository: Name of the repository, ``owner/name``.
+        names: Names of the files; the folder lacks files that the repository lacks.
+        revision: Branch, tag or commit. Default: the present commit of the main branch, or the
+            commit of the last download if the hub cannot be reached.
+        kind: Content of the repository.
 
     Raises:
         ConfigurationError: The name is malformed.
-        SourceError: There is no such repository or revision, the token may not read it, or the hub cannot be reached
-            and the files are not in the cache.
+        SourceError: The repository or revision does not exist, the token may not read it, or the
+            hub cannot be reached and the files are not in the cache.
     """
     require_repository_name(repository)
     try:
@@ -89,7 +99,7 @@ def hub_snapshot(
 
 
 def require_repository_name(repository: str) -> None:
-    """Raise a :class:`ConfigurationError` unless a text is the name of a repository, ``owner/name``."""
+    """Raise a ConfigurationError if a text is not the name of a repository, ``owner/name``."""
     if not _REPOSITORY.fullmatch(repository):
         raise ConfigurationError(
             f'"{repository}" is no name of a repository; expected owner/name, of letters, digits, "-", "_" and "."'
@@ -105,24 +115,28 @@ def require_replaceable_repository(
     private: bool = False,
     force: bool = False,
 ) -> list[str]:
-    """Check that an upload replaces nothing but an earlier one, and return the files that the repository has.
+    """Check that an upload may replace the files of a repository, and return their names.
 
-    The repository need not exist. ``what`` an upload is, such as "a model of hgld", is for messages, and ``is_ours``
-    returns whether files with these names are one. With ``private``, the repository must not be public; with
-    ``force``, files of something else may be replaced.
+    Args:
+        repository: Name of the repository, which need not exist.
+        what: What is uploaded, such as "a model of hgld", for error messages.
+        is_ours: Returns whether files with these names are an earlier upload of the same kind.
+        kind: Content of the repository.
+        private: The repository must not be public.
+        force: Files of other origin may be replaced.
 
     Raises:
-        ConfigurationError: The name is malformed, or the repository holds something else or is public.
+        ConfigurationError: The name is malformed, or the repository holds something else or is
+            public.
         SourceError: The hub cannot be reached, or refuses the token.
     """
     from huggingface_hub.errors import RepositoryNotFoundError
 
     require_repository_name(repository)
     api = _api()
+    request_info = api.dataset_info if kind == "dataset" else api.model_info
     try:
-        info = (api.dataset_info if kind == "dataset" else api.model_info)(
-            repository, timeout=_TIMEOUT_S
-        )
+        info = request_info(repository, timeout=_TIMEOUT_S)
     except RepositoryNotFoundError:
         return []
     except Exception as error:  # see hub_file
@@ -133,7 +147,8 @@ def require_replaceable_repository(
             f"{repository}: exists and is public, which `private` does not change; change it on its page, or name "
             "another one"
         )
-    if not (force or set(names) <= _OF_THE_HUB or is_ours(names)):
+    may_replace = force or set(names) <= _OF_THE_HUB or is_ours(names)
+    if not may_replace:
         raise ConfigurationError(
             f"{repository}: exists and holds something else than {what} ({', '.join(names[:5])}); name another one, "
             "or replace its files with `force`"
@@ -151,10 +166,18 @@ def upload_folder(
     kind: Kind = "model",
     tag: str | None = None,
 ) -> str:
-    """Upload the files of a folder in one commit, and create the repository if there is none.
+    """Upload the files of a folder in one commit, and return the URL of the commit.
 
-    An upload that is interrupted changes no file of the repository. Files named by ``replaces`` are removed from the
-    repository if the folder lacks them. Returns the URL of the commit, which gets the tag.
+    The repository is created if it does not exist. An interrupted upload changes no file of it.
+
+    Args:
+        folder: Folder to upload.
+        repository: Name of the repository, ``owner/name``.
+        private: Create the repository as private.
+        message: Message of the commit.
+        replaces: Files that are removed from the repository if the folder lacks them.
+        kind: Content of the repository.
+        tag: Tag of the commit. Default: no tag.
 
     Raises:
         SourceError: The hub cannot be reached or refuses the upload, or the upload was cut off.
@@ -181,7 +204,11 @@ def upload_folder(
 
 
 def repository_tags(repository: str, kind: Kind = "model") -> list[str]:
-    """Return the tags of a repository; raise a SourceError if there is none, or the hub cannot be reached."""
+    """Return the tags of a repository.
+
+    Raises:
+        SourceError: The repository does not exist, or the hub cannot be reached.
+    """
     try:
         return [tag.name for tag in _api().list_repo_refs(repository, repo_type=kind).tags]
     except Exception as error:  # see hub_file
@@ -195,7 +222,7 @@ def _api() -> HfApi:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a request failed, in a line that says what to do."""
+    """Return in one line why a request failed and what the user can do."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     kind = type(error).__name__
     if kind == "RevisionNotFoundError":
@@ -208,19 +235,23 @@ def _reason(error: Exception) -> str:
         return f"the hub refuses access ({status}); set HF_TOKEN to a token with write access to it"
     if kind in ("LocalEntryNotFoundError", "IncompleteSnapshotError"):
         return "the hub cannot be reached, and they are not in the cache"
-    cause = (
-        error.__cause__ if isinstance(error.__cause__, Exception) else error
-    )  # of "Error while uploading ..."
+    cause: BaseException = error
+    if isinstance(error.__cause__, Exception):
+        # The error itself is "Error while uploading ...".
+        cause = error.__cause__
     return " ".join(str(cause).split()).removesuffix(".") or type(cause).__name__
 
 
 def open_clip_weights(model: str, pretrained: str) -> tuple[Path, dict[str, Any]]:
-    """Return the file of the weights, downloaded if necessary, and open_clip's configuration of their tag.
+    """Return the file of weights, downloaded if necessary, and open_clip's configuration of the tag.
 
-    ``pretrained`` is a tag, or the path of a file, for which the configuration is empty.
+    Args:
+        model: Name of a model of open_clip.
+        pretrained: A tag of the model; or the path of a file, for which the configuration is empty.
 
     Raises:
-        ConfigurationError: open_clip has no such model, or ``pretrained`` is neither a file nor a tag of it.
+        ConfigurationError: open_clip has no such model, or ``pretrained`` is neither a file nor a
+            tag of the model.
         SourceError: The weights are not on this machine and cannot be downloaded.
     """
     open_clip_architecture(model)
@@ -232,7 +263,7 @@ def open_clip_weights(model: str, pretrained: str) -> tuple[Path, dict[str, Any]
 
 
 def open_clip_architecture(model: str) -> dict[str, Any]:
-    """Return open_clip's configuration of a model, or raise a ConfigurationError if it has none of this name."""
+    """Return open_clip's configuration of a model; raise a ConfigurationError for unknown models."""
     import open_clip
 
     if model not in open_clip.list_models():
@@ -243,7 +274,7 @@ def open_clip_architecture(model: str) -> dict[str, Any]:
 
 
 def tag_configuration(model: str, tag: str) -> dict[str, Any]:
-    """Return open_clip's configuration of a tag, or raise a ConfigurationError if the model has no such tag."""
+    """Return open_clip's configuration of a tag; raise a ConfigurationError for unknown tags."""
     import open_clip
 
     configuration: dict[str, Any] = open_clip.get_pretrained_cfg(model, tag)
@@ -255,7 +286,7 @@ def tag_configuration(model: str, tag: str) -> dict[str, Any]:
 
 
 def tags_of(model: str) -> str:
-    """Return the tags of the weights of a model, in a text."""
+    """Return the tags of a model's weights as a text, separated by commas."""
     import open_clip
 
     return ", ".join(open_clip.list_pretrained_tags_by_model(model)) or "none"
@@ -278,9 +309,9 @@ def _download(model: str, tag: str, source: dict[str, Any]) -> Path:
     import open_clip
 
     repository, _, file_name = source.get("hf_hub", "").rpartition("/")
-    names = (
-        [file_name] if file_name else ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
-    )
+    names = ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]
+    if file_name:
+        names = [file_name]
     try:
         if repository:
             return hub_file(repository, names)

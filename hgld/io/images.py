@@ -1,4 +1,4 @@
-"""Decode image files: also rotated, CMYK, 16-bit, transparent, animated, huge or damaged ones."""
+"""Decode image files, also rotated, CMYK, 16-bit, transparent, animated, huge or damaged files."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ Box: TypeAlias = tuple[float, float, float, float]
 
 #: Suffixes of image files, in lower case.
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
-#: Formats that are read, whatever the suffix of the file; decoders of others are never called.
+#: Formats that are read, whatever the suffix of the file; decoders of other formats are never
+#: called.
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
-#: Behind transparent pixels.
+#: Colour behind transparent pixels.
 _BACKGROUND = "white"
-#: First bytes of JPEG files, and of EXIF data in them.
-_JPEG, _EXIF = b"\xff\xd8\xff", b"Exif\0\0"
-#: What makes an image upright, by the value of the EXIF tag of the orientation of the camera.
+#: First bytes of JPEG files.
+_JPEG = b"\xff\xd8\xff"
+#: First bytes of EXIF data in JPEG files.
+_EXIF = b"Exif\0\0"
+#: Transposition that makes an image upright, by the EXIF tag of the orientation of the camera.
 _TRANSPOSITIONS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -43,7 +46,12 @@ _EXIF_INTEGERS = {3: "H", 4: "I"}
 
 
 class UnreadableImageError(InputError):
-    """An image cannot be decoded, for a short reason such as ``damaged``; ``detail`` is what the decoder says."""
+    """An image cannot be decoded.
+
+    Args:
+        reason: A short reason such as ``damaged``.
+        detail: Message of the decoder.
+    """
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason)
@@ -51,21 +59,23 @@ class UnreadableImageError(InputError):
 
     @property
     def description(self) -> str:
-        """The reason, followed by the detail in parentheses, if there is one."""
-        return f"{self} ({self.detail})" if self.detail else str(self)
+        """The reason, followed by the detail in parentheses."""
+        if self.detail:
+            return f"{self} ({self.detail})"
+        return str(self)
 
 
 def open_image(data: bytes) -> Image.Image:
     """Open an image from the content of its file; pixels are decoded when they are needed.
 
     Raises:
-        UnreadableImageError: The content is no image or damaged, or it claims more than 179 million pixels.
+        UnreadableImageError: The content is not an image or damaged, or it claims more than 179
+            million pixels.
     """
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore", Image.DecompressionBombWarning
-            )  # from half of the size that is refused
+            # Pillow warns from half of the size that it refuses.
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             return Image.open(io.BytesIO(data), formats=_FORMATS)
     except MemoryError:
         raise
@@ -80,7 +90,7 @@ def open_image(data: bytes) -> Image.Image:
 
 
 def _open_around_exif(data: bytes) -> Image.Image:
-    """Open a JPEG file that Pillow takes for no image, as it does for some malformed resolutions in EXIF data."""
+    """Open a JPEG file whose EXIF data Pillow cannot read, such as a malformed resolution."""
     image = open_image(data.replace(_EXIF, bytes(len(_EXIF))))
     start = data.index(_EXIF)
     length = int.from_bytes(data[start - 2 : start], "big")
@@ -97,15 +107,21 @@ class _Sized(Protocol):
 
 
 def box_inside(box: Box | None, image: _Sized) -> Box | None:
-    """Return the part of a box that is inside an image, in whole pixels; None, for the whole image, remains None.
+    """Return the part of a box that is inside an image, in whole pixels.
+
+    Args:
+        box: The box; None for the whole image, which is returned as None.
+        image: The image.
 
     Raises:
         UnreadableImageError: No part of the box is inside.
     """
     if box is None:
         return None
-    left, top = max(round(box[0]), 0), max(round(box[1]), 0)
-    right, bottom = min(round(box[2]), image.width), min(round(box[3]), image.height)
+    left = max(round(box[0]), 0)
+    top = max(round(box[1]), 0)
+    right = min(round(box[2]), image.width)
+    bottom = min(round(box[3]), image.height)
     if right <= left or bottom <= top:
         raise UnreadableImageError(
             "box outside the image", f"{box} of {image.width} x {image.height} pixels"
@@ -114,10 +130,10 @@ def box_inside(box: Box | None, image: _Sized) -> Box | None:
 
 
 def orientation(image: Image.Image) -> int:
-    """Return how the camera was held, by the EXIF data of an opened image: 1 to 8, 1 for upright or unknown.
+    """Return the EXIF orientation of an opened image: 1 to 8; 1 if it is upright or unknown.
 
-    The other tags may be malformed: no other tag is decoded, and none is ever written. TIFF files are turned by
-    Pillow when they are decoded, and upright from then on.
+    Other tags may be malformed, so they are not decoded. Pillow rotates TIFF files when it decodes
+    them; their orientation is 1 from then on.
     """
     value: Any = None
     with suppress(Exception):  # a malformed tag may keep Pillow from reading the tags after it
@@ -130,7 +146,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def _orientation_in(exif: bytes) -> int | None:
-    """Return the value of the orientation tag in EXIF data; None if it is absent or no integer."""
+    """Return the value of the orientation tag in EXIF data; None if it is missing or not an integer."""
     tiff = exif.removeprefix(_EXIF)
     byte_order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if byte_order is None:
@@ -151,7 +167,7 @@ def _orientation_in(exif: bytes) -> int | None:
 
 
 def upright_size(image: Image.Image) -> tuple[int, int]:
-    """Return the width and height of :func:`upright_rgb` of an opened image, which is not decoded for that."""
+    """Return the width and height of :func:`upright_rgb` of an opened image without decoding it."""
     width, height = image.size
     if image.format != "TIFF" and orientation(image) >= 5:  # the camera lay on its side
         return height, width
@@ -159,14 +175,18 @@ def upright_size(image: Image.Image) -> tuple[int, int]:
 
 
 def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
-    """Return the first frame of an opened image in RGB, rotated as its EXIF data say.
+    """Return the first frame of an opened image in RGB, rotated according to its EXIF data.
 
-    Grey values of 16 bits are scaled to 8 bits. Transparent pixels become white. If the ``size`` of the intended copy
-    is given, JPEG files are decoded at no more than about twice this size.
+    Grey values of 16 bits are scaled to 8 bits. Transparent pixels become white.
+
+    Args:
+        image: The image.
+        size: Size of the intended copy in pixels; JPEG files are decoded at no more than about
+            twice this size. Default: full size.
 
     Raises:
-        UnreadableImageError: The image is damaged, or its pixels are floating-point numbers or integers of unknown
-            range.
+        UnreadableImageError: The image is damaged, or its pixels are floating-point numbers or
+            integers of unknown range.
     """
     try:
         if size is not None:
@@ -189,6 +209,7 @@ def upright_rgb(image: Image.Image, size: int | None = None) -> Image.Image:
 
 
 def _opaque_rgb(image: Image.Image) -> Image.Image:
+    """Convert a decoded image of any mode to RGB, in front of a white background."""
     if image.mode == "F":
         raise UnreadableImageError("floating-point pixels", "save it with 8 or 16 bits per channel")
     if image.mode == "I" and (image.format == "TIFF" or not _has_16_bits(image)):
@@ -196,17 +217,23 @@ def _opaque_rgb(image: Image.Image) -> Image.Image:
             "integer pixels of unknown range", "save it with 8 or 16 bits per channel"
         )
     if image.mode.startswith("I"):
-        # 16 bits per pixel, which conversion alone would clip. A transparent grey would still be one of 16 bits.
+        # Conversion alone would clip 16 bits per pixel. A transparent grey would still have 16
+        # bits.
         image = image.convert("I").point(lambda value: value * (1 / 257)).convert("L")
         image.info.pop("transparency", None)
     if image.has_transparency_data:
         background = Image.new("RGBA", image.size, _BACKGROUND)
         background.alpha_composite(image.convert("RGBA"))
         image = background
-    return image if image.mode == "RGB" else image.convert("RGB")
+    if image.mode == "RGB":
+        return image
+    return image.convert("RGB")
 
 
 def _has_16_bits(image: Image.Image) -> bool:
-    """Return whether integer pixels fit into 16 bits, as PNG files have, which some versions of Pillow widen."""
-    lowest, highest = np.asarray(image).min(), np.asarray(image).max()
-    return bool(lowest >= 0 and highest <= 65535)
+    """Return whether integer pixels fit into 16 bits.
+
+    PNG files have 16 bits, which some versions of Pillow convert to 32 bits.
+    """
+    pixels = np.asarray(image)
+    return bool(pixels.min() >= 0 and pixels.max() <= 65535)

@@ -1,9 +1,9 @@
-"""Journal of long work with a server: every batch of facts is on disk before the next one is requested.
+"""Journal of long work with a server: each batch of facts is on disk before the next request.
 
-Each line holds one batch: a checksum, and a JSON object that also names the origin of the facts. Facts are keyed by
-what they are about, such as a title, so that they stay true for another list. The file is only appended to; a later
-line names facts that turned out to be wrong. A damaged line loses its own facts and no others; one that a kill cut
-short at the end is dropped.
+Each line holds one batch: a checksum, and a JSON object that also names the origin of the facts.
+The key of a fact is its subject, such as a title, so that facts can be used for another list. The
+file is only appended to; a later line names facts that were wrong. A damaged line loses only its
+own facts, and a last line that a kill cut short is dropped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ from hgld.errors import InputError
 log = logging.getLogger(__name__)
 
 _FORMAT = "hgld.journal/3"
-_MOST_NUMBERS = 10
+#: Largest number of damaged lines that a warning lists.
+_MAX_LISTED = 10
 
 
 class _Record(BaseModel, strict=True):
+    """Content of a line: a batch of facts, or keys of facts that were wrong."""
+
     origin: dict[str, Any]
     kind: str
     at: int
@@ -37,9 +40,11 @@ class _Record(BaseModel, strict=True):
 
 
 class Journal:
-    """Journal at a path, opened as a context manager and created if it does not exist.
+    """Journal in a file, which is created if it does not exist; a context manager.
 
-    The origin says where the facts come from, source and servers, in JSON values.
+    Args:
+        path: The file.
+        origin: Source and servers of the facts; JSON values.
     """
 
     def __init__(self, path: Path, origin: Mapping[str, Any]) -> None:
@@ -55,11 +60,15 @@ class Journal:
     def batches(
         self, read: Callable[[str, Any], Any] = lambda kind, fact: fact
     ) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """Yield kind, time (seconds since 1970) and facts of every batch, in the order of arrival.
+        """Iterate over kind, time (seconds since 1970) and facts of every batch, in order of arrival.
 
-        Facts that were forgotten later are left out. Damaged lines are omitted; a warning lists them. ``read``
-        restores a fact from its kind and its JSON value; if it raises ValueError, TypeError or KeyError, because the
-        value has another shape, the line counts as damaged.
+        Facts that were forgotten later are left out. Damaged lines are omitted; a warning lists
+        them.
+
+        Args:
+            read: Restores a fact from its kind and its JSON value. If it raises ValueError,
+                TypeError or KeyError, since the value has another shape, the line counts as
+                damaged.
 
         Raises:
             InputError: A line has facts from another source or other servers.
@@ -76,18 +85,18 @@ class Journal:
                         "another hgld: finish that run, choose another output, or use `force` to discard it and "
                         "start again"
                     )
-                kept = (
-                    key for key in record.facts if forgotten.get((record.kind, key), 0) < number
-                )
-                facts = {key: read(record.kind, record.facts[key]) for key in kept}
+                facts = {}
+                for key, fact in record.facts.items():
+                    if forgotten.get((record.kind, key), 0) < number:
+                        facts[key] = read(record.kind, fact)
             except (ValueError, TypeError, KeyError):
                 damaged.append(number)
                 continue
             yield record.kind, record.at, facts
         if damaged:
-            numbers = ", ".join(map(str, damaged[:_MOST_NUMBERS])) + ", …" * (
-                len(damaged) > _MOST_NUMBERS
-            )
+            numbers = ", ".join(map(str, damaged[:_MAX_LISTED]))
+            if len(damaged) > _MAX_LISTED:
+                numbers += ", …"
             log.warning(
                 "%s: %d damaged lines are ignored, and their facts requested again: %s",
                 self._path,
@@ -111,7 +120,8 @@ class Journal:
             if b"forgotten" in line:
                 with suppress(ValueError):
                     record = _parse(line)
-                    lines.update(((record.kind, key), number) for key in record.forgotten)
+                    for key in record.forgotten:
+                        lines[record.kind, key] = number
         return lines
 
     def _write(self, record: Mapping[str, Any]) -> None:

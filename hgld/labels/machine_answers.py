@@ -43,8 +43,9 @@ def read_answers(
     """Read a table of answers, at most one answer of each model on each label.
 
     Args:
-        path: CSV or Parquet file with the columns label (its text), group (name or key; empty to drop
-            the label), score (0 to 1), model, and prompt_hash (identifies the prompt; may be empty).
+        path: CSV or Parquet file with the columns label (its text), group (name or key; empty to
+            drop the label), score (0 to 1), model, and prompt_hash (identifies the prompt; may be
+            empty).
         ids: Id of each label.
         texts: Text of each label; an answer is on all labels with its text.
         groups: The groups of the taxonomy.

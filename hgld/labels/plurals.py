@@ -1,9 +1,9 @@
 """Singulars of English nouns.
 
-The ending of a plural depends on its singular: ``buses`` is the plural of ``bus``, and ``fuses`` is the
-plural of ``fuse``. Rules choose the ending, and lists name the exceptions. Words that end in s without
-being a plural (lens, news), and plurals that name another thing than the singular does (arms, glasses),
-are their own singulars.
+The ending of a plural depends on its singular: ``buses`` is the plural of ``bus``, and ``fuses`` is
+the plural of ``fuse``. Rules choose the ending, and lists name the exceptions. Words that end in s
+without being a plural (lens, news), and plurals that name another thing than the singular does
+(arms, glasses), are their own singulars.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _OTHER_THINGS = _words(
     slacks spectacles spirits stocks surroundings suspenders thanks tights trunks woods works
     """
 )
-#: Plurals of nouns in s and z, which lose ``es`` where most plurals with the same ending lose ``s``.
+#: Plurals of nouns in s and z, which lose ``es`` where most plurals with the same ending lose
+#: ``s``.
 _LOSE_ES = _words(
     """
     acropolises aliases amaryllises atlases biases biogases canvases chrysalises christmases clematises

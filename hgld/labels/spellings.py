@@ -146,7 +146,7 @@ def _merge_spellings(frequency: Mapping[str, int], apart: set[frozenset[str]]) -
 
 
 def _merge_decided(label_of: dict[str, str], merged: Iterable[Variant]) -> None:
-    """Apply merges that people decided to ``label_of``; spellings that are not in the list are ignored."""
+    """Apply the merges that people decided; spellings that are not in ``label_of`` are ignored."""
     target_of: dict[str, str] = {}
     for row in merged:
         label = label_of.get(normalise_label(row.variant))
