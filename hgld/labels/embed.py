@@ -135,7 +135,8 @@ def embed_labels(
     if len(unusable):
         first = labels[int(unusable[0])]
         raise ConfigurationError(
-            f'the encoder returns no usable vector for {len(unusable)} labels, first "{first}"; choose another encoder'
+            f'the encoder returns no usable vector for {len(unusable)} labels, first "{first}"; choose '
+            "another encoder"
         )
     return np.asarray(vectors / norms, np.float32)
 
