@@ -87,7 +87,7 @@ class _CredentialsOfAddress(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         user, password = get_auth_from_url(str(request.url))
         if user or password:
-            return HTTPBasicAuth(user, password)(request)
+            HTTPBasicAuth(user, password)(request)
         return request
 
 

@@ -29,7 +29,7 @@ from hgld.io.locks import exclusive_lock
 from hgld.io.settings import read_settings, to_dict, to_yaml
 from hgld.labels.clean import clean_file
 from hgld.labels.settings import CleanConfig
-from hgld.release import documents
+from hgld.release import croissant
 from hgld.release.facts import ORIGINS, ReleaseSettings, annotations_creators, count_origins
 from hgld.release.publish import ReleaseSummary, verify_checksums, write_release
 from hgld.resources import subset_file
@@ -179,7 +179,7 @@ def test_foreign_files_are_never_lost(built: Path, released: Path, tmp_path: Pat
 
 def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(released)
-    monkeypatch.setattr(documents, "_croissant_metadata", lambda *_, **__: {"@type": "sc:Dataset"})
+    monkeypatch.setattr(croissant, "_croissant_metadata", lambda *_, **__: {"@type": "sc:Dataset"})
     with pytest.raises(InputError, match=r"croissant\.json: invalid Croissant"):
         release(built, released, with_facts(version="2.0.0"))
     assert contents(released) == before
@@ -189,13 +189,13 @@ def test_failed_release_keeps_the_earlier_one(built: Path, released: Path, monke
 KILLED = """
 import shutil, sys
 from pathlib import Path
-from hgld.release import documents
+from hgld.release import croissant
 from tests.kill_points import kill_points, killed_before_change
 from tests.release.test_publish import NEXT, contents, release
 
 built, earlier, later, home = map(Path, sys.argv[1:])
 out = home / "release"
-documents._is_valid_croissant = lambda path: False  # which only reads, for a second
+croissant._is_valid_croissant = lambda path: False  # which only reads, for a second
 
 def prepare():
     shutil.rmtree(home, ignore_errors=True)
