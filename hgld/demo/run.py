@@ -31,7 +31,13 @@ _SUBCLUSTERS = 40
 
 @dataclass(frozen=True)
 class DemoSummary:
-    """Result of the demo."""
+    """Result of the demo.
+
+    Args:
+        out: Folder of the results.
+        groups: Number of landmarks of each group, by root.
+        seconds: Duration of the demo.
+    """
 
     out: Path
     groups: Mapping[str, Mapping[str, int]]
@@ -39,11 +45,13 @@ class DemoSummary:
 
 
 def default_encoder() -> str:
-    """Return the best text encoder that is on this machine: ``minilm``, which comes with an extra, or ``ngrams``.
+    """Return ``minilm`` if its packages are installed, and ``ngrams`` otherwise.
 
-    CLIP, the default of ``hgld embed``, is not among them, as the first use downloads 1.7 GB.
+    The demo does not use CLIP, the default of ``hgld embed``, since its first use downloads 1.7 GB.
     """
-    return "minilm" if has_minilm() else "ngrams"
+    if has_minilm():
+        return "minilm"
+    return "ngrams"
 
 
 def run_demo(
@@ -55,14 +63,16 @@ def run_demo(
 ) -> DemoSummary:
     """Scrape, clean, embed, cluster, suggest and export the bundled sample, and build its hierarchy.
 
-    The sample is served at a new port every time, so it is always scraped again; later stages run only if their
-    inputs changed. Entries in review sheets are kept. The hierarchy follows the decisions bundled with hgld, not the
-    sheets.
+    The sample is served at a new port every time, so it is always scraped again; later stages run
+    only if their inputs changed. Entries in review sheets are kept. The hierarchy follows the
+    decisions bundled with hgld, not the sheets.
 
     Args:
-        encoder: Text encoder of the labels; None for :func:`default_encoder`.
+        out: Folder of the results.
+        encoder: Text encoder of the labels. Default: see :func:`default_encoder`.
         force: Run every stage, and replace the review sheets, which discards their entries.
-        on_stage: Called after each stage with its name and its result, None if everything was up to date.
+        on_stage: Called after each stage with its name and its result, which is None if the outputs
+            were up to date.
     """
     started = time.monotonic()
     scraped = {split: out / f"scraped_{split}.parquet" for split in SPLITS}
@@ -75,13 +85,15 @@ def run_demo(
             scrape_config = ScrapeConfig(split, client=client)
             on_stage(f"scrape {split}", scrape_file(categories, table, scrape_config, force=True))
 
-    clean, embeddings, clusters = (
-        out / f"{name}.parquet" for name in ("clean", "label_embeddings", "clusters")
-    )
+    clean = out / "clean.parquet"
+    embeddings = out / "label_embeddings.parquet"
+    clusters = out / "clusters.parquet"
     on_stage("clean", clean_file(list(scraped.values()), clean, force=force))
     encoder = encoder or default_encoder()
-    # The letters of the prompt template would be most of those that the labels share.
-    config = EmbedConfig(encoder, ("{}",)) if encoder == "ngrams" else EmbedConfig(encoder)
+    config = EmbedConfig(encoder)
+    if encoder == "ngrams":
+        # Labels are encoded without the prompt template, whose letters all labels would share.
+        config = EmbedConfig(encoder, ("{}",))
     on_stage("embed", embed_file(clean, embeddings, config, force=force))
     cluster_config = ClusterConfig(n_subclusters=_SUBCLUSTERS)
     on_stage("cluster", cluster_file(embeddings, clusters, cluster_config, force=force))
@@ -100,8 +112,7 @@ def run_demo(
     on_stage("build", build_file(clean, hierarchy_path, force=force))
     hierarchy = load_hierarchy(hierarchy_path)
     draw_hierarchy(hierarchy_path.with_suffix(".png"), hierarchy, hierarchy.nouns)
-    groups = {
-        root: hierarchy.filter(roots=[root]).counts("hierarchical_label")
-        for root in hierarchy.names(1)
-    }
+    groups = {}
+    for root in hierarchy.names(1):
+        groups[root] = hierarchy.filter(roots=[root]).counts("hierarchical_label")
     return DemoSummary(out, groups, time.monotonic() - started)

@@ -1,8 +1,9 @@
-"""The bundled sample (``data/sample/README.md``), and a local server that answers the scraper from it.
+"""Serve the bundled sample (``data/sample/README.md``) to the scraper from a local server.
 
-Below the URL of :func:`serve_sample`, ``/commons/w/api.php`` and ``/wikidata/w/api.php`` represent the action APIs of
-Commons and Wikidata (``action=query`` and ``action=wbgetentities``, always JSON of format version 2). Responses have
-the structure of the real sites; rate limits, lag and everything that the scraper does not read are omitted.
+Below the URL of :func:`serve_sample`, ``/commons/w/api.php`` and ``/wikidata/w/api.php`` represent
+the action APIs of Commons and Wikidata (``action=query`` and ``action=wbgetentities``, always JSON
+of format version 2). Responses have the structure of the real sites; rate limits, lag and all
+fields that the scraper does not read are omitted.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ class SamplePage:
     """A category page of Commons; at most one of the fields is set.
 
     Args:
+        item: Id of the linked Wikidata item.
         redirect: Title of the target of a hard redirect, with ``Category:``.
         soft_redirect: Title of the target of a soft redirect, with ``Category:``.
     """
@@ -43,8 +45,10 @@ class SampleItem:
     """A Wikidata item of a landmark (with ``instance_of``) or of a class (with ``label``).
 
     Args:
+        label: Label of a class.
+        category: Title of the linked category of Commons.
         instance_of: Ids of the values of P31.
-        preferred: Those of them with the preferred rank.
+        preferred: Ids of the values of P31 with the preferred rank.
         main_topic: Id of the value of P301.
         subclass_of: Ids of the values of P279.
     """
@@ -78,10 +82,9 @@ def read_sample() -> Sample:
     def ids(labels: str) -> tuple[str, ...]:
         return tuple(id_of[label] for label in labels.split("; ") if label)
 
-    items = {
-        row["item"]: SampleItem(label=row["label"], subclass_of=ids(row["subclass_of"]))
-        for row in classes
-    }
+    items = {}
+    for row in classes:
+        items[row["item"]] = SampleItem(label=row["label"], subclass_of=ids(row["subclass_of"]))
     pages = {}
     for row in _rows("pages.csv"):
         title = _title(row["title"])
@@ -105,7 +108,10 @@ def _rows(name: str) -> Iterator[dict[str, str]]:
 
 
 def _title(name: str) -> str | None:
-    return CATEGORY_PREFIX + name if name else None
+    """Return the title of a category; None for an empty name."""
+    if not name:
+        return None
+    return CATEGORY_PREFIX + name
 
 
 _ILLEGAL = re.compile(r"[<>\[\]{}|]")
@@ -129,50 +135,67 @@ def serve_sample(sample: Sample) -> Iterator[str]:
 
 
 def wikidata_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the response to ``action=wbgetentities`` by ``ids``, or by ``titles`` of categories of Commons."""
-    ids, titles, props = (_values(params, name) for name in ("ids", "titles", "props"))
-    item_of_category = sample.item_of_category
-    unknown = [title for title in titles if title not in item_of_category]
-    entities: dict[str, Any] = {
-        str(-n): {"site": "commonswiki", "title": title, "missing": ""}
-        for n, title in enumerate(unknown, 1)
-    }
-    for item_id in [
-        *ids,
-        *(item_of_category[title] for title in titles if title in item_of_category),
-    ]:
+    """Return the response to ``action=wbgetentities``.
+
+    Args:
+        sample: The sample.
+        params: Parameters of the request, with ``ids``, or ``titles`` of categories of Commons.
+    """
+    props = _values(params, "props")
+    ids = _values(params, "ids")
+    entities: dict[str, Any] = {}
+    n_unknown = 0
+    for title in _values(params, "titles"):
+        if title in sample.item_of_category:
+            ids.append(sample.item_of_category[title])
+        else:
+            n_unknown += 1
+            entities[str(-n_unknown)] = {"site": "commonswiki", "title": title, "missing": ""}
+    for item_id in ids:
         item = sample.items.get(item_id)
-        entities[item_id] = (
-            _entity(item_id, item, props) if item else {"id": item_id, "missing": ""}
-        )
+        if item is None:
+            entities[item_id] = {"id": item_id, "missing": ""}
+        else:
+            entities[item_id] = _entity(item_id, item, props)
     return {"entities": entities, "success": 1}
 
 
 def _entity(item_id: str, item: SampleItem, props: list[str]) -> dict[str, Any]:
-    claims = {
-        "P31": [_statement("P31", value, value in item.preferred) for value in item.instance_of],
-        "P279": [_statement("P279", value) for value in item.subclass_of],
-        "P301": [_statement("P301", item.main_topic)] if item.main_topic else [],
-    }
-    label = {"language": "en", "value": item.label}
-    link: dict[str, Any] = {"site": "commonswiki", "title": item.category, "badges": []}
+    """Return the document of an item with the requested properties."""
+    labels = {}
+    if item.label:
+        labels["en"] = {"language": "en", "value": item.label}
+    sitelinks = {}
+    if item.category:
+        sitelinks["commonswiki"] = {"site": "commonswiki", "title": item.category, "badges": []}
     parts: dict[str, dict[str, Any]] = {
         "descriptions": {},
-        "labels": {"en": label} if item.label else {},
-        "claims": {name: statements for name, statements in claims.items() if statements},
-        "sitelinks": {"commonswiki": link} if item.category else {},
+        "labels": labels,
+        "claims": _claims(item),
+        "sitelinks": sitelinks,
     }
-    info = (
-        {"ns": 0, "title": item_id, "lastrevid": 1_000_000_000 + int(item_id[1:])}
-        if "info" in props
-        else {}
-    )
-    return {
-        "type": "item",
-        "id": item_id,
-        **info,
-        **{name: parts[name] for name in props if name in parts},
-    }
+    entity: dict[str, Any] = {"type": "item", "id": item_id}
+    if "info" in props:
+        entity["ns"] = 0
+        entity["title"] = item_id
+        entity["lastrevid"] = 1_000_000_000 + int(item_id[1:])
+    for name in props:
+        if name in parts:
+            entity[name] = parts[name]
+    return entity
+
+
+def _claims(item: SampleItem) -> dict[str, list[dict[str, Any]]]:
+    """Return the statements of an item by property."""
+    claims: dict[str, list[dict[str, Any]]] = {}
+    for value in item.instance_of:
+        is_preferred = value in item.preferred
+        claims.setdefault("P31", []).append(_statement("P31", value, is_preferred))
+    for value in item.subclass_of:
+        claims.setdefault("P279", []).append(_statement("P279", value))
+    if item.main_topic:
+        claims["P301"] = [_statement("P301", item.main_topic)]
+    return claims
 
 
 def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, Any]:
@@ -190,13 +213,23 @@ def _statement(name: str, item_id: str, preferred: bool = False) -> dict[str, An
 
 
 def commons_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any]:
-    """Return the response to ``action=query`` with ``pageprops``, ``templates``, ``revisions`` and ``redirects``."""
-    props, templates = _values(params, "prop"), _values(params, "tltemplates")
-    normalized, redirects, pages = [], [], []
+    """Return the response to ``action=query``.
+
+    Args:
+        sample: The sample.
+        params: Parameters of the request: ``titles``, ``prop`` with ``pageprops``, ``templates``
+            and ``revisions``, and ``redirects``.
+    """
+    props = _values(params, "prop")
+    templates = _values(params, "tltemplates")
+    normalized = []
+    redirects = []
+    pages = []
     titles: list[str] = []
     for raw in _values(params, "titles"):
-        if bad := _ILLEGAL.search(raw):
-            reason = f'The requested page title contains invalid characters: "{bad.group()}".'
+        illegal = _ILLEGAL.search(raw)
+        if illegal:
+            reason = f'The requested page title contains invalid characters: "{illegal.group()}".'
             pages.append({"title": raw, "invalidreason": reason, "invalid": True})
             continue
         title = normalise_title(raw)
@@ -204,7 +237,8 @@ def commons_response(sample: Sample, params: Mapping[str, str]) -> dict[str, Any
             normalized.append({"from": raw, "to": title})
         if title not in titles:
             titles.append(title)
-    for title in titles:  # grows by redirect targets
+    # The list grows by the targets of redirects.
+    for title in titles:
         page = sample.pages.get(title)
         if page is None:
             pages.append({"ns": _CATEGORY_NAMESPACE, "title": title, "missing": True})
@@ -250,7 +284,7 @@ def _values(params: Mapping[str, str], name: str) -> list[str]:
 
 
 class _Server(ThreadingTCPServer):
-    """A server with one thread per connection; ``http.server``'s own class would look up the host name."""
+    """A server with one thread per connection, which does not look up the host name."""
 
     daemon_threads = True
 
@@ -263,11 +297,12 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers calls of the APIs; connections are kept alive."""
 
     protocol_version = "HTTP/1.1"
-    wbufsize = -1  # sends header and body together; otherwise the client waits 40 ms for the body
+    #: Header and body are sent together; otherwise the client waits 40 ms for the body.
+    wbufsize = -1
     server: _Server
 
     def do_GET(self) -> None:
-        self.send_error(404, "Only the APIs are here; category pages are those of Wikimedia")
+        self.send_error(404, "Only the APIs are here; category pages are at Wikimedia Commons")
 
     def do_POST(self) -> None:
         query = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -278,9 +313,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path not in responses:
             self.send_error(404)
             return
-        document = responses[self.path](
-            self.server.sample, dict(parse_qsl(query, keep_blank_values=True))
-        )
+        params = dict(parse_qsl(query, keep_blank_values=True))
+        document = responses[self.path](self.server.sample, params)
         body = json.dumps(document, ensure_ascii=False).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json; charset=utf-8")

@@ -1,9 +1,10 @@
 """Serve a page on this machine: only to browsers that have used a key, and requests only from the page itself.
 
-The address that is printed at the start leads to a small page, whose form exchanges the key in the address for a
-cookie that scripts cannot read and other sites cannot send. Only sending the form uses the key, so that programs that
-look at links before a person does leave it valid. Requests that another site makes the browser send are refused by
-``Origin``, by the strict cookie and, against DNS rebinding, by ``Host``.
+The address that is printed at the start leads to a small page, whose form exchanges the key in the
+address for a cookie that scripts cannot read and other sites cannot send. Only sending the form
+uses the key, so that programs that look at links before a person does leave it valid. Requests that
+another site makes the browser send are refused by ``Origin``, by the strict cookie and, against DNS
+rebinding, by ``Host``.
 """
 
 from __future__ import annotations
@@ -44,13 +45,15 @@ from hgld.pages.templates import COMMON, page_templates, template_folder
 # What pages read from requests: forms and uploaded files, with limits on their sizes.
 
 FormFields = ImmutableMultiDict[str, str]
-#: Bytes in the body of a request. The largest form decides on all labels of a review at once: about 180 kB for the
-#: 5,700 labels of GLDv2.
+#: Bytes in the body of a request. The largest form decides on all labels of a review at once: about
+#: 180 kB for the 5,700 labels of GLDv2.
 MAX_BODY_BYTES = 4 * 2**20
 
 
 async def _read_body(request: Request, max_bytes: int) -> bytes:
-    chunks, n_bytes = [], 0
+    """Return the body of a request; answer with the status 413 if it is too large."""
+    chunks = []
+    n_bytes = 0
     async for chunk in request.stream():
         n_bytes += len(chunk)
         if n_bytes > max_bytes:
@@ -68,8 +71,8 @@ async def read_form(request: Request) -> FormFields:
 async def read_upload(request: Request, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Return the file in the body of a request: the body itself, or the first file of a form.
 
-    Scripts send a file as it is, and forms without script as ``multipart/form-data`` (RFC 7578). Nothing is written
-    to disk.
+    Scripts send a file as it is, and forms without script as ``multipart/form-data`` (RFC 7578).
+    Nothing is written to disk.
     """
     body = await _read_body(request, max_bytes)
     header = Message()
@@ -77,7 +80,8 @@ async def read_upload(request: Request, max_bytes: int = MAX_BODY_BYTES) -> byte
     boundary = header.get_param("boundary")
     if header.get_content_type() != "multipart/form-data" or not isinstance(boundary, str):
         return body
-    for part in (b"\r\n" + body).split(b"\r\n--" + boundary.encode("latin-1", "replace"))[1:]:
+    separator = b"\r\n--" + boundary.encode("latin-1", "replace")
+    for part in (b"\r\n" + body).split(separator)[1:]:
         head, _, content = part.partition(b"\r\n\r\n")
         if b"filename=" in head.lower():
             return content
@@ -90,14 +94,16 @@ def parse_number(text: str) -> int | None:
     >>> parse_number("12"), parse_number("-1"), parse_number("²"), parse_number("9" * 5000)
     (12, None, None, None)
     """
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+    if text.isascii() and text.isdecimal() and len(text) <= 18:
+        return int(text)
+    return None
 
 
 # Access control.
 
 #: Path of the page that exchanges a key for the cookie.
 OPEN_PATH = "/open"
-#: How the paths of the files begin that this page needs.
+#: Prefixes of the paths of files that this page needs.
 _PUBLIC = ("/static/style/", "/static/script/open.js", "/static/icon.svg")
 _CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src {}; connect-src 'self'; form-action 'self'; "
@@ -116,28 +122,29 @@ _GZIP_LEVEL = 1
 
 
 class PageKeys:
-    """Keys of one running page: one that works once is exchanged for a secret in a cookie.
+    """Keys of one running page: a key works once and is exchanged for a secret in a cookie.
 
-    An address stays in the history of a browser, in logs and in the scrollback of a terminal; a used key there is
-    worthless. One key is valid at a time. It is replaced when it is used, and the new one is for the next browser.
+    An address stays in the history of a browser, in logs and in the scrollback of a terminal; a
+    used key there is worthless. One key is valid at a time. When it is used, a new key for the next
+    browser replaces it.
     """
 
     def __init__(self) -> None:
         self.key = secrets.token_urlsafe(_N_BYTES)
-        # Browsers share cookies between all ports of a host; the name keeps the pages of two annotators apart.
+        # Browsers share cookies between all ports of a host; the name keeps the pages of two
+        # annotators apart.
         self.cookie_name = f"hgld-{secrets.token_hex(6)}"
         self.on_new_key: Callable[[str], None] | None = None
         self._secret = secrets.token_urlsafe(_N_BYTES)
 
     def is_valid(self, key: str) -> bool:
-        """Return whether this is the key that is valid now, in constant time."""
+        """Return whether a key is the present key, in constant time."""
         return secrets.compare_digest(key.encode(), self.key.encode())
 
     def admits(self, request: Request) -> bool:
-        """Return whether a request has the secret that a key is exchanged for."""
-        return secrets.compare_digest(
-            request.cookies.get(self.cookie_name, "").encode(), self._secret.encode()
-        )
+        """Return whether a request has the cookie with the secret."""
+        secret = request.cookies.get(self.cookie_name, "")
+        return secrets.compare_digest(secret.encode(), self._secret.encode())
 
     def admit(self, response: Response) -> None:
         """Set the cookie in the answer to the valid key, and make a new key."""
@@ -158,16 +165,19 @@ def page_app(
     """Return the web application of a kind of page.
 
     Args:
-        name: Name of the folder of its templates, style sheets, scripts and icons, served below ``/static/``.
-        host_names: Accepted host names, besides localhost, names below it and all numeric addresses.
-        image_sources: Where its images may come from (``img-src`` of its content security policy).
+        name: Name of the folder of templates, style sheets, scripts and icons, which are served
+            below ``/static/``.
+        routes: Routes of the page.
+        keys: Keys that admit browsers.
+        host_names: Accepted host names, besides localhost, names below it and all numeric
+            addresses.
+        image_sources: Allowed sources of images (``img-src`` of the content security policy).
     """
-    files = {
-        path.relative_to(folder).as_posix(): path
-        for folder in (template_folder(COMMON), template_folder(name))
-        for suffix in _MEDIA_TYPES
-        for path in folder.rglob(f"*{suffix}")
-    }
+    files = {}
+    for folder in (template_folder(COMMON), template_folder(name)):
+        for path in sorted(folder.rglob("*")):
+            if path.suffix in _MEDIA_TYPES:
+                files[path.relative_to(folder).as_posix()] = path
 
     async def static_file(request: Request) -> Response:
         path = files.get(request.path_params["name"])
@@ -176,18 +186,20 @@ def page_app(
         return FileResponse(path, media_type=_MEDIA_TYPES[path.suffix])
 
     async def exchange_key(request: Request) -> Response:
-        if keys.admits(request):  # by a key that was used before, e.g. in a tab that was restored
+        if keys.admits(request):
+            # The browser has used a key before, such as in a tab that was restored.
             return RedirectResponse("/", status_code=303)
-        fields = await read_form(request) if request.method == "POST" else request.query_params
-        key = fields.get("key", "")
+        if request.method == "POST":
+            key = (await read_form(request)).get("key", "")
+        else:
+            key = request.query_params.get("key", "")
         if not keys.is_valid(key):
             return _refused(
                 request, "an address with a key works once, and only until hgld is started again"
             )
         if request.method != "POST":
-            return HTMLResponse(
-                page_templates(COMMON).get_template("open.html").render(key=key, path=OPEN_PATH)
-            )
+            page = page_templates(COMMON).get_template("open.html")
+            return HTMLResponse(page.render(key=key, path=OPEN_PATH))
         response = RedirectResponse("/", status_code=303)
         keys.admit(response)
         return response
@@ -235,16 +247,17 @@ class _AccessMiddleware:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 headers.update(self._headers)
-                headers.setdefault("cache-control", "no-store")  # only photographs may be kept
+                # Only photographs set this header: browsers may keep them.
+                headers.setdefault("cache-control", "no-store")
             await send(message)
 
         request = Request(scope)
         reason = self._reason_to_refuse(request)
-        await (_refused(request, reason) if reason else self._app)(
-            scope, receive, send_with_headers
-        )
+        application = _refused(request, reason) if reason else self._app
+        await application(scope, receive, send_with_headers)
 
     def _reason_to_refuse(self, request: Request) -> str:
+        """Return why a request is refused; "" if it is admitted."""
         host = request.headers.get("host", "")
         if not self._is_known_host(host):
             return "this page does not have that name; use the address that hgld printed"
@@ -269,6 +282,7 @@ class _AccessMiddleware:
 
 
 def _refused(request: Request, reason: str) -> Response:
+    """Return the answer to a refused request: a page for browsers, and text for other programs."""
     if "text/html" in request.headers.get("accept", ""):
         html = page_templates(COMMON).get_template("open.html").render(key=None, reason=reason)
         return HTMLResponse(html, 403)
@@ -279,7 +293,8 @@ def _refused(request: Request, reason: str) -> Response:
 
 #: Time that open connections get when the server is stopped, in seconds.
 _GRACE_PERIOD_S = 2
-#: Bytes in the address and headers of a request. Browsers send the cookies of all programs on this machine.
+#: Bytes in the address and headers of a request. Browsers send the cookies of all programs on this
+#: machine.
 _MAX_HEAD_BYTES = 64 * 2**10
 
 
@@ -289,7 +304,7 @@ class ServerConfig:
 
     Args:
         host: Host name or address to listen at.
-        port: Port; 0 for a free one, which is the same for the same file if possible.
+        port: Port; 0 for a free port, which is the same for the same file if possible.
     """
 
     host: str = "127.0.0.1"
@@ -307,8 +322,12 @@ def serve_page(
     """Serve a page until SIGINT or SIGTERM.
 
     Args:
-        on_address: Called with an address that admits one browser to the page, and with the address for the next
-            browser as soon as one was used.
+        app: The web application.
+        keys: Keys that admit browsers.
+        listener: Socket that listens at the address.
+        config: Address of the page.
+        on_address: Called with an address that admits one browser, and with the address for the
+            next browser as soon as an address was used.
     """
 
     def announce(key: str) -> None:
@@ -316,19 +335,20 @@ def serve_page(
         on_address(f"http://{host}:{listener.getsockname()[1]}{OPEN_PATH}?key={key}")
 
     keys.on_new_key = announce
-    announce(keys.key)  # the socket listens already: a browser that is sooner than the server waits
+    # The socket listens already: a browser waits until the server has started.
+    announce(keys.key)
     with _ignore_repeated_signals():
         page_server(app).run(sockets=[listener])
 
 
 def page_server(app: ASGIApp) -> uvicorn.Server:
-    """Return a server for a page, which logs only faults of its own."""
+    """Return a server for a page, which logs only its own errors."""
     config = uvicorn.Config(
         app,
         http="h11",
         ws="none",
         log_config=None,
-        log_level="error",  # clients that send no valid HTTP are warnings
+        log_level="error",  # invalid requests of clients are warnings
         access_log=False,
         server_header=False,
         h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
@@ -338,7 +358,7 @@ def page_server(app: ASGIApp) -> uvicorn.Server:
 
 
 def listen(config: ServerConfig, file: Path) -> socket.socket:
-    """Listen at the port that was asked for; at the usual one of a file, if it is free, when any will do."""
+    """Listen at the port of the settings; for port 0 at the usual port of the file if it is free."""
     if config.port == 0:
         with suppress(ConfigurationError):
             return listen(replace(config, port=_usual_port(file)), file)
@@ -353,10 +373,13 @@ def listen(config: ServerConfig, file: Path) -> socket.socket:
 
 @contextmanager
 def _ignore_repeated_signals() -> Iterator[None]:
-    """Ignore the signal that stopped uvicorn, which it raises again at its end and which would end the process."""
-    handlers = {
-        number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    """Ignore the signal that stopped uvicorn.
+
+    Uvicorn raises the signal again at its end, which would end the process.
+    """
+    handlers = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        handlers[number] = signal.signal(number, lambda *_: None)
     try:
         yield
     finally:
@@ -365,10 +388,10 @@ def _ignore_repeated_signals() -> Iterator[None]:
 
 
 def _usual_port(file: Path) -> int:
-    """Return a port for a file, outside the range from which systems take free ones.
+    """Return a port for a file, outside the range from which systems take free ports.
 
-    A page that is open when the server is started again goes on at the same address, and what it could not save is
-    kept by the browser for this address.
+    A page that is open when the server is started again continues at the same address, and the
+    browser keeps unsaved entries for this address.
     """
     digest = hashlib.sha256(str(file.absolute()).encode(errors="replace")).digest()
     return 20_000 + int.from_bytes(digest[:4], "big") % 12_000

@@ -21,8 +21,8 @@ def template_folder(name: str) -> Path:
 def page_templates(name: str) -> Environment:
     """Return the templates of a kind of page, and those that all pages have in common, compiled once per process.
 
-    Values are escaped, and one that a template expects but does not get is an error. The filter ``count`` writes
-    numbers with commas between thousands.
+    Values are escaped, and one that a template expects but does not get is an error. The filter
+    ``count`` writes numbers with commas between thousands.
 
     >>> page_templates("review").from_string("<b>{{ name }}</b> {{ n|count }}").render(name="R&D", n=1200)
     '<b>R&amp;D</b> 1,200'
