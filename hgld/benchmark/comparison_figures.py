@@ -348,7 +348,7 @@ def _draw_scores(methods: Sequence[MethodResults], read: _ReadImages, path: Path
 def _draw_class_means(
     methods: Sequence[MethodResults], read: _ReadImages, path: Path
 ) -> Path | None:
-    """Draw the finest classes, or a sample of them, by the classes above them, if there are coarser levels."""
+    """Draw the finest classes, or a sample, coloured by coarser classes; return None without coarser levels."""
     panels = []
     for method in methods:
         images = read(method)

@@ -353,7 +353,7 @@ class ModelComparison:
     def _treated(
         self, treatment: Treatment, images: Embeddings, model: str, force: bool
     ) -> Vectors:
-        """Return the embeddings of all images after a treatment of another kind than none, float32, shape (N, d)."""
+        """Return the embeddings of all images after a treatment, float32, shape (N, d)."""
         vectors: Vectors = torch.as_tensor(images.vectors).float().numpy()
         kind, value = treatment
         n_features = vectors.shape[1]

@@ -139,7 +139,7 @@ class BenchmarkSettings(Settings):
         methods: Methods by name, in the order of the table; folders have these names, too.
         seeds: Seeds of the trainings: each method is trained once per seed, and an untrained model evaluated once.
         splits: Seeds of random splits of the images (``data.random_split.seed`` of the trainings): each method is
-            trained with all seeds on each of them. Empty for the splits of the manifest.
+            trained with all seeds on each split. Empty for the splits of the manifest.
         set: Changes to all trainings, such as ``data.manifest=mine.parquet``.
         evaluation: Evaluation of the trained models.
         metrics: Names of metrics as in ``hgld evaluate``; empty for the metrics of the papers, and for ROxford and

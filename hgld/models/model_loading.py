@@ -1,7 +1,7 @@
 """Models in files, and models that are ready to embed: from runs, checkpoints, folders or the hub, and by name.
 
-Checkpoints are one format for everything that training saves, readable without running code from it. Folders are
-those that hgld writes, and those of timm and open_clip on the Hugging Face hub::
+Checkpoints have one format for everything that training saves, and are read without running code from them. Folders
+are written by hgld, or are repositories of timm and open_clip on the Hugging Face hub::
 
     config.json        settings of the network and its images, SHA-256 of the weights
     model.safetensors  weights

@@ -3,7 +3,8 @@
 ::
 
     settings.yaml     all settings, including defaults; `hgld train settings.yaml` repeats the run
-    run.json          versions, the machine, digests of the data, and whether the run is complete
+    run.json          versions, the machine, digests of the data, whether the run is complete, and the command's
+                      request, by which a finished run is found (see training_request)
     history.jsonl     one line per step and per evaluation
     skipped.csv       images that could not be read
     last.pt           the last checkpoint

@@ -73,7 +73,7 @@ def rejection_markdown(
     failed: Sequence[str],
     files: Sequence[Path] = (),
 ) -> str:
-    """Return the tables of a comparison, and what they mean."""
+    """Return the tables of a comparison, with explanations."""
     about = _ABOUT.format(
         n_splits=len(settings.splits),
         n_resamples=settings.n_resamples,
