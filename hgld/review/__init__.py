@@ -1,9 +1,9 @@
 """Review of labels by annotators: sessions and their events, the page, sheets, agreement and adjudication.
 
-A decision, and the CSV files of decisions, are in :mod:`hgld.taxonomy.decisions`, as the stages before and after the
-review read them, too.
+Decisions and their CSV files are in :mod:`hgld.taxonomy.decisions`, because the stages before and after the review
+read them as well.
 
-The public names are loaded on first use, because some of them need packages that take long to import.
+The public names are loaded on first use, because some names need packages that are slow to import.
 """
 
 import lazy_loader

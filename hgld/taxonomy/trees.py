@@ -290,44 +290,68 @@ def _read_classes(source: Path, root: str, depth: int | None) -> Tree:
         raise InputError(
             f"{source}: no class {root} among its {len(rows):,}; scrape it, or name another `root`"
         )
+    labels = {item: row["label"] for item, row in rows.items()}
+    subclasses = _subclasses(rows)
+    parents = _nearest_parents(root, subclasses, labels, depth)
+    n_parents: Counter[str] = Counter()
+    for item in parents:
+        n_parents.update(subclasses[item] & parents.keys())
+    del n_parents[root]
+    several = sorted(item for item, count in n_parents.items() if count > 1)
+    if several:
+        log.info("put below the nearest of several superclasses: %s", preview(several))
+    n_same = Counter((parent, labels[item].casefold()) for item, parent in parents.items())
+    tree = {}
+    for item, parent in parents.items():
+        name = labels[item]
+        if n_same[parent, name.casefold()] > 1:
+            name = f"{name} ({item})"
+        tree[item] = Node(name, parent, (item,), rows[item]["description"] or "")
+    return tree
+
+
+def _subclasses(rows: Mapping[str, Mapping[str, Any]]) -> defaultdict[str, set[str]]:
+    """Return the direct subclasses of each class; a merged item counts as the item that it was merged into."""
     merged = {}
     for item, row in rows.items():
-        for old in row["redirected_from"] or ():
-            merged[old] = item
-    below = defaultdict(set)
+        for old_item in row["redirected_from"] or ():
+            merged[old_item] = item
+    subclasses = defaultdict(set)
     for item in rows.keys() - merged.keys():
         for parent in rows[item]["subclass_of"]:
-            below[merged.get(parent, parent)].add(item)
+            subclasses[merged.get(parent, parent)].add(item)
+    return subclasses
+
+
+def _nearest_parents(
+    root: str,
+    subclasses: Mapping[str, set[str]],
+    labels: Mapping[str, str],
+    depth: int | None,
+) -> dict[str, str | None]:
+    """Return the superclass of each class that is nearest to the root, by a breadth-first search.
+
+    Args:
+        subclasses: Direct subclasses of each class.
+        labels: Labels of the classes, which give the order of subclasses.
+        depth: Largest distance from the root; None for no limit.
+    """
 
     def by_label(item: str) -> tuple[str, str]:
-        return rows[item]["label"].casefold(), item
+        return labels[item].casefold(), item
 
     parents: dict[str, str | None] = {root: None}
     level = [root]
     n_levels = 0
     while level and (depth is None or n_levels < depth):
-        children: list[str] = []
+        next_level: list[str] = []
         for item in level:
-            new = sorted(below[item] - parents.keys(), key=by_label)
-            parents.update(dict.fromkeys(new, item))
-            children += new
-        level = children
+            for child in sorted(subclasses[item] - parents.keys(), key=by_label):
+                parents[child] = item
+                next_level.append(child)
+        level = next_level
         n_levels += 1
-    n_parents: Counter[str] = Counter()
-    for item in parents:
-        n_parents.update(below[item] & parents.keys())
-    del n_parents[root]
-    several = sorted(item for item, count in n_parents.items() if count > 1)
-    if several:
-        log.info("put below the nearest of several superclasses: %s", preview(several))
-    same = Counter((parent, rows[item]["label"].casefold()) for item, parent in parents.items())
-    tree = {}
-    for item, parent in parents.items():
-        name = rows[item]["label"]
-        if same[parent, name.casefold()] > 1:
-            name = f"{name} ({item})"
-        tree[item] = Node(name, parent, (item,), rows[item]["description"] or "")
-    return tree
+    return parents
 
 
 def export_taxonomy(taxonomy: Path, out: Path) -> int:

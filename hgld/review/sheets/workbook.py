@@ -1,8 +1,8 @@
 """A review sheet as a workbook for one annotator, to be filled in with LibreOffice Calc or Excel.
 
-All cells but those for entries are locked, without a password, against mistakes. What hgld has to know when it reads
-the file back (provenance, and a digest of the exported entries) is on a hidden sheet, because every spreadsheet
-program keeps sheets, but not document properties.
+All cells except the cells for entries are locked, without a password, against mistakes. The provenance and a digest
+of the exported entries are on a hidden sheet, because every spreadsheet program keeps sheets, but not document
+properties.
 
 The same input gives the same bytes with the same versions of openpyxl and zlib: nothing records the time of writing.
 """
@@ -62,7 +62,7 @@ class SavedWorkbook:
 
     Args:
         set_aside: Entries for labels that the sheet no longer has.
-        exported: Digest of the entries with which the file was written, if it is still there.
+        exported: Digest of the entries at the time of the export; None if a program removed it.
     """
 
     rows: list[SheetRow]
@@ -113,7 +113,7 @@ def write_workbook(
 
 
 def _save(book: Workbook, path: Path) -> None:
-    """Save a workbook whose properties and members have the earliest time of ZIP archives in place of the present."""
+    """Save a workbook with the earliest time of ZIP archives in its properties and members, not the present."""
     book.properties.created = book.properties.modified = datetime(*ZipInfo().date_time)
     timed = BytesIO()
     # Unlike Workbook.save, the writer does not change the properties.
@@ -124,7 +124,7 @@ def _save(book: Workbook, path: Path) -> None:
 
 
 def read_workbook(path: Path) -> SavedWorkbook:
-    """Read a workbook as hgld wrote it or a program saved it; raise an InputError if it is no review sheet."""
+    """Read a workbook that hgld wrote or a program saved; raise an InputError if it is not a review sheet."""
     book = _load(path)
     if LABELS not in book.sheetnames:
         raise InputError(f'{path}: not a review sheet: it has no sheet "{LABELS}"')
@@ -167,7 +167,9 @@ def _load(path: Path) -> Workbook:
                     ".csv"
                 )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of parts that do not matter here
+            warnings.simplefilter(
+                "ignore"
+            )  # about unsupported parts, which a review sheet does not need
             return load_workbook(BytesIO(data))
     except (BadZipFile, zlib.error, EOFError) as error:
         raise InputError(
@@ -192,19 +194,17 @@ def _sheet_rows(path: Path, sheet: Worksheet, columns: Sequence[str]) -> list[Sh
     header = check_header(path, place, [_text(cell.value) for cell in sheet[1]], columns)
     while header and not header[-1]:
         header.pop()
-    letters = {
-        name: f"{sheet.title}!{get_column_letter(number)}"
-        for number, name in enumerate(header, 1)
-        if name
-    }
+    letters = {}
+    for number, name in enumerate(header, 1):
+        if name:
+            letters[name] = f"{sheet.title}!{get_column_letter(number)}"
     merged: defaultdict[int, list[str]] = defaultdict(list)
     for area in sheet.merged_cells.ranges:
+        if area.min_col > len(header):
+            continue
+        problem = f"{sheet.title}!{area.coord}: merged cells; separate them and fill in each"
         for number in range(area.min_row, min(area.max_row, sheet.max_row) + 1):
-            if area.min_col <= len(header):
-                problem = (
-                    f"{sheet.title}!{area.coord}: merged cells; separate them and fill in each"
-                )
-                merged[number].append(problem)
+            merged[number].append(problem)
     rows = []
     for number, cells in enumerate(sheet.iter_rows(min_row=2), 2):
         texts = {name: _text(cell.value) for name, cell in zip(header, cells, strict=False)}
@@ -218,6 +218,7 @@ def _sheet_rows(path: Path, sheet: Worksheet, columns: Sequence[str]) -> list[Sh
 
 
 def _text(value: object) -> str:
+    """Return the text of the value of a cell; a formula is written as a formula."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, bool):
@@ -226,6 +227,6 @@ def _text(value: object) -> str:
         return str(int(value))
     if isinstance(value, ArrayFormula):
         return value.text or "="
-    return (
-        str(value).removesuffix(" 00:00:00") if isinstance(value, (date, datetime)) else str(value)
-    )
+    if isinstance(value, (date, datetime)):
+        return str(value).removesuffix(" 00:00:00")
+    return str(value)

@@ -39,8 +39,10 @@ _BANDS = (
     ("DDF1F0", "C3E4E3"),
 )
 ENTRY_STYLE = "entry"
-#: Styles of the rows of groups and of their first cells. Styling each cell by itself takes much longer.
-GROUP_STYLE, GROUP_NAME_STYLE = "group", "group name"
+#: Style of the rows of groups. Named styles are much faster than styles of single cells.
+GROUP_STYLE = "group"
+#: Style of the first cells of groups.
+GROUP_NAME_STYLE = "group name"
 
 ENTRY_HEADER_FILL = PatternFill("solid", fgColor="B45309")
 DECIDED_FILL = PatternFill("solid", bgColor="D1F0D1")
@@ -60,9 +62,8 @@ def add_styles(book: Workbook) -> None:
     """Register the named styles of label rows, entry cells and groups."""
     for band, tints in enumerate(_BANDS):
         for tint, colour in enumerate(tints):
-            book.add_named_style(
-                _style(band_style(band, tint), fill=PatternFill("solid", fgColor=colour))
-            )
+            fill = PatternFill("solid", fgColor=colour)
+            book.add_named_style(_style(band_style(band, tint), fill=fill))
     book.add_named_style(_style(ENTRY_STYLE, protection=Protection(locked=False)))
     for name, font in ((GROUP_STYLE, _PLAIN), (GROUP_NAME_STYLE, BOLD)):
         book.add_named_style(NamedStyle(name, font=font, border=BORDER, alignment=WRAPPED))
@@ -78,7 +79,7 @@ def band_style(cluster: int, subcluster: int) -> str:
 
 
 def put_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
-    """Write a text that no program takes for a formula or an error value, whatever it begins with."""
+    """Write a text as text, even if it looks like a formula or an error value."""
     cell = sheet.cell(row, column)
     assert isinstance(cell, Cell)  # not covered by merged cells
     cell.value = text
@@ -89,7 +90,7 @@ def put_text(sheet: Worksheet, row: int, column: int, text: str) -> Cell:
 
 
 def is_like_formula(text: str) -> bool:
-    """Return whether a spreadsheet program would take a text for a formula if it was typed."""
+    """Return whether a spreadsheet program interprets a typed text as a formula."""
     return text.startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
@@ -97,7 +98,8 @@ def write_header(sheet: Worksheet, names: Sequence[str]) -> None:
     """Write the names of the columns into row 1 and repeat them on every printed page."""
     for column, name in enumerate(names, 1):
         cell = sheet.cell(1, column, name)
-        cell.font, cell.fill = _HEADER_FONT, _HEADER_FILL
+        cell.font = _HEADER_FONT
+        cell.fill = _HEADER_FILL
         cell.alignment = Alignment(vertical="center")
     sheet.row_dimensions[1].height = 22
     sheet.print_title_rows = "1:1"
@@ -110,12 +112,12 @@ def set_widths(sheet: Worksheet, widths: Sequence[int]) -> None:
 
 
 def fit_height(sheet: Worksheet, row: int, text: str, width: int) -> None:
-    """Make room for a text that wraps in a column of this width, which Calc does not do by itself."""
+    """Set the height of a row for a text that wraps in a column of this width; Calc does not adjust it."""
     sheet.row_dimensions[row].height = 16 * max(1, ceil(0.9 * len(text) / width))
 
 
 def finish_sheet(sheet: Worksheet) -> None:
-    """Fit the sheet to the width of a page, and lock everything but filters and the sizes of rows and columns."""
+    """Fit the sheet to the width of a page, and lock it except for filters and sizes of rows and columns."""
     sheet.page_setup.orientation = "landscape"
     sheet.page_setup.paperSize = sheet.PAPERSIZE_A4
     sheet.sheet_properties.pageSetUpPr = PageSetupProperties(fitToPage=True)
@@ -141,7 +143,7 @@ _LABEL_WIDTHS = (13, 32, 12, 24, 9, 13, 19, 19, 19, 19, 22, 11, 30)
 #: Columns of the sheet ``SET_ASIDE``.
 SET_ASIDE_COLUMNS = ("label_id", "label", *ENTRY_COLUMNS)
 
-#: Left and right column of the sheet "Read me"; ``{says_nothing}`` stands for what such labels do.
+#: Left and right column of the sheet "Read me"; ``{says_nothing}`` is replaced, see :func:`fill_read_me`.
 _INSTRUCTIONS = (
     (
         "1",
@@ -183,7 +185,7 @@ def _task(nouns: tuple[str, str], examples: Sequence[str]) -> str:
     """Return the first instruction, in the words for one and for several things of the list.
 
     Args:
-        examples: Labels of the list, the most frequent first.
+        examples: Labels of the list in descending order of frequency.
     """
     if nouns == LANDMARKS:
         labels = "Thousands of landmarks have a label such as “arch bridge” or “lake”."
@@ -203,7 +205,8 @@ def fill_read_me(
 ) -> None:
     """Fill the sheet with the instructions; see :func:`_task`."""
     sheet.title = READ_ME
-    sheet["A1"], sheet["A1"].font = f"Labels to review: {annotator}", TITLE
+    sheet["A1"] = f"Labels to review: {annotator}"
+    sheet["A1"].font = TITLE
     sheet.row_dimensions[1].height = 30
     if nouns == LANDMARKS:
         says_nothing = "does not say what can be seen (“building”)"
@@ -244,12 +247,11 @@ def fill_labels(
 
 def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entries) -> None:
     for number, (row, style) in enumerate(_with_styles(rows), 2):
-        for column, (name, (value, url)) in enumerate(
-            zip(COLUMNS, sheet_cells(row, entries), strict=True), 1
-        ):
+        for column, (value, url) in enumerate(sheet_cells(row, entries), 1):
             cell = sheet.cell(number, column)
             assert isinstance(cell, Cell)  # not covered by merged cells
-            cell.style = ENTRY_STYLE if name in ENTRY_COLUMNS else style
+            is_entry = COLUMNS[column - 1] in ENTRY_COLUMNS
+            cell.style = ENTRY_STYLE if is_entry else style
             if isinstance(value, int):
                 cell.value = value
                 cell.alignment = CENTRED
@@ -261,11 +263,14 @@ def _add_label_rows(sheet: Worksheet, rows: Sequence[ReviewLabel], entries: Entr
 
 
 def _with_styles(rows: Iterable[ReviewLabel]) -> Iterator[tuple[ReviewLabel, str]]:
-    for band, (_, in_cluster) in enumerate(groupby(rows, key=lambda row: row.cluster)):
-        for tint, (_, in_subcluster) in enumerate(
-            groupby(in_cluster, key=lambda row: row.subcluster)
-        ):
-            yield from ((row, band_style(band, tint)) for row in in_subcluster)
+    """Yield each label with the style of its row."""
+    by_cluster = groupby(rows, key=lambda row: row.cluster)
+    for band, (_, in_cluster) in enumerate(by_cluster):
+        by_subcluster = groupby(in_cluster, key=lambda row: row.subcluster)
+        for tint, (_, in_subcluster) in enumerate(by_subcluster):
+            style = band_style(band, tint)
+            for row in in_subcluster:
+                yield row, style
 
 
 def _add_drop_down_lists(sheet: Worksheet, last_row: int, n_groups: int) -> None:
@@ -284,14 +289,17 @@ def _add_drop_down_lists(sheet: Worksheet, last_row: int, n_groups: int) -> None
         validation = DataValidation(
             "list", formula1=formula, allow_blank=True, showErrorMessage=True
         )
-        validation.errorTitle, validation.error = "Not in the list", advice
+        validation.errorTitle = "Not in the list"
+        validation.error = advice
         validation.add(f"{_LETTER[name]}2:{_LETTER[name]}{last_row}")
         sheet.add_data_validation(validation)
 
 
 def _add_entry_colours(sheet: Worksheet, last_row: int) -> None:
-    """Colour the entries of decided rows green and those of invalid rows red."""
-    group, decision, comment = (_LETTER[name] for name in ENTRY_COLUMNS)
+    """Colour the entries of decided rows green and the entries of invalid rows red."""
+    group = _LETTER["group"]
+    decision = _LETTER["decision"]
+    comment = _LETTER["comment"]
     invalid = f'OR(AND(${decision}2="drop",${group}2<>""),AND(${decision}2="group",${group}2=""))'
     decided = f'OR(${group}2<>"",${decision}2="drop",${decision}2="unsure")'
     for formula, fill in ((invalid, INVALID_FILL), (decided, DECIDED_FILL)):
@@ -318,7 +326,8 @@ def fill_groups(sheet: Worksheet, groups: Sequence[Group]) -> None:
 def fill_set_aside(sheet: Worksheet, entries: Entries) -> None:
     """Fill the sheet with entries for labels that are no longer in the clusters."""
     write_header(sheet, SET_ASIDE_COLUMNS)
-    for number, entry in enumerate(sorted(entries.values(), key=lambda entry: entry.label_id), 2):
+    in_order = sorted(entries.values(), key=lambda entry: entry.label_id)
+    for number, entry in enumerate(in_order, 2):
         for column, name in enumerate(SET_ASIDE_COLUMNS, 1):
             put_text(sheet, number, column, getattr(entry, name))
     set_widths(sheet, (14, 34, 23, 11, 34))
