@@ -344,6 +344,7 @@ class ReviewSession:
         return DecisionIndex(decisions)
 
     def _decided_label(self, label: ReviewLabel, value: Any) -> DecidedLabel:
+        """Return a label with its decision and its counts, given the value of its decision field."""
         is_settled = self.is_settled(label, value)
         suggested = label.suggestions[0].group if label.suggestions else None
         if suggested is not None:
@@ -354,7 +355,8 @@ class ReviewSession:
         cluster = self.cluster(label.label_id)
         if value is None:
             return DecidedLabel(label, cluster, counts, suggested)
-        decision, group = value["decision"], self.with_present_group(value)["group"]
+        decision = value["decision"]
+        group = self.with_present_group(value)["group"]
         if decision is not None:
             counts |= {"decided": 1, "unsure": int(not is_settled)}
         is_proposed = group is not None and group not in self._original_groups

@@ -213,18 +213,19 @@ def entries_digest(entries: Entries) -> str:
 
 
 def merge_entries(first: Entries, second: Entries) -> dict[str, Entry]:
-    """Return the entries of both; raise an InputError if they differ in the same column of the same label."""
+    """Return the entries of both; raise an InputError for different texts in a column of a label."""
     merged = dict(first)
     problems = []
     for label_id, entry in second.items():
         other = merged.setdefault(label_id, entry)
         for column in ENTRY_COLUMNS:
-            ours, theirs = getattr(other, column), getattr(entry, column)
-            if ours and theirs and ours != theirs:
+            text = getattr(other, column)
+            new_text = getattr(entry, column)
+            if text and new_text and text != new_text:
                 problems.append(
-                    f'{label_id} ("{other.label}"): {column} is "{ours}" and "{theirs}"'
+                    f'{label_id} ("{other.label}"): {column} is "{text}" and "{new_text}"'
                 )
-            merged[label_id] = replace(merged[label_id], **{column: ours or theirs})
+            merged[label_id] = replace(merged[label_id], **{column: text or new_text})
     if problems:
         raise InputError(
             f"{counted(len(problems), 'contradiction')} between entries:\n{indented_list(problems)}"
