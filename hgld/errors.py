@@ -55,14 +55,16 @@ class SourceError(HgldError):
 
 
 def failure_reason(error: Exception) -> str:
-    """Return why one of several runs failed, whatever its network raised, so that the others go on.
+    """Return why one of several runs failed, so that the other runs can continue.
 
     Raises:
-        AssertionError: The error is a mistake of hgld.
-        OSError: The error is one of the system, such as a full disk.
+        AssertionError: The error is a bug in hgld.
+        OSError: The operating system raised the error, such as for a full disk.
 
-    >>> failure_reason(InputError("x.pt: no such file")), failure_reason(RuntimeError("CUDA out of memory"))
-    ('x.pt: no such file', 'RuntimeError: CUDA out of memory')
+    >>> failure_reason(InputError("x.pt: no such file"))
+    'x.pt: no such file'
+    >>> failure_reason(RuntimeError("CUDA out of memory"))
+    'RuntimeError: CUDA out of memory'
     """
     if isinstance(error, AssertionError | OSError):
         raise error
@@ -72,7 +74,7 @@ def failure_reason(error: Exception) -> str:
 
 
 def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
-    """Return the known names that are most similar to an unknown name, in any case, the most similar name first.
+    """Return the known names that are most similar to a name, ignoring case, best match first.
 
     >>> similar_names("HAPPIER", ["happier", "roadmap"])
     ['happier']
@@ -83,7 +85,7 @@ def similar_names(name: str, known: Iterable[str], limit: int = 1) -> list[str]:
 
 
 def require_at_least(least: int, **values: float | None) -> None:
-    """Raise an error that names a setting below the least number allowed, or NaN; None stands for no number.
+    """Raise an error that names a setting below the least number allowed, or NaN; skip None.
 
     >>> require_at_least(1, workers=2, size=None)
     """
@@ -99,9 +101,11 @@ def require(valid: bool, expected: str, **values: object) -> None:
     """
     if valid:
         return
-    (first_name, first_value), *others = values.items()
-    settings = [f"`{first_name}` is {first_value}"]
-    settings += [f"`{name}` {value}" for name, value in others]
+    verb = "is "
+    settings = []
+    for name, value in values.items():
+        settings.append(f"`{name}` {verb}{value}")
+        verb = ""
     text = settings.pop()
     if settings:
         text = f"{', '.join(settings)} and {text}"
@@ -114,12 +118,11 @@ def require_choice(choices: Any, **values: object) -> None:
     >>> from typing import Literal
     >>> require_choice(Literal["mean", "sum"], reduction="sum")
     """
-    known = get_args(choices)
+    names = get_args(choices)
+    expected = f"{', '.join(names[:-1])} or {names[-1]}"
     for name, value in values.items():
-        if value not in known:
-            raise ConfigurationError(
-                f'`{name}` is "{value}"; choose {", ".join(known[:-1])} or {known[-1]}'
-            )
+        if value not in names:
+            raise ConfigurationError(f'`{name}` is "{value}"; choose {expected}')
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -60,7 +60,7 @@ class NoProgress:
 
 
 class TerminalProgress:
-    """Shows a tqdm bar if stderr is a terminal, and logs a line every few seconds otherwise; a context manager.
+    """A context manager that shows a tqdm bar on a terminal, and log lines elsewhere.
 
     Args:
         title: Name of the work.
@@ -69,14 +69,20 @@ class TerminalProgress:
     """
 
     def __init__(self, title: str, unit: str, *, interval_s: float = 10.0) -> None:
-        self._title, self._unit, self._interval_s = title, unit, interval_s
+        self._title = title
+        self._unit = unit
+        self._interval_s = interval_s
         self._bar: tqdm[Any] | None = None
-        self._total = self._done = self._initial = 0
+        self._total = 0
+        self._done = 0
+        self._initial = 0
         self._started_at = self._logged_at = time.monotonic()
 
     def start(self, total: int, done: int = 0) -> None:
         """See :class:`Progress`."""
-        self._total, self._done, self._initial = total, done, done
+        self._total = total
+        self._done = done
+        self._initial = done
         self._started_at = self._logged_at = time.monotonic()
         if sys.stderr.isatty():
             from tqdm import tqdm
@@ -115,17 +121,22 @@ class TerminalProgress:
 
     def _log(self, details: dict[str, float]) -> None:
         seconds = time.monotonic() - self._started_at
-        rate = (self._done - self._initial) / seconds if seconds else 0.0
+        rate = 0.0
+        if seconds:
+            rate = (self._done - self._initial) / seconds
         time_left = "time left unknown"
         if rate:
-            time_left = f"{(self._total - self._done) / rate / 60:.0f} min left"
-        detail_text = "".join(f", {_format_detail(name, value)}" for name, value in details.items())
+            minutes_left = (self._total - self._done) / rate / 60
+            time_left = f"{minutes_left:.0f} min left"
         if self._unit == "B":
             count = f"{byte_size(self._done)} of {byte_size(self._total)}, {byte_size(rate)}/s"
+        elif rate >= 0.1:
+            count = f"{self._done} of {self._total} {self._unit}, {rate:.1f}/s"
         else:
-            rate_text = f"{rate:.1f}/s" if rate >= 0.1 else f"{60 * rate:.1f}/min"
-            count = f"{self._done} of {self._total} {self._unit}, {rate_text}"
-        log.info("%s: %s%s, %s", self._title, count, detail_text, time_left)
+            count = f"{self._done} of {self._total} {self._unit}, {60 * rate:.1f}/min"
+        for name, value in details.items():
+            count += f", {_format_detail(name, value)}"
+        log.info("%s: %s, %s", self._title, count, time_left)
 
 
 def _format_detail(name: str, value: float) -> str:

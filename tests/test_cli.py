@@ -12,8 +12,9 @@ from typer.testing import CliRunner
 
 from hgld import __version__
 from hgld.cli import app
-from hgld.cli.base import App, SharedCommand, writable_file
+from hgld.cli.application import App, SharedCommand
 from hgld.cli.options import field_options, help_panels, with_field_options
+from hgld.cli.shared_options import writable_file
 from hgld.datasets.readers.registry import READERS
 from hgld.errors import ConfigurationError
 from hgld.figures.treemap import write_tree_page

@@ -67,7 +67,7 @@ def _row(parameter: Any, context: Any) -> list[str]:
     if parameter.param_type_name == "option":
         record = parameter.get_help_record(context)
     names = record[0] if record else (parameter.metavar or parameter.name.upper())
-    return [code(names), _description(parameter), _default(parameter, context)]
+    return [code(_plain_type(names)), _description(parameter), _default(parameter, context)]
 
 
 def _description(parameter: Any) -> str:

@@ -125,20 +125,21 @@ class ModelComparisonConfig:
     """Settings of a comparison of models.
 
     Args:
-        treatments: Treatment of the embeddings of all models; may be repeated. none; center: the mean over the
-            training split is subtracted; pca-D, whiten-D: PCA to D dimensions, fitted on the training split, without
-            or with whitening; truncate-D: the first D dimensions; adapt-LOSS: a linear layer that is trained with a
-            loss, such as smooth_ap or happier, on the training split.
+        treatments: Treatment of the embeddings of all models; may be repeated. none: no treatment;
+            center: the mean over the training split is subtracted; pca-D, whiten-D: PCA to D
+            dimensions, fitted on the training split, without or with whitening; truncate-D: the
+            first D dimensions; adapt-LOSS: a linear layer that is trained with a loss, such as
+            smooth_ap or happier, on the training split.
         split: Split of the manifest whose images are ranked against each other. Default: test, or all images if the
             manifest has no such split.
         train_split: Split that treatments are fitted to.
         metrics: Metric to report; may be repeated. Default: the metrics of hgld evaluate, and mistake_severity.
-        reference: Name of the model that the others are compared with, with its treatment as in tables, such as
-            "lite + center". Default: the best by each metric.
+        reference: Name of the model with which other models are compared, with its treatment as in
+            tables, such as "lite + center". Default: the best model by each metric.
         reranking: Re-ranking, with which all models are evaluated once more.
         device: Device: cpu, cuda or cuda:N.
         batch_size: Number of images embedded at once.
-        workers: Number of processes that load images; 0 loads them in this one.
+        workers: Number of processes that load images; 0 loads images in the calling process.
     """
 
     treatments: Sequence[str] = ("none",)

@@ -18,6 +18,6 @@ import hgld.cli.models
 import hgld.cli.benchmark
 import hgld.cli.evaluate
 import hgld.cli.search
-from hgld.cli.base import app
+from hgld.cli.application import app
 
 __all__ = ["app"]

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from hgld.audit.settings import DuplicatesConfig, LabelErrorsConfig
-from hgld.cli.base import App, app, out_file, writable_file, writable_folder
+from hgld.cli.application import App, app
 from hgld.cli.render import aligned
+from hgld.cli.shared_options import out_file, writable_file, writable_folder
 from hgld.errors import ConfigurationError, InputError, counted
 from hgld.io.writable import require_other_file
 from hgld.progress import TerminalProgress
@@ -27,7 +28,7 @@ audit = App(no_args_is_help=True, rich_markup_mode="markdown")
 
 @audit.callback()
 def about() -> None:
-    """Find what is wrong with a data set.
+    """Find copies and wrong labels in a data set.
 
     Example: hgld audit duplicates manifest.parquet -o copies.csv
     """
@@ -49,8 +50,9 @@ def duplicates(
 ) -> None:
     """Find copies of images, also altered ones, and near views, such as the frames of a burst.
 
-    All images but one of each group of copies are marked to be left out, images of the training first, so that
-    nothing of the test remains in it. Near views are listed, too. Edit the table where you decide otherwise.
+    One image of each group of copies is kept, and the other images are marked to be left out. Images of the training
+    are left out before images of the test, so that the training holds no copy of a test image. Near views are listed,
+    too. Edit the table where you decide otherwise.
 
     Example: hgld audit duplicates manifest.parquet --embeddings embeddings.npy -o copies.csv --page copies.html
 
@@ -58,7 +60,7 @@ def duplicates(
         manifest: Manifest of the images.
         out: Table to write, for hgld manifest leave-out: .csv or .parquet.
         images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
-        embeddings: Embeddings of the images, of any model, for more candidates. Default: thumbnails alone.
+        embeddings: Embeddings of the images, of any model, for more candidates. Default: thumbnails only.
         page: HTML page to write, with the images of each group side by side.
         recall: Measure how many altered copies of 100 images would be found; with --embeddings, by
             the model that hgld embed-images recorded, too.
@@ -72,17 +74,14 @@ def duplicates(
     if embeddings is not None and recall:
         embed = load_query_model(embeddings, audited.vectors.shape[1]).embed
     with TerminalProgress("audit", "images") as progress:
-        found = find_duplicates(
+        duplicates = find_duplicates(
             audited.manifest, audited.root, audited.vectors, config, progress=progress
         )
-    typer.echo(_format_duplicates(found))
+    typer.echo(_format_duplicates(duplicates))
     if recall:
-        typer.echo(
-            _format_recall(
-                measure_recall(audited.manifest, audited.root, audited.vectors, embed, config)
-            )
-        )
-    _write_duplicates(audited, found, config, out, page)
+        shares = measure_recall(audited.manifest, audited.root, audited.vectors, embed, config)
+        typer.echo(_format_recall(shares))
+    _write_duplicates(audited, duplicates, config, out, page)
 
 
 @audit.command()
@@ -100,7 +99,7 @@ def labels(
 ) -> None:
     """Find labels that the nearest images contradict: of single images, and of all images of a class.
 
-    They are ranked, the most contradicted first. What looks wrong need not be wrong; a person decides.
+    The most contradicted labels come first. A contradicted label may be right; a person decides.
 
     Example: hgld audit labels manifest.parquet --embeddings embeddings.npy -o labels.csv --page labels.html
 
@@ -120,11 +119,13 @@ def labels(
         raise ConfigurationError("`queue` and `hierarchy` go together; one of them is not given")
     require_other_file(out, [manifest, embeddings])
     audited = _AuditedImages.read(manifest, images, embeddings, split)
-    found = find_label_errors(audited.manifest, audited.vectors, config)
-    typer.echo(_format_label_errors(found, audited.manifest.level_names))
-    _write_label_errors(audited, found, vars(config) | {"split": split}, out, page)
+    label_errors = find_label_errors(audited.manifest, audited.vectors, config)
+    typer.echo(_format_label_errors(label_errors, audited.manifest.level_names))
+    parameters = vars(config) | {"split": split}
+    _write_label_errors(audited, label_errors, parameters, out, page)
     if queue is not None and hierarchy is not None:
-        typer.echo(f"{_write_queue(audited, found, config, hierarchy, queue)}\n{queue}")
+        contents = _write_queue(audited, label_errors, config, hierarchy, queue)
+        typer.echo(f"{contents}\n{queue}")
 
 
 class _AuditedImages(NamedTuple):
@@ -132,7 +133,7 @@ class _AuditedImages(NamedTuple):
 
     manifest: Manifest
     root: Path
-    #: Embeddings, float, shape (N, d); None without.
+    #: Embeddings, float, shape (N, d); None if no embeddings are given.
     vectors: Any
     #: SHA-256 of the files, by role.
     digests: dict[str, str]
@@ -148,7 +149,8 @@ class _AuditedImages(NamedTuple):
         from hgld.tables import input_digests
         from hgld.tables.embeddings import read_embeddings, require_finite, rows_of
 
-        images, folder = read_manifest(manifest, root), root or manifest.parent
+        folder = root or manifest.parent
+        images = read_manifest(manifest, root)
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder")
         if split is not None:
@@ -159,14 +161,14 @@ class _AuditedImages(NamedTuple):
         digests = input_digests(manifest=manifest, embeddings=embeddings)
         rows = rows_of(embedded, images.ids, "images of the manifest")
         require_finite(embedded)
-        if np.array_equal(rows, np.arange(len(embedded))):  # they may stay in their file
+        if np.array_equal(rows, np.arange(len(embedded))):  # the embeddings may stay in their file
             return cls(images, folder, embedded.vectors, digests)
         return cls(images, folder, embedded.vectors[rows], digests)
 
 
 def _write_duplicates(
     images: _AuditedImages,
-    found: Duplicates,
+    duplicates: Duplicates,
     config: DuplicatesConfig,
     out: Path,
     page: Path | None,
@@ -175,17 +177,17 @@ def _write_duplicates(
     from hgld.audit.pages import write_duplicates_page
 
     _write_table(
-        out, found.to_arrow(), "duplicates/2", "audit duplicates", images.digests, vars(config)
+        out, duplicates.to_arrow(), "duplicates/2", "audit duplicates", images.digests, vars(config)
     )
     typer.echo(out)
     if page is not None:
-        write_duplicates_page(found, page, images.root)
+        write_duplicates_page(duplicates, page, images.root)
         typer.echo(page)
 
 
 def _write_label_errors(
     images: _AuditedImages,
-    found: list[LevelErrors],
+    label_errors: list[LevelErrors],
     parameters: Mapping[str, Any],
     out: Path,
     page: Path | None,
@@ -194,26 +196,26 @@ def _write_label_errors(
     from hgld.audit import label_errors_table
     from hgld.audit.pages import write_label_errors_page
 
-    table = label_errors_table(images.manifest, found)
+    table = label_errors_table(images.manifest, label_errors)
     _write_table(out, table, "label_errors/1", "audit labels", images.digests, parameters)
     typer.echo(out)
     if page is not None:
-        write_label_errors_page(images.manifest, found, page, images.root)
+        write_label_errors_page(images.manifest, label_errors, page, images.root)
         typer.echo(page)
 
 
 def _write_queue(
     images: _AuditedImages,
-    found: list[LevelErrors],
+    label_errors: list[LevelErrors],
     config: LabelErrorsConfig,
     hierarchy: Path,
     queue: Path,
 ) -> str:
-    """Write the queue of what to decide on again; return what is in it."""
+    """Write the queue of labels and landmarks to decide on again; return its contents in words."""
     from hgld.audit.review_queue import write_review_queue
 
     n_labels, n_single = write_review_queue(
-        images.manifest, found, images.vectors, hierarchy, queue, config
+        images.manifest, label_errors, images.vectors, hierarchy, queue, config
     )
     return f"to decide again: {counted(n_labels, 'label')}, {counted(n_single, 'single landmark')}"
 
@@ -232,44 +234,45 @@ def _write_table(
     write_results(out, table, kind, Provenance(command, parameters, inputs))
 
 
-def _format_duplicates(found: Duplicates) -> str:
+def _format_duplicates(duplicates: Duplicates) -> str:
     from hgld.audit.settings import COPY, NEAR_VIEW
     from hgld.io.columns import preview
 
-    copies, near_views = found.of(COPY), found.of(NEAR_VIEW)
-    n_copies, n_near_views = int(found.excluded(COPY).sum()), int(found.excluded(NEAR_VIEW).sum())
+    copies = duplicates.of(COPY)
+    near_views = duplicates.of(NEAR_VIEW)
+    n_copies = int(duplicates.excluded(COPY).sum())
+    n_near_views = int(duplicates.excluded(NEAR_VIEW).sum())
     n_same = sum(int(group.same_pixels.sum()) for group in copies)
     lines = [
-        f"{len(found.manifest):,} images",
+        f"{len(duplicates.manifest):,} images",
         f"{counted(len(copies), 'group')} of copies: {n_copies:,} to leave out, {n_same:,} with the same pixels; "
-        f"{_format_across(found, copies)}",
+        f"{_format_across(duplicates, copies)}",
         f"{counted(len(near_views), 'group')} of near views: {n_near_views:,} besides the kept ones; "
-        f"{_format_across(found, near_views)}",
+        f"{_format_across(duplicates, near_views)}",
     ]
-    n_unreadable = len(found.unreadable)
-    if n_unreadable:
-        lines.append(
-            f"{counted(n_unreadable, 'image')} could not be read: {preview([*found.unreadable])}"
-        )
+    if duplicates.unreadable:
+        images = counted(len(duplicates.unreadable), "image")
+        lines.append(f"{images} could not be read: {preview(list(duplicates.unreadable))}")
     return "\n".join(lines)
 
 
-def _format_across(found: Duplicates, groups: Sequence[DuplicateGroup]) -> str:
-    n_splits = sum(found.is_across_splits(group) for group in groups)
-    n_labels = sum(found.is_across_labels(group) for group in groups)
+def _format_across(duplicates: Duplicates, groups: Sequence[DuplicateGroup]) -> str:
+    n_splits = sum(duplicates.is_across_splits(group) for group in groups)
+    n_labels = sum(duplicates.is_across_labels(group) for group in groups)
     return f"{counted(n_splits, 'group')} across splits, {n_labels:,} across labels"
 
 
-def _format_label_errors(found: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
-    texts = []
-    for errors in found:
-        judged = f"{len(errors.rows):,} {'classes' if errors.level else 'images'}"
-        text = f"{level_names[errors.level]}: {errors.n_contradicted:,} of {judged} contradicted"
-        largest = errors.highest_error_rate()
-        if not isnan(largest):
-            text += f"; at most {100 * largest:.1f} % of the labels are wrong (95 % confidence)"
-        texts.append(text)
-    return "\n".join(texts)
+def _format_label_errors(label_errors: Sequence[LevelErrors], level_names: Sequence[str]) -> str:
+    lines = []
+    for errors in label_errors:
+        judged = "classes" if errors.level else "images"
+        n_judged = len(errors.rows)
+        line = f"{level_names[errors.level]}: {errors.n_contradicted:,} of {n_judged:,} {judged} contradicted"
+        error_rate = errors.highest_error_rate()
+        if not isnan(error_rate):
+            line += f"; at most {100 * error_rate:.1f} % of the labels are wrong (95 % confidence)"
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _format_recall(shares: Mapping[str, float]) -> str:

@@ -12,19 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hgld.benchmark.model_comparison_settings import ModelComparisonConfig
-from hgld.cli.base import (
-    OUT_FOLDER,
-    FigureFormat,
-    Force,
-    SharedCommand,
-    app,
-    figure_formats,
-    part_option,
-    print_summary,
-)
+from hgld.cli.application import SharedCommand, app
 from hgld.cli.models import Images, Manifest, complete_comparison, with_images
 from hgld.cli.options import field_options, help_panels
+from hgld.cli.output import figure_formats, print_summary
 from hgld.cli.render import WIDTH, aligned, wrapped_table
+from hgld.cli.shared_options import OUT_FOLDER, FigureFormat, Force, part_option
 from hgld.compute.parts import PartsConfig
 from hgld.errors import indented_list
 from hgld.evaluation.settings import RerankSettings
@@ -36,6 +29,7 @@ if TYPE_CHECKING:
     from hgld.benchmark.cost_estimate import CostEstimate
     from hgld.benchmark.rejection import RejectionComparison
     from hgld.benchmark.rejection.values import RejectionValues
+    from hgld.benchmark.runs import EvaluatedRun
 
 
 @app.command(cls=SharedCommand, rich_help_panel="Retrieval")
@@ -81,11 +75,11 @@ def benchmark(
         config: Preset, such as own_images (hgld presets lists all), or file of settings of the comparison (YAML).
         out: Folder of training runs and results.
         overrides: Setting to change in all training runs; repeatable.
-        method: Method to run; repeatable. Default: all in CONFIG.
-        seeds: Random seeds of the training runs, e.g. 0,1. Default: those in CONFIG.
-        splits: Seeds of random splits of the images, e.g. 0,1. Default: those in CONFIG.
+        method: Method to run; repeatable. Default: all methods in CONFIG.
+        seeds: Random seeds of the training runs, e.g. 0,1. Default: the seeds in CONFIG.
+        splits: Seeds of random splits of the images, e.g. 0,1. Default: the seeds in CONFIG.
         sweep: Sweep in CONFIG to run instead of the methods, or all; repeatable.
-        device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.
+        device: Device: cpu, cuda or cuda:N. Default: cuda if available, otherwise cpu.
         plan: Print the numbers of runs, steps and images, then exit.
         force: Retrain only runs whose settings or data changed, and rewrite the results.
     """
@@ -137,10 +131,13 @@ def benchmark(
 
 def format_comparison(summary: ComparisonSummary) -> str:
     """Return the tables, the number of runs, and the files written."""
-    lines = [f"{summary.n_runs} runs, {summary.n_runs - summary.n_new} of them done before"]
+    lines = []
+    if summary.methods:
+        lines += [format_results(summary), ""]
+    n_done_before = summary.n_runs - summary.n_new
+    lines.append(f"{summary.n_runs} runs, {n_done_before} of them done before")
     lines += map(str, summary.files)
-    tables = [format_results(summary), ""] if summary.methods else []
-    return "\n".join([*tables, *lines])
+    return "\n".join(lines)
 
 
 def format_results(summary: ComparisonSummary) -> str:
@@ -148,57 +145,53 @@ def format_results(summary: ComparisonSummary) -> str:
     from hgld.benchmark.result_files import describe_means, difference_text, mean_and_std
     from hgld.benchmark.statistics import best_baselines, by_split
 
-    methods, columns = summary.methods, summary.columns
-    means = [
-        (
-            method.title,
-            {metric: mean_and_std(method.means, method.stds, metric) for metric in columns},
-        )
-        for method in methods
-    ]
-    parts = [wrapped_table("mean ± sd in %", columns, means)]
-    if baselines := best_baselines(methods, columns):
-        differences = [
-            (
-                method.title,
-                {
-                    metric: difference_text(method, best, metric)
-                    for metric, best in baselines.items()
-                },
-            )
-            for method in methods
-        ]
+    means = []
+    runs: list[EvaluatedRun] = []
+    for method in summary.methods:
+        cells = {}
+        for metric in summary.columns:
+            cells[metric] = mean_and_std(method.means, method.stds, metric)
+        means.append((method.title, cells))
+        runs += method.runs
+    parts = [wrapped_table("mean ± sd in %", summary.columns, means)]
+    baselines = best_baselines(summary.methods, summary.columns)
+    if baselines:
+        differences = []
+        for method in summary.methods:
+            cells = {}
+            for metric, best in baselines.items():
+                cells[metric] = difference_text(method, best, metric)
+            differences.append((method.title, cells))
         parts.append(wrapped_table("difference, 95 % CI", list(baselines), differences))
         titles = ", ".join(f"{metric} {best.title}" for metric, best in baselines.items())
         parts.append(fill(f"Best baseline, from which differences are taken: {titles}.", WIDTH))
-    splits = list(by_split([run for method in methods for run in method.runs]))
+    splits = list(by_split(runs))
     if len(splits) > 1:
-        parts.append(
-            fill(
-                f"Values are {describe_means(splits)}; intervals cover the choice of the split.",
-                WIDTH,
-            )
-        )
+        meaning = describe_means(splits)
+        note = f"Values are {meaning}; intervals cover the choice of the split."
+        parts.append(fill(note, WIDTH))
     return "\n".join(parts)
 
 
 def format_cost(cost: CostEstimate) -> str:
     """Return the runs, steps and images of a comparison, and the files that are missing."""
-    n_runs, to_do = sum(run.n_runs for run in cost.runs), sum(run.n_to_do for run in cost.runs)
-    n_images = sum(run.n_to_train * run.steps * run.batch_size for run in cost.runs)
-    rows = [[run.title, run.n_to_do, run.steps] for run in cost.runs]
-    lines = [
-        f"{cost.title}: {n_runs} runs, {n_runs - to_do} of them done",
-        "",
-        *aligned(["run of", "to do", "steps"], rows),
-        "",
-        f"{n_images:,} training images, counting repetitions",
-    ]
+    n_runs = 0
+    n_to_do = 0
+    n_images = 0
+    rows = []
+    for run in cost.runs:
+        n_runs += run.n_runs
+        n_to_do += run.n_to_do
+        n_images += run.n_to_train * run.steps * run.batch_size
+        rows.append([run.title, run.n_to_do, run.steps])
+    lines = [f"{cost.title}: {n_runs} runs, {n_runs - n_to_do} of them done", ""]
+    lines += aligned(["run of", "to do", "steps"], rows)
+    lines += ["", f"{n_images:,} training images, counting repetitions"]
     if cost.missing:
-        lines += [
-            "",
-            "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):",
-        ]
+        lines.append("")
+        lines.append(
+            "Missing files (docs/how-to/gldv2.md and docs/how-to/reproduce.md say how to make them):"
+        )
         lines.append(indented_list(cost.missing))
     return "\n".join(lines)
 
@@ -232,7 +225,7 @@ def compare_models(
 
     Args:
         models: Model as for hgld embed-images, or a file of embeddings. Options: pretrained, size, resize, fit,
-            interpolation; and seen=yes|no, whether it was trained on images of the evaluated classes.
+            interpolation; and seen=yes|no, whether the model was trained on images of the evaluated classes.
         manifest: Table from hgld manifest.
         images: Folder that the paths in the manifest start from. Default: the folder of --manifest.
         out: Folder of embeddings and results.
@@ -246,7 +239,8 @@ def compare_models(
     with figure_formats(formats), TerminalProgress("compare-models", "images") as progress:
         finished = None if force else read_finished(out, request, entries)
         if finished is not None:
-            _print_model_results(*finished)
+            compared, files = finished
+            _print_model_results(compared, files)
             return
         from hgld.benchmark import model_comparison
 
@@ -268,6 +262,7 @@ def _print_model_results(
     from hgld.evaluation.metric_units import shown_value
 
     rank_title = f"rank by {compared.main_metric}"
+    columns = [rank_title, *compared.metrics]
     rows = []
     for name in compared.names:
         main_row = compared.rows[compared.main_metric, name]
@@ -276,9 +271,11 @@ def _print_model_results(
             mean = shown_value(metric, compared.rows[metric, name].mean)
             cells[metric] = f"{mean:.2f}"
         rows.append((name, cells))
-    typer.echo(wrapped_table("mean, in % or levels", [rank_title, *compared.metrics], rows))
-    for line in (*failures, *files):
-        typer.echo(line)
+    typer.echo(wrapped_table("mean, in % or levels", columns, rows))
+    for failure in failures:
+        typer.echo(failure)
+    for file in files:
+        typer.echo(file)
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -296,9 +293,9 @@ def compare_rejection(
     Example: hgld compare-rejection washington -o runs/rejection
 
     Args:
-        settings: Settings of the comparison: a YAML file, or one that comes with hgld, such as washington.
+        settings: Settings of the comparison: a YAML file, or the name of settings of hgld, such as washington.
         out: Folder of scores and results.
-        plan: Print the sets of images, missing files and finished scores, then exit.
+        plan: Print the sets of images, the missing files and the finished scores, then exit.
     """
     from hgld.benchmark import rejection
     from hgld.io.presets import rejection_file
@@ -315,25 +312,27 @@ def compare_rejection(
 
 
 def format_rejection(study: RejectionComparison, values: RejectionValues) -> str:
-    """Return the means of GAP and AUROC of each score, and what failed."""
+    """Return the means of GAP and AUROC of each score, and the scores that failed."""
     from hgld.benchmark.rejection.settings import ALL_UNKNOWN
 
-    settings, unknown = study.settings, values.unknown()
-    columns = [(unknown[-1], "gap"), *((name, "auroc") for name in unknown if name != ALL_UNKNOWN)]
-    tables = []
-    for name, embedding in settings.embeddings.items():
+    settings = study.settings
+    unknown = values.unknown()
+    columns = [(unknown[-1], "gap")]
+    columns += [(name, "auroc") for name in unknown if name != ALL_UNKNOWN]
+    titles = [f"{metric.upper()} {name}" for name, metric in columns]
+    lines = []
+    for embedding_name, embedding in settings.embeddings.items():
         rows = []
         for score in settings.score_settings():
-            means = [values.mean((name, score, *column)) for column in columns]
-            cells = ["–" if mean is None else f"{100 * mean['value']:.1f}" for mean in means]
-            if any(mean is not None for mean in means):
+            cells = []
+            for queries, metric in columns:
+                mean = values.mean((embedding_name, score, queries, metric))
+                cells.append("–" if mean is None else f"{100 * mean['value']:.1f}")
+            if any(cell != "–" for cell in cells):
                 rows.append([settings.score_title(score), *cells])
-        header = [
-            f"{embedding.title}, %",
-            *(f"{metric.upper()} {name}" for name, metric in columns),
-        ]
-        tables += [*aligned(header, rows), ""]
-    lines = [*tables, f"{study.n_results:,} scores, {study.n_kept:,} done before"]
+        lines += aligned([f"{embedding.title}, %", *titles], rows)
+        lines.append("")
+    lines.append(f"{study.n_results:,} scores, {study.n_kept:,} done before")
     if study.failed:
         reasons = list(map(str, study.failed))
         lines.append(f"{len(reasons):,} not computed:\n{indented_list(reasons)}")
@@ -341,20 +340,28 @@ def format_rejection(study: RejectionComparison, values: RejectionValues) -> str
 
 
 def format_rejection_plan(study: RejectionComparison) -> str:
-    """Return the sets of images of each split, what is to do, and the files that are missing."""
-    settings, sizes, missing = study.settings, study.sizes(), study.missing()
-    names = list(next(iter(sizes.values())))
-    rows = [[str(split), *(of_split[name] for name in names)] for split, of_split in sizes.items()]
-    n_scores, n_embeddings = len(settings.score_settings()), len(settings.embeddings)
-    n_pairs = sum(size["index"] * (sum(size.values()) - size["index"]) for size in sizes.values())
-    lines = [
-        settings.title,
+    """Return the sets of images of each split, the scores to compute, and the missing files."""
+    settings = study.settings
+    missing = study.missing()
+    sizes_by_split = study.sizes()
+    names = list(next(iter(sizes_by_split.values())))
+    n_pairs = 0
+    rows = []
+    for split, sizes in sizes_by_split.items():
+        n_queries = sum(sizes.values()) - sizes["index"]
+        n_pairs += sizes["index"] * n_queries
+        rows.append([str(split)] + [sizes[name] for name in names])
+    n_scores = len(settings.score_settings())
+    n_embeddings = len(settings.embeddings)
+    n_done = 0 if missing else study.n_finished()
+    n_comparisons = n_pairs * n_embeddings * n_scores
+    lines = [settings.title, ""]
+    lines += aligned(["split", *names], rows)
+    lines += [
         "",
-        *aligned(["split", *names], rows),
-        "",
-        f"{study.n_results:,} scores ({n_scores} of {n_embeddings} embeddings on {len(sizes)} splits), "
-        f"{0 if missing else study.n_finished():,} of them done",
-        f"up to {n_pairs * n_embeddings * n_scores:,} comparisons of a query and an image of the index",
+        f"{study.n_results:,} scores ({n_scores} of {n_embeddings} embeddings on {len(rows)} splits), "
+        f"{n_done:,} of them done",
+        f"up to {n_comparisons:,} comparisons of a query and an image of the index",
     ]
     if missing:
         lines += ["", "Missing files:", indented_list(missing)]

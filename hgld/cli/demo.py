@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.base import FIRST_STEPS, OUT_FOLDER, app
+from hgld.cli.application import FIRST_STEPS, app
 from hgld.cli.render import aligned
+from hgld.cli.shared_options import OUT_FOLDER
 
 if TYPE_CHECKING:
     from hgld.demo.run import DemoSummary
@@ -33,10 +34,10 @@ def demo(
 
     Args:
         out: Output folder.
-        encoder: Text encoder of the labels, as in hgld embed. Default: minilm if the extra offline is installed, else
-            ngrams.
+        encoder: Text encoder of the labels, as in hgld embed. Default: minilm if the extra offline is installed,
+            otherwise ngrams.
         force: Run all stages again; entries in the review sheets are lost.
-        serve: Only run the local server, for hgld scrape in another terminal, until Ctrl-C.
+        serve: Only run the local server, for hgld scrape in another terminal; stop it with Ctrl-C.
     """
     from hgld.demo.run import default_encoder, run_demo
     from hgld.demo.sample import read_sample, serve_sample
@@ -54,13 +55,13 @@ def demo(
 
 
 def _print_stage(stage: str, summary: Any) -> None:
-    """Print what the command of a stage prints."""
+    """Print the summary of a stage as its command does."""
     from hgld.cli.hierarchy import format_build
     from hgld.cli.labels import format_clean, format_clusters, format_embed, format_suggestions
     from hgld.cli.review import format_export
     from hgld.cli.scrape import format_scrape
 
-    texts: dict[str, Callable[[Any], str]] = {
+    formatters: dict[str, Callable[[Any], str]] = {
         "scrape": format_scrape,
         "clean": format_clean,
         "embed": format_embed,
@@ -69,7 +70,10 @@ def _print_stage(stage: str, summary: Any) -> None:
         "export": format_export,
         "build": format_build,
     }
-    text = "up to date" if summary is None else texts[stage.partition(" ")[0]](summary)
+    command = stage.partition(" ")[0]
+    text = "up to date"
+    if summary is not None:
+        text = formatters[command](summary)
     typer.echo(f"== {stage}\n{text}\n")
 
 
@@ -102,11 +106,13 @@ def format_demo(summary: DemoSummary) -> str:
     for root, counts in summary.groups.items():
         lines.append(f"{root}: {sum(counts.values()):,} landmarks in {len(counts)} groups")
         # Non-breaking spaces keep a group and its number on one line.
-        text = ", ".join(
-            f"{group} {count:,}".replace(" ", "\xa0") for group, count in counts.items()
-        )
+        groups = [f"{group} {count:,}".replace(" ", "\xa0") for group, count in counts.items()]
         wrapped = textwrap.wrap(
-            text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+            ", ".join(groups),
+            100,
+            initial_indent="  ",
+            subsequent_indent="  ",
+            break_on_hyphens=False,
         )
         lines += [line.replace("\xa0", " ") for line in wrapped]
     outputs = {
@@ -118,5 +124,5 @@ def format_demo(summary: DemoSummary) -> str:
         "hierarchy.parquet, hierarchy.png, hierarchy.html": "landmarks with their groups and roots; a figure; a page",
     }
     lines += ["", f"In {summary.out} ({summary.seconds:.0f} s):"]
-    lines += aligned(["", ""], [*outputs.items()], indent="  ")[1:]
+    lines += aligned(["", ""], list(outputs.items()), indent="  ")[1:]
     return "\n".join(lines)

@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
-    ComparedBy,
-    Json,
-    SharedCommand,
-    app,
-    parse_numbers,
-    writable_file,
-)
+from hgld.cli.application import FIRST_STEPS, SharedCommand, app
 from hgld.cli.options import field_option, field_options, help_panels
 from hgld.cli.render import WIDTH, aligned, percent, wrapped_table
+from hgld.cli.shared_options import ComparedBy, Json, parse_numbers, writable_file
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles, MetricSettings, RerankSettings
 from hgld.losses.settings import DiagnosisConfig
@@ -110,9 +103,9 @@ def evaluate(
         protocol: Evaluation protocol. Default: leave-one-out; retrieval with a gallery; gldv2-retrieval with
             predictions.
         device: Device: cpu, cuda or cuda:N.
-        precision: Score precision.
-        ties: Order of equal scores: the less or the more relevant item first, or all at the rank of the last (H(0) =
-            1 in Eq. 3 of the paper).
+        precision: Number format in which scores are computed.
+        ties: Tie-breaking: pessimistic (the less relevant item first), optimistic (the more relevant item first), or
+            heaviside (all tied items get the last rank; H(0) = 1 in Eq. 3 of the paper).
         intervals: Print 95 % confidence intervals over the classes of the queries.
         json: Print JSON instead of tables.
         latex: Print a LaTeX table in the layout of the paper's Table VII.
@@ -123,7 +116,7 @@ def evaluate(
             gldv2-recognition, in the form of --predictions.
         worst: Number of queries with the lowest H-AP to show on a page.
         page: HTML file to write with --worst.
-        images: Folder of the images for --worst, which are files in it or in tar files; or the table from hgld
+        images: Folder that contains the images for --worst, as files or in tar files; or the table from hgld
             index-images in that folder.
     """
     from hgld.compute.processes import joined_processes, local_device
@@ -150,53 +143,52 @@ def evaluate(
             "--worst needs labels of all images, and no --distractor-embeddings"
         )
     with joined_processes() as processes, TerminalProgress("evaluate", "queries") as progress:
+        if distance is None:
+            distance = recorded_distance(files.embeddings or files.gallery_embeddings)
+        ranking = RankingConfig(
+            device=local_device(device),
+            precision=precision,
+            distance=distance,
+            ties=ties,
+            reranking=reranking,
+        )
         config = EvaluationConfig(
             **vars(metric_settings),
-            ranking=RankingConfig(
-                device=local_device(device),
-                precision=precision,
-                distance=distance
-                or recorded_distance(files.embeddings or files.gallery_embeddings),
-                ties=ties,
-                reranking=reranking,
-            ),
+            ranking=ranking,
             processes=processes,
             progress=NoProgress() if processes.rank else progress,
         )
         evaluation = evaluate_files(files, protocol, config)
     if processes.rank:  # the first process prints
         return
-    typer.echo(
-        _results_text(
-            evaluation, metric_settings.metrics, intervals=intervals, json=json, latex=latex
-        )
-    )
-    # The results are on the screen before writing files can fail.
+    # The results are printed before writing files can fail.
+    metrics = metric_settings.metrics
+    typer.echo(_results_text(evaluation, metrics, intervals=intervals, json=json, latex=latex))
+    not_text = json or latex  # stdout holds the results only
     provenance = partial(evaluation_provenance, files, protocol, config)
     if per_query:
         write_per_query(evaluation.results, per_query, provenance())
-        typer.echo(per_query, err=json or latex)
+        typer.echo(per_query, err=not_text)
     if per_label:
         from hgld.inspection.label_table import average_precision_per_label, write_label_table
 
         table = average_precision_per_label(evaluation, config)
         write_label_table(table, per_label, provenance())
-        typer.echo(
-            per_label if json or latex else f"{format_label_table(table)}\n{per_label}",
-            err=json or latex,
-        )
+        if not not_text:
+            typer.echo(format_label_table(table))
+        typer.echo(per_label, err=not_text)
     if write_predictions:
         from hgld.inspection.queries import write_predictions as write_query_answers
 
         write_query_answers(evaluation, write_predictions, config=config.ranking)
-        typer.echo(write_predictions, err=json or latex)
+        typer.echo(write_predictions, err=not_text)
     if worst:
         from hgld.inspection.query_pages import write_evaluation_page
 
         write_evaluation_page(
             evaluation, page, worst, images=images, sources=files.labels, config=config.ranking
         )
-        typer.echo(page, err=json or latex)
+        typer.echo(page, err=not_text)
 
 
 def _results_text(
@@ -226,39 +218,37 @@ def format_evaluation(
     mean: Mapping[str, float] | None = None,
     width: int = WIDTH,
 ) -> str:
-    """Format tables of means and of counts, and what the numbers depend on in sentences.
+    """Format tables of means and of counts, and sentences on the settings of the numbers.
 
-    Results are the parts of a protocol, which need not have the same metrics. Their 95 % intervals are shown below
-    the means, and the mean over them in a row of its own.
+    Args:
+        results: Results of the parts of a protocol, which may have different metrics.
+        intervals: 95 % intervals of each result by metric, shown below its means.
+        mean: Mean over the results by metric, shown in a row of its own.
+        width: Largest number of characters of a line.
     """
     from hgld.evaluation.results import WITHOUT_POSITIVES, metric_names, setting_notes
 
-    rows: list[tuple[str, Mapping[str, str]]] = []
+    rows = []
+    notes = []
     for index, result in enumerate(results):
         rows.append((result.name, _value_cells(result.means)))
         if intervals is not None:
-            for end, name in enumerate(("  95 % from", "  to")):
-                rows.append(
-                    (
-                        name,
-                        _value_cells(
-                            {metric: ends[end] for metric, ends in intervals[index].items()}
-                        ),
-                    )
-                )
+            low = {metric: interval[0] for metric, interval in intervals[index].items()}
+            high = {metric: interval[1] for metric, interval in intervals[index].items()}
+            rows.append(("  95 % from", _value_cells(low)))
+            rows.append(("  to", _value_cells(high)))
+        if any(name.startswith(WITHOUT_POSITIVES) for name in result.counts):
+            notes = [_EXCLUDED_QUERIES]
     if mean is not None:
         rows.append(("mean", _value_cells(mean)))
-    means = wrapped_table("mean in %", metric_names(results), rows, width=width)
-    has_levels = any(
-        name.startswith(WITHOUT_POSITIVES) for result in results for name in result.counts
-    )
-    excluded = [_EXCLUDED_QUERIES] if has_levels else []
-    notes = [
-        line
-        for note in (*excluded, *setting_notes(results))
-        for line in wrap(note, width, break_on_hyphens=False)
+    lines = [
+        wrapped_table("mean in %", metric_names(results), rows, width=width),
+        _counts_table(results, width),
     ]
-    return "\n".join([means, _counts_table(results, width), *notes])
+    notes += setting_notes(results)
+    for note in notes:
+        lines += wrap(note, width, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = WIDTH) -> str:
@@ -269,58 +259,50 @@ def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = WIDTH
 
 def format_label_table(table: pd.DataFrame, *, n: int = 5) -> str:
     """Format the number of labels of each level, their mean AP, and the n labels with the lowest."""
-    parts = []
+    lines = []
     for (_, level_name), labels in table.groupby(["level", "level_name"], sort=False):
-        known = labels.dropna(subset="ap")
-        mean = (
-            f"mean AP {100 * known['ap'].mean():.2f} %; the lowest:"
-            if len(known)
-            else "none has positives"
-        )
-        parts.append(f"{level_name}: {len(labels):,} labels, {mean}")
-        rows = [
-            [row.label, f"{100 * row.ap:.2f}", row.queries, row.gallery_images]
-            for row in known.head(n).itertuples()
-        ]
-        parts += (
-            [f"  {line}" for line in aligned(["label", "AP in %", "queries", "images"], rows)]
-            if rows
-            else []
-        )
-    return "\n".join(parts)
+        with_ap = labels.dropna(subset="ap")
+        title = f"{level_name}: {len(labels):,} labels, "
+        if not len(with_ap):
+            lines.append(f"{title}none has positives")
+            continue
+        lines.append(f"{title}mean AP {100 * with_ap['ap'].mean():.2f} %; the lowest:")
+        rows = []
+        for row in with_ap.head(n).itertuples():
+            rows.append([row.label, f"{100 * row.ap:.2f}", row.queries, row.gallery_images])
+        lines += aligned(["label", "AP in %", "queries", "images"], rows, indent="  ")
+    return "\n".join(lines)
 
 
 def _counts_table(results: Sequence[RetrievalResult], width: int) -> str:
-    """Format queries, gallery, and by level the queries without a positive of that level or finer."""
+    """Format the numbers of queries, gallery items, and queries without a positive by level."""
     from hgld.evaluation.results import WITHOUT_POSITIVES
 
-    n_levels = max(
-        sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts) for result in results
-    )
+    n_levels = 0
+    for result in results:
+        n_levels_of_result = sum(name.startswith(WITHOUT_POSITIVES) for name in result.counts)
+        n_levels = max(n_levels, n_levels_of_result)
     titles = {"queries": "queries", "gallery": "gallery"}
-    titles |= {f"{WITHOUT_POSITIVES}_l{level}": f"no l{level}" for level in range(n_levels, 0, -1)}
-    rows = [
-        (
-            result.name,
-            {
-                title: f"{result.counts[name]:,}"
-                for name, title in titles.items()
-                if name in result.counts
-            },
-        )
-        for result in results
-    ]
+    for level in range(n_levels, 0, -1):
+        titles[f"{WITHOUT_POSITIVES}_l{level}"] = f"no l{level}"
+    rows = []
+    for result in results:
+        cells = {}
+        for name, title in titles.items():
+            if name in result.counts:
+                cells[title] = f"{result.counts[name]:,}"
+        rows.append((result.name, cells))
     return wrapped_table("count", list(titles.values()), rows, width=width)
 
 
 def _value_cells(values: Mapping[str, float]) -> dict[str, str]:
-    """Format values in percent, distances in levels; a dash where there is no value, or no end of an interval."""
+    """Format values in percent, and distances in levels; a dash stands for a missing value."""
     from hgld.evaluation.metric_units import shown_value
 
-    return {
-        name: f"{shown_value(name, value):.2f}" if math.isfinite(value) else "–"
-        for name, value in values.items()
-    }
+    cells = {}
+    for name, value in values.items():
+        cells[name] = f"{shown_value(name, value):.2f}" if math.isfinite(value) else "–"
+    return cells
 
 
 @app.command(rich_help_panel="Retrieval")
@@ -354,11 +336,11 @@ def diagnose(
     from hgld.losses.diagnosis import diagnose_files, diagnosis_to_json
 
     files = EvaluationFiles(embeddings=embeddings, labels=labels, hierarchy=hierarchy, split=split)
-    diagnosis, of_baseline = diagnose_files(files, baseline, config)
+    diagnosis, baseline_diagnosis = diagnose_files(files, baseline, config)
     if json:
-        typer.echo(diagnosis_to_json(diagnosis, of_baseline, config))
+        typer.echo(diagnosis_to_json(diagnosis, baseline_diagnosis, config))
     else:
-        typer.echo(_format_diagnosis(diagnosis, of_baseline, config))
+        typer.echo(_format_diagnosis(diagnosis, baseline_diagnosis, config))
 
 
 def _format_diagnosis(
@@ -366,38 +348,43 @@ def _format_diagnosis(
 ) -> str:
     from hgld.losses.diagnosis import relative_decrease
 
-    def gap_row(diagnosis: Diagnosis) -> dict[str, str]:
-        gap = diagnosis.gap
-        row = {"whole set": gap.whole, "batches": gap.batches, "gap": gap.gap}
-        if config.metric == "AP":
-            row |= {"bound": diagnosis.bound, "with L_DG": diagnosis.calibrated_bound}
-        return {name: percent(value) for name, value in row.items()}
-
-    gaps = [("embeddings", gap_row(diagnosis))]
+    gap_rows = [("embeddings", _gap_cells(diagnosis, config.metric))]
     if baseline is not None:
-        gaps.append(("baseline", gap_row(baseline)))
-    steps = [
-        (
-            name,
-            {
-                "AP error": percent(step.ap_error),
-                "gradient: all": percent(step.pairs),
-                "ranked": percent(step.ranked_negatives),
-                "wrong": percent(step.wrong_negatives),
-            },
-        )
-        for name, step in diagnosis.steps.items()
-    ]
+        gap_rows.append(("baseline", _gap_cells(baseline, config.metric)))
+    gap_columns = list(gap_rows[0][1])
+    step_rows = []
+    for name, step in diagnosis.steps.items():
+        cells = {
+            "AP error": percent(step.ap_error),
+            "gradient: all": percent(step.pairs),
+            "ranked": percent(step.ranked_negatives),
+            "wrong": percent(step.wrong_negatives),
+        }
+        step_rows.append((name, cells))
+    step_columns = list(step_rows[0][1])
     lines = [
         f"{diagnosis.images:,} images of {diagnosis.classes:,} classes in {diagnosis.batches:,} batches of "
         f"{config.batch_size:,} with {config.per_class} of each class",
         "",
-        wrapped_table(f"{config.metric} in %", list(gaps[0][1]), gaps),
+        wrapped_table(f"{config.metric} in %", gap_columns, gap_rows),
     ]
     if baseline is not None:
         decrease = percent(relative_decrease(baseline, diagnosis))
         lines += [f"gap smaller than that of the baseline by {decrease} %", ""]
-    lines.append(wrapped_table("step, in %", list(steps[0][1]), steps))
+    lines.append(wrapped_table("step, in %", step_columns, step_rows))
     for note in _DIAGNOSIS_NOTES:
         lines += wrap(note, WIDTH, break_on_hyphens=False)
     return "\n".join(lines)
+
+
+def _gap_cells(diagnosis: Diagnosis, metric: str) -> dict[str, str]:
+    gap = diagnosis.gap
+    cells = {
+        "whole set": percent(gap.whole),
+        "batches": percent(gap.batches),
+        "gap": percent(gap.gap),
+    }
+    if metric == "AP":
+        cells["bound"] = percent(diagnosis.bound)
+        cells["with L_DG"] = percent(diagnosis.calibrated_bound)
+    return cells

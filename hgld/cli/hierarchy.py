@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
-    LANDMARKS,
+from hgld.cli.application import FIRST_STEPS, app
+from hgld.cli.options import field_options, help_panels
+from hgld.cli.output import LANDMARKS, figure_formats, print_figure, print_summary, remember
+from hgld.cli.render import aligned
+from hgld.cli.shared_options import (
     OUT_FIGURE,
     OUT_FOLDER,
     CorrectionsOfHierarchy,
@@ -24,18 +27,11 @@ from hgld.cli.base import (
     Force,
     Json,
     TaxonomyOfHierarchy,
-    app,
-    figure_formats,
     out_file,
     parse_images,
-    print_figure,
-    print_summary,
-    remember,
     writable_file,
     writable_folder,
 )
-from hgld.cli.options import field_options, help_panels
-from hgld.cli.render import aligned
 from hgld.completion.settings import CompleteConfig
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.figures.style import Nouns
@@ -47,13 +43,13 @@ if TYPE_CHECKING:
     from hgld.completion.quality import CompletionQuality
     from hgld.hierarchy.build import BuildSummary, CompletedCounts
     from hgld.hierarchy.changes import Explanation, LandmarkChange
-    from hgld.hierarchy.compare import HierarchyComparison
+    from hgld.hierarchy.compare import GroupFlow, HierarchyComparison
     from hgld.hierarchy.stats import HierarchyStats, Imbalance
     from hgld.hierarchy.why import Trace
     from hgld.release.publish import ReleaseSummary
 
 
-#: Roots that are columns of a table; more are rows.
+#: Largest number of roots that are columns of a table; more roots are rows.
 _MOST_ROOT_COLUMNS = 6
 _MOST_FLOWS = 20
 _MOST_LABELS = 5
@@ -109,26 +105,26 @@ def build(
     """Build the hierarchy of landmarks or other entities, groups and all levels above these.
 
     The build stops with a list of labels without a decision, unless --allow-undecided excludes their landmarks. The
-    column label_source marks landmarks with a group from --completed, which the official CSV files leave out, and
-    from --corrections.
+    column label_source marks landmarks with a group from --completed or --corrections; the official CSV files leave
+    out landmarks with a group from --completed.
 
     Example: hgld build clean.parquet -o hierarchy.parquet --csv official/
 
     Args:
         clean: Table from hgld clean.
         out: Hierarchy to write.
-        decisions: CSV file of decisions on labels. Default: that of the project file hgld.yaml, for GLDv2
-            annotations/decisions/final.csv; none with --levels-from.
+        decisions: CSV file of decisions on labels; not used with --levels-from. Default: the decisions of the project
+            file hgld.yaml, for GLDv2 annotations/decisions/final.csv.
         taxonomy: CSV file of groups and the levels above them. Default: final.taxonomy.csv beside --decisions
-            final.csv, else that of the project file, for GLDv2 annotations/taxonomy.csv.
+            final.csv if it exists, otherwise the taxonomy of the project file, for GLDv2 annotations/taxonomy.csv.
         csv: Also write the official CSV files of H-GLDv2 to this folder, even if --out is up to date.
         classes: Tables of classes, for --extra-levels and --levels-from. Default: *.classes.parquet beside CLEAN.
         scraped: Scraped tables, for --multi. Default: scraped*.parquet beside CLEAN.
-        irrelevant: CSV file of labels to exclude, for --multi. Default: that of the project file, for GLDv2
+        irrelevant: CSV file of labels to exclude, for --multi. Default: the file of the project, for GLDv2
             annotations/irrelevant_labels.csv.
-        completed: Table from hgld complete: groups from photographs, for landmarks without a label. Default: none.
-        corrections: CSV file of decisions that replace others, on labels and on single landmarks, whose label_id is
-            split/landmark_id, such as train/161; those that are unsure change nothing. Default: none.
+        completed: Table from hgld complete: groups from photographs, for landmarks without a label.
+        corrections: CSV file of decisions that replace earlier decisions, on labels and on single landmarks. The
+            label_id of a landmark is split/landmark_id, such as train/161. Decisions that are unsure change nothing.
     """
     from hgld.hierarchy.build import build_file
     from hgld.taxonomy.project import nouns_of
@@ -200,8 +196,8 @@ def compare(
     """Compare two hierarchies: landmarks added, lost and moved, why, and the agreement of their groups.
 
     Landmarks are matched by split and id. Added landmarks are only in B, lost ones only in A, and moved ones in both
-    but in another group. The tables from scrape and clean and the decisions that a hierarchy was built from tell
-    whether Wikidata changed or decisions did; they are found by their digests, whatever their names.
+    but in another group. Whether Wikidata or a decision changed is found from the tables of scrape and clean and the
+    decisions that a hierarchy was built from; these files are recognised by their digests, whatever their names.
 
     Example: hgld compare released/ hierarchy.parquet
 
@@ -210,7 +206,7 @@ def compare(
         after: Second hierarchy, in any of these formats.
         before_tables: Folder of the tables that A was made from. Default: the folder of A.
         after_tables: Folder of the tables that B was made from. Default: the folder of B.
-        changes: CSV file to write, of the landmarks added, lost or moved, with cause and revisions.
+        changes: CSV file to write with the landmarks added, lost or moved, their causes and revisions.
         json: Print JSON instead of tables, with all flows.
     """
     from hgld.hierarchy.compare import compare_files
@@ -241,7 +237,7 @@ def stats(
         image_landmarks: Landmark of each image: GLDv2's train.csv, train_clean.csv or index_image_to_landmark.csv;
             may be repeated.
         hierarchy: Hierarchy: a Parquet file, an official CSV file, or a folder with these.
-        picture: Image file X.png to write, of the sizes of groups; X.tree.png and X.tree.html show them as areas.
+        picture: Image file X.png to write with the sizes of groups; X.tree.png and X.tree.html show sizes as areas.
     """
     from hgld.hierarchy.stats import stats_file
     from hgld.taxonomy.project import nouns_of
@@ -278,8 +274,8 @@ def complete(
     """Propose groups for landmarks without a label, from their photographs.
 
     Every photograph votes for the groups of the photographs or texts nearest to it, and the landmark gets the group
-    with the most votes. The score is the probability that it is right. A proposal is never treated as a decision:
-    hgld build --completed takes those above a score, and marks them.
+    with the most votes. The score is the probability that the group is right. A proposal is never treated as a
+    decision: hgld build --completed takes proposals above a score, and marks their landmarks.
 
     Example: hgld complete hierarchy.parquet --embeddings photos.npy --image-landmarks train.csv -o completed.parquet
 
@@ -306,11 +302,8 @@ def complete(
     with figure_formats(formats), TerminalProgress("complete", "photographs") as progress:
         if evaluate:
             picture = out.with_suffix(".coverage.png")
-            typer.echo(
-                _format_completion_quality(
-                    evaluate_completion(files, picture, config, progress=progress), nouns
-                )
-            )
+            quality = evaluate_completion(files, picture, config, progress=progress)
+            typer.echo(_format_completion_quality(quality, nouns))
             print_figure(picture)
         else:
             summary = complete_file(files, out, config, force=force, progress=progress)
@@ -318,15 +311,15 @@ def complete(
 
 
 def format_build(summary: BuildSummary, nouns: Nouns = LANDMARKS) -> str:
-    """Return the landmarks read and kept, by root, and the labels of those excluded."""
-    n_groups, built = (sum(numbers) for numbers in zip(*summary.per_root.values(), strict=True))
-    lines = [f"{built:,} of {summary.landmarks:,} {nouns[1]} kept, in {n_groups} groups"]
-    for root, (groups, count) in summary.per_root.items():
-        lines.append(f"  {root}: {count:,} {nouns[1]} in {groups} groups")
+    """Return the landmarks read and kept, by root, and the labels of excluded landmarks."""
+    n_groups = sum(groups for groups, _ in summary.per_root.values())
+    n_built = sum(landmarks for _, landmarks in summary.per_root.values())
+    lines = [f"{n_built:,} of {summary.landmarks:,} {nouns[1]} kept, in {n_groups} groups"]
+    for root, (groups, landmarks) in summary.per_root.items():
+        lines.append(f"  {root}: {landmarks:,} {nouns[1]} in {groups} groups")
     if summary.level_sizes:
-        lines.append(
-            f"  names of the extra levels, finest first: {', '.join(map(str, summary.level_sizes))}"
-        )
+        sizes = ", ".join(map(str, summary.level_sizes))
+        lines.append(f"  names of the extra levels, finest first: {sizes}")
     if summary.several is not None:
         lines.append(f"  {summary.several.restored:,} had been removed for having several labels")
         lines.append(f"  {summary.several.with_several:,} are in several groups")
@@ -340,20 +333,20 @@ def format_build(summary: BuildSummary, nouns: Nouns = LANDMARKS) -> str:
             f"{corrected.dropped:,} and decided {counted(corrected.labels, 'label')} again"
         )
         if corrected.unused:
-            lines.append(
-                f"  {counted(corrected.unused, 'correction')} of labels or {nouns[1]} that CLEAN lacks"
-            )
+            corrections = counted(corrected.unused, "correction")
+            lines.append(f"  {corrections} of labels or {nouns[1]} that CLEAN lacks")
     lines += _landmarks_by_label("excluded, label dropped", summary.dropped, nouns)
     lines += _landmarks_by_label("excluded, label undecided", summary.undecided, nouns)
     return "\n".join(lines)
 
 
 def _completed_lines(counts: CompletedCounts) -> list[str]:
-    lines = [
+    line = (
         f"  {counts.landmarks:,} take their group from photographs, as no label of theirs has one"
-    ]
+    )
     if counts.landmarks:
-        lines[0] += f"; {counts.mean_score:.1%} of these are expected to be right"
+        line += f"; {counts.mean_score:.1%} of these are expected to be right"
+    lines = [line]
     if counts.already_labelled:
         lines.append(
             f"  {counts.already_labelled:,} proposals not used, as a label has a group by now"
@@ -364,71 +357,76 @@ def _completed_lines(counts: CompletedCounts) -> list[str]:
 def _landmarks_by_label(title: str, labels: Mapping[str, int], nouns: Nouns) -> list[str]:
     from hgld.hierarchy.build import format_counts
 
-    head = f"{title}: {sum(labels.values()):,} {nouns[1]}, {len(labels):,} labels"
-    return [head, indented_list(format_counts(labels), limit=_MOST_LABELS)] if labels else [head]
+    lines = [f"{title}: {sum(labels.values()):,} {nouns[1]}, {len(labels):,} labels"]
+    if labels:
+        lines.append(indented_list(format_counts(labels), limit=_MOST_LABELS))
+    return lines
 
 
 def _format_trace(trace: Trace) -> str:
     lines = [f"{trace.split} {trace.landmark_id}"]
-    width = max(len(name) for name, _ in trace.steps)
+    name_width = max(len(name) for name, _ in trace.steps)
+    text_width = _TRACE_WIDTH - name_width
     for name, text in trace.steps:
-        wrapped = textwrap.wrap(
-            text, _TRACE_WIDTH - width, break_long_words=False, break_on_hyphens=False
-        )
-        first, *others = wrapped or [""]
-        lines += [f"  {name:<{width}}  {first}", *(f"  {'':<{width}}  {other}" for other in others)]
+        label = name
+        text_lines = textwrap.wrap(text, text_width, break_long_words=False, break_on_hyphens=False)
+        for line in text_lines or [""]:
+            lines.append(f"  {label:<{name_width}}  {line}")
+            label = ""
     return "\n".join(lines)
 
 
 def format_comparison(comparison: HierarchyComparison, entities: str) -> str:
     """Return the counts by split, the agreement by level and the largest flows between groups.
 
-    ``entities`` is the word for the things in the hierarchies, in the plural.
+    Args:
+        comparison: The comparison.
+        entities: Plural word for the entities of the hierarchies.
     """
     columns = ["split", "before", "after", "added", "lost", "moved", "other root"]
-    lines = [
-        f"before: {comparison.before}",
-        f"after:  {comparison.after}",
-        *aligned(columns, [list(asdict(change).values()) for change in comparison.splits]),
-    ]
+    rows = [astuple(change) for change in comparison.splits]
+    lines = [f"before: {comparison.before}", f"after:  {comparison.after}"]
+    lines += aligned(columns, rows)
     if comparison.identical:
         lines.append(f"identical: the same {entities} in the same groups")
     if comparison.agreement:
-        columns = [
-            "",
-            "ARI",
-            "AMI",
-            "V",
-            "homogeneity",
-            "completeness",
-            "purity after",
-            "purity before",
-        ]
-        rows = [
-            [level, *asdict(agreement).values()]
-            for level, agreement in comparison.agreement.items()
-        ]
-        lines += [
-            f"agreement over {comparison.common:,} {entities} in both",
-            *aligned(columns, rows),
-        ]
+        lines += _agreement_lines(comparison, entities)
     if comparison.flows:
-        moved, shown = (
-            sum(flow.landmarks for flow in comparison.flows),
-            comparison.flows[:_MOST_FLOWS],
-        )
-        rows = [
-            [flow.landmarks, flow.source, flow.target, "renamed" * flow.renamed] for flow in shown
-        ]
-        lines += [
-            f"{moved:,} {entities} moved, in {len(comparison.flows):,} flows between groups",
-            *aligned([entities, "from", "to", ""], rows),
-        ]
-        if len(comparison.flows) > len(shown):
-            lines.append(f"  … and {len(comparison.flows) - len(shown):,} smaller flows")
+        lines += _flow_lines(comparison.flows, entities)
     if comparison.explanation is not None:
         lines += _format_explanation(comparison.explanation, entities)
     return "\n".join(lines)
+
+
+def _agreement_lines(comparison: HierarchyComparison, entities: str) -> list[str]:
+    columns = [
+        "",
+        "ARI",
+        "AMI",
+        "V",
+        "homogeneity",
+        "completeness",
+        "purity after",
+        "purity before",
+    ]
+    rows = []
+    for level, agreement in comparison.agreement.items():
+        rows.append((level, *astuple(agreement)))
+    title = f"agreement over {comparison.common:,} {entities} in both"
+    return [title, *aligned(columns, rows)]
+
+
+def _flow_lines(flows: Sequence[GroupFlow], entities: str) -> list[str]:
+    n_moved = sum(flow.landmarks for flow in flows)
+    lines = [f"{n_moved:,} {entities} moved, in {len(flows):,} flows between groups"]
+    rows = []
+    for flow in flows[:_MOST_FLOWS]:
+        remark = "renamed" if flow.renamed else ""
+        rows.append([flow.landmarks, flow.source, flow.target, remark])
+    lines += aligned([entities, "from", "to", ""], rows)
+    if len(flows) > _MOST_FLOWS:
+        lines.append(f"  … and {len(flows) - _MOST_FLOWS:,} smaller flows")
+    return lines
 
 
 def _format_explanation(explanation: Explanation, entities: str) -> list[str]:
@@ -440,15 +438,13 @@ def _format_explanation(explanation: Explanation, entities: str) -> list[str]:
         lines += aligned(columns, [astuple(counts) for counts in explanation.causes])
     for counts in explanation.causes:
         causes = counts.cause.split("+")
-        meaning = " and ".join(
-            CAUSES[cause] for cause in causes
-        ) + " (together, or each by itself)" * (len(causes) > 1)
+        meaning = " and ".join(CAUSES[cause] for cause in causes)
+        if len(causes) > 1:
+            meaning += " (together, or each by itself)"
         lines.append(f"{counts.cause}: {meaning}")
-        lines += [
-            _format_change(change)
-            for change in explanation.examples
-            if change.cause == counts.cause
-        ]
+        for change in explanation.examples:
+            if change.cause == counts.cause:
+                lines.append(_format_change(change))
     if explanation.same_place:
         lines.append(f"{explanation.same_place:,} {entities} have another label in the same group")
     if explanation.causes:
@@ -457,41 +453,35 @@ def _format_explanation(explanation: Explanation, entities: str) -> list[str]:
 
 
 def _format_change(change: LandmarkChange) -> str:
-    def both(name: str, unknown: str) -> str:
-        before, after = (
-            getattr(change, f"{name}_{side}") or unknown for side in ("before", "after")
-        )
-        return f"{before}" if before == after else f"{before} → {after}"
-
-    facts = [f"{change.change}: {' → '.join(filter(None, (change.before, change.after)))}"]
+    groups = " → ".join(group for group in (change.before, change.after) if group)
+    facts = [f"{change.change}: {groups}"]
     if change.label_before or change.label_after:
-        facts.append(f"label {both('label', 'none')}")
+        label = _before_and_after(change.label_before, change.label_after, "none")
+        facts.append(f"label {label}")
     if change.item_before or change.item_after:
-        facts.append(f"{both('item', 'no item')}, revision {both('revision', 'none')}")
+        item = _before_and_after(change.item_before, change.item_after, "no item")
+        revision = _before_and_after(change.revision_before, change.revision_after, "none")
+        facts.append(f"{item}, revision {revision}")
     return f"  {change.split} {change.landmark_id} {'; '.join(facts)}"
 
 
-def format_stats(stats: HierarchyStats, entities: str) -> str:
-    """Return counts by split and root with totals, the imbalance of groups, and a table of each root's groups.
+def _before_and_after(before: object, after: object, unknown: str) -> str:
+    before = before or unknown
+    after = after or unknown
+    if before == after:
+        return f"{before}"
+    return f"{before} → {after}"
 
-    ``entities`` is the word for the things in the hierarchy, in the plural.
+
+def format_stats(stats: HierarchyStats, entities: str) -> str:
+    """Return counts by split and root, the imbalance of groups, and a table of each root's groups.
+
+    Args:
+        stats: Counts and imbalance.
+        entities: Plural word for the entities of the hierarchy.
     """
     roots = sorted({group.root for group in stats.groups}, reverse=True)
-    counts: list[list[str | int]] = []
-    for quantity, by_split in ((entities, stats.landmarks), ("images", stats.images)):
-        by_row = {split: [by_root[root] for root in roots] for split, by_root in by_split.items()}
-        if len(by_row) > 1:
-            by_row["all"] = [sum(column) for column in zip(*by_row.values(), strict=True)]
-        counts += [[quantity, name, *row, sum(row)] for name, row in by_row.items()]
-    per_root = [sum(group.root == root for group in stats.groups) for root in roots]
-    counts.append(["groups", "", *per_root, len(stats.groups)])
-    if len(roots) <= _MOST_ROOT_COLUMNS:
-        lines = aligned(["", "split", *roots, "all"], counts)
-    else:
-        titles = [f"{row[0]} {row[1]}".strip() for row in counts]
-        lines = aligned(
-            ["", *titles], list(zip([*roots, "all"], *(row[2:] for row in counts), strict=True))
-        )
+    lines = _counts_by_root(stats, roots, entities)
     for split, count in stats.from_photographs.items():
         lines.append(
             f"{count:,} {split} {entities} take their group from photographs, not from a label"
@@ -508,37 +498,67 @@ def format_stats(stats: HierarchyStats, entities: str) -> str:
         "Gini",
         "effective groups",
     ]
-    rows = [
-        ["images" if quantity == "images" else entities, *_imbalance_cells(imbalance)]
-        for quantity, imbalance in stats.imbalance.items()
-    ]
+    rows = []
+    for quantity, imbalance in stats.imbalance.items():
+        title = "images" if quantity == "images" else entities
+        rows.append([title, *_imbalance_cells(imbalance)])
     lines += ["", *aligned(columns, rows)]
     for root in roots:
         lines += ["", *_group_table(stats, root, entities)]
     return "\n".join(lines)
 
 
+def _counts_by_root(stats: HierarchyStats, roots: Sequence[str], entities: str) -> list[str]:
+    """Return a table of landmarks, images and groups; many roots are rows instead of columns."""
+    titles: list[tuple[str, str]] = []
+    counts: list[list[int]] = []
+    for quantity, counts_by_split in ((entities, stats.landmarks), ("images", stats.images)):
+        totals = [0] * len(roots)
+        for split, by_root in counts_by_split.items():
+            row = [by_root[root] for root in roots]
+            totals = [total + count for total, count in zip(totals, row, strict=True)]
+            titles.append((quantity, split))
+            counts.append(row)
+        if len(counts_by_split) > 1:
+            titles.append((quantity, "all"))
+            counts.append(totals)
+    groups_per_root = Counter(group.root for group in stats.groups)
+    titles.append(("groups", ""))
+    counts.append([groups_per_root[root] for root in roots])
+    for row in counts:
+        row.append(sum(row))
+    if len(roots) <= _MOST_ROOT_COLUMNS:
+        rows = [[*title, *row] for title, row in zip(titles, counts, strict=True)]
+        return aligned(["", "split", *roots, "all"], rows)
+    header = [""] + [" ".join(title).strip() for title in titles]
+    return aligned(header, list(zip([*roots, "all"], *counts, strict=True)))
+
+
 def _imbalance_cells(imbalance: Imbalance) -> tuple[str, ...]:
-    ratio = imbalance.ratio_to_median
+    ratio = "–"
+    if imbalance.ratio_to_median is not None:
+        ratio = f"{imbalance.ratio_to_median:.1f}"
     return (
         imbalance.largest,
         f"{imbalance.largest_share:.2%}",
-        "–" if ratio is None else f"{ratio:.1f}",
+        ratio,
         f"{imbalance.gini:.3f}",
         f"{imbalance.effective_groups:.1f}",
     )
 
 
 def _group_table(stats: HierarchyStats, root: str, entities: str) -> list[str]:
-    columns = [root, entities, "share"] + ["images", "share"] * bool(stats.images)
-    all_landmarks = sum(sum(by_root.values()) for by_root in stats.landmarks.values())
-    all_images = sum(sum(by_root.values()) for by_root in stats.images.values())
+    columns = [root, entities, "share"]
+    if stats.images:
+        columns += ["images", "share"]
+    n_landmarks = sum(sum(by_root.values()) for by_root in stats.landmarks.values())
+    n_images = sum(sum(by_root.values()) for by_root in stats.images.values())
     rows = []
     for group in stats.groups:
         if group.root == root:
-            row = [group.group, group.landmarks, f"{group.landmarks / all_landmarks:.2%}"]
+            row = [group.group, group.landmarks, f"{group.landmarks / n_landmarks:.2%}"]
             if group.images is not None:
-                row += [group.images, f"{group.images / max(all_images, 1):.2%}"]
+                row += [group.images, f"{group.images / max(n_images, 1):.2%}"]
             rows.append(row)
     return aligned(columns, rows)
 
@@ -560,15 +580,15 @@ def _format_complete(summary: CompleteSummary, nouns: Nouns) -> str:
 def _format_completion_quality(quality: CompletionQuality, nouns: Nouns) -> str:
     from hgld.completion.quality import N_FOLDS
 
+    n_landmarks = len(quality.score)
     lines = [
-        f"{len(quality.score):,} labelled {nouns[1]} with photographs, a {N_FOLDS}th of them hidden at a time"
+        f"{n_landmarks:,} labelled {nouns[1]} with photographs, a {N_FOLDS}th of them hidden at a time"
     ]
     lines += format_accepted(quality, nouns)
-    if quality.misses:
-        misses = [
-            f"{proposed} for {hidden} ({count:,})"
-            for hidden, proposed, count in quality.misses[:_MOST_MISSES]
-        ]
+    misses = []
+    for hidden, proposed, count in quality.misses[:_MOST_MISSES]:
+        misses.append(f"{proposed} for {hidden} ({count:,})")
+    if misses:
         lines.append(f"most frequent mistakes: {', '.join(misses)}")
     return "\n".join(lines)
 
@@ -577,41 +597,31 @@ def format_accepted(quality: CompletionQuality, nouns: Nouns = LANDMARKS) -> lis
     """Return a table of coverage and accuracy by score, and the calibration error."""
     from hgld.completion.quality import THRESHOLDS
 
-    rows = []
-    for accepted in map(quality.accepted, THRESHOLDS):
-        cells = [f"{accepted.threshold:g}", f"{accepted.landmarks:,}", f"{accepted.coverage:.1%}"]
-        if accepted.landmarks:
-            cells += [
-                f"{accepted.score:.1%}",
-                _with_interval(accepted.group),
-                _with_interval(accepted.root),
-            ]
-        rows.append([*cells, *[""] * (6 - len(cells))])
-    group, root = quality.baseline
-    rows.append(
-        [
-            "always the most frequent",
-            f"{len(quality.score):,}",
-            "100.0%",
-            "",
-            f"{group:.1%}",
-            f"{root:.1%}",
-        ]
-    )
-    return [
-        *aligned(
-            [
-                "score of at least",
-                nouns[1],
-                "coverage",
-                "mean score",
-                "group right",
-                "root right",
-            ],
-            rows,
-        ),
-        f"expected calibration error {quality.calibration_error():.3f}; intervals are 95 %",
+    columns = [
+        "score of at least",
+        nouns[1],
+        "coverage",
+        "mean score",
+        "group right",
+        "root right",
     ]
+    rows = []
+    for threshold in THRESHOLDS:
+        accepted = quality.accepted(threshold)
+        row = [f"{accepted.threshold:g}", f"{accepted.landmarks:,}", f"{accepted.coverage:.1%}"]
+        if accepted.landmarks:
+            row.append(f"{accepted.score:.1%}")
+            row.append(_with_interval(accepted.group))
+            row.append(_with_interval(accepted.root))
+        rows.append(row)
+    group, root = quality.baseline
+    n_landmarks = f"{len(quality.score):,}"
+    rows.append(
+        ["always the most frequent", n_landmarks, "100.0%", "", f"{group:.1%}", f"{root:.1%}"]
+    )
+    calibration_error = quality.calibration_error()
+    note = f"expected calibration error {calibration_error:.3f}; intervals are 95 %"
+    return [*aligned(columns, rows), note]
 
 
 def _with_interval(values: tuple[float, float, float]) -> str:
@@ -639,19 +649,19 @@ def release(
     The same hierarchy, tables beside it and facts give the same bytes. An existing folder is replaced only if hgld
     release wrote everything in it.
 
-    --init asks for the facts, or reads an answer per line where no one types; what is then left, the suggestions
-    answer, and the documents say so. The datasheet's further questions are in the file that it writes.
+    --init prompts for the facts, with one answer per line from a pipe. Suggested values fill the rest, and the
+    documents mark them. The file that --init writes holds the further questions of the datasheet.
 
     Example: hgld release hierarchy.parquet --init, then hgld release hierarchy.parquet -o release/
 
     Args:
         hierarchy: Hierarchy from hgld build.
         out: Folder to write.
-        facts: YAML file of the facts that hgld cannot know. Default: release.yaml beside HIERARCHY.
+        facts: YAML file with the facts of the release, such as its version. Default: release.yaml beside HIERARCHY.
         init: Ask for the facts, write that file, and stop.
         yes: With --init, take the suggested answers without asking.
         with_scraped: Publish the tables of scraped values and of removed rows, too.
-        models: results.parquet from hgld compare-models, for a table of models in the dataset card. Default: none.
+        models: results.parquet from hgld compare-models, for a table of models in the dataset card.
         force: Write the release again if it is up to date, and discard edits of its files.
     """
     from hgld.io.settings import read_settings
@@ -702,7 +712,7 @@ def push_dataset(
 
     Args:
         folder: Folder from hgld release.
-        repository: Repository of the Hugging Face hub to upload to; it is created if there is none.
+        repository: Repository of the Hugging Face hub to upload to; it is created if it does not exist.
         private: Create a private repository.
         force: Replace files that are not a release of hgld.
     """
@@ -717,7 +727,7 @@ def push_dataset(
 
 
 def ask(question: str, suggestion: str) -> str | None:
-    """Ask on the terminal, or take the next line of what is piped; return None if there is no line.
+    """Ask on the terminal, or take the next line of a pipe; return None at its end.
 
     An empty answer takes the suggestion.
     """

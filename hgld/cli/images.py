@@ -9,21 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
-    OUT_FOLDER,
-    App,
-    Command,
-    Force,
-    app,
-    option,
-    out_file,
-    part_option,
-    print_summary,
-    require_none_failed,
-)
+from hgld.cli.application import FIRST_STEPS, App, Command, app
 from hgld.cli.options import field_option, field_options, help_panels
+from hgld.cli.output import print_summary, require_none_failed
 from hgld.cli.render import listed
+from hgld.cli.shared_options import OUT_FOLDER, Force, option, out_file, part_option
 from hgld.compute.parts import PartsConfig
 from hgld.datasets.readers.registry import READERS, ReaderEntry
 from hgld.datasets.settings import RepackConfig
@@ -103,7 +93,7 @@ def fetch(
     hgld index-images.
 
     With --ids, photographs are written to tar files in FOLDER, with the table photographs.parquet of their authors
-    and licences. Before anything is downloaded, it is said how much, and how long it takes.
+    and licences. The size and the duration of a download are printed before it starts.
 
     Example: hgld fetch gldv2 --metadata --images --split train --shards 0:4
 
@@ -111,16 +101,16 @@ def fetch(
 
     Args:
         dataset: Dataset to download: gldv2 (Google Landmarks Dataset v2).
-        split: Split of the dataset. Default: train with --ids, else required.
+        split: Split of the dataset; required without --ids. Default: train.
         out: Folder for the files.
         force: Download existing files again.
         ids: Fetch only these photographs: ids, one a line, or a CSV or Parquet file with a column id; or washington,
             a list that comes with hgld.
-        source: Wikimedia Commons; the tar files of the host, one after the other; or a folder of tar files, or the
-            table from hgld index-images in one.
+        source: Source of photographs: Wikimedia Commons (commons); the tar files of the host, one after the other
+            (shards); or a folder of tar files, or the table from hgld index-images in such a folder.
         urls: Addresses of the photographs: GLDv2's train.csv, or train_attribution.csv, which has authors, too.
             Default: the column url of --ids.
-        plan: Print what would be downloaded, and stop.
+        plan: Print the size and the duration of the download, and stop.
     """
     from hgld.gldv2.dataset_files import SUBSETS, copy_subset, subset_list
     from hgld.gldv2.fetch import fetch_gldv2
@@ -155,12 +145,16 @@ def fetch(
         raise ConfigurationError(
             "`ids` fetches single photographs; leave it out for `metadata`, `images` or `verify`"
         )
-    wanted = read_photograph_list(subset_list(ids) if ids in SUBSETS else Path(ids), urls)
+    id_file = subset_list(ids) if ids in SUBSETS else Path(ids)
+    wanted = read_photograph_list(id_file, urls)
     client = None
     if source == "commons":
         client = ClientConfig(commons_url, commons_url, contact, rate_per_minute, max_retries=5)
+    place: str | Path = source
+    if source not in ("commons", "shards"):
+        place = Path(source)
     config = PhotographsConfig(
-        source if source in ("commons", "shards") else Path(source),
+        place,
         split or "train",
         width=width,
         shards=shards,
@@ -178,7 +172,7 @@ def fetch(
             out,
             config,
             force=force,
-            announce=lambda plan: typer.echo(format_plan(plan), err=True),
+            announce=_print_plan,
             progress=progress,
         )
     print_summary(out, summary, _format_photographs)
@@ -196,39 +190,47 @@ def _format_fetch(summary: FetchSummary) -> str:
 
 
 def format_plan(plan: FetchPlan) -> str:
-    """Format what a run is going to download or copy, and how long that takes."""
+    """Format how much a run will download or copy, and the time that requests take."""
     work = plan.work
-    left = plan.wanted - plan.there - work.absent
-    counts = {"done before": plan.there, "not to be had": work.absent}
-    known = listed({name: count for name, count in counts.items() if count})
+    n_left = plan.wanted - plan.there - work.absent
+    total = f"{plan.wanted:,} photographs"
+    counts = {}
+    if plan.there:
+        counts["done before"] = plan.there
+    if work.absent:
+        counts["not to be had"] = work.absent
+    if counts:
+        total += f" ({listed(counts)})"
     size = byte_size(work.n_bytes)
     if work.kind == "commons":
-        time = (
-            ""
-            if work.seconds is None
-            else f", {format_duration(work.seconds)} at the rate of requests"
-        )
         task = (
-            f"{left:,} thumbnails {work.width} pixels wide from {work.place}: {work.requests:,} requests, "
-            f"about {size}{time}"
+            f"{n_left:,} thumbnails {work.width} pixels wide from {work.place}: {work.requests:,} requests, "
+            f"about {size}"
         )
+        if work.seconds is not None:
+            task += f", {format_duration(work.seconds)} at the rate of requests"
     elif work.kind == "mirror":
         task = (
-            f"{left:,} to be searched in {work.shards:,} tar files from {work.place}: about {size} are downloaded, "
+            f"{n_left:,} to be searched in {work.shards:,} tar files from {work.place}: about {size} are downloaded, "
             "one tar file after the other, and only these photographs kept"
         )
     else:
-        task = f"{left:,} to be copied from {work.shards:,} tar files of {work.place} ({size})"
-    return f"{plan.wanted:,} photographs{f' ({known})' if known else ''}; {task}"
+        task = f"{n_left:,} to be copied from {work.shards:,} tar files of {work.place} ({size})"
+    return f"{total}; {task}"
+
+
+def _print_plan(plan: FetchPlan) -> None:
+    typer.echo(format_plan(plan), err=True)
 
 
 def _format_photographs(summary: PhotographsSummary) -> str:
-    others = listed(
-        {name: count for name, count in sorted(summary.statuses.items()) if name != "ok"}
-    )
+    problems = dict(sorted(summary.statuses.items()))
+    n_in_folder = problems.pop("ok", 0)
+    outcomes = f"{n_in_folder:,} in the folder"
+    if problems:
+        outcomes += f", {listed(problems)}"
     return (
-        f"{sum(summary.statuses.values()):,} photographs: {summary.statuses.get('ok', 0):,} in the folder"
-        f"{f', {others}' if others else ''}; {summary.fetched:,} added "
+        f"{sum(summary.statuses.values()):,} photographs: {outcomes}; {summary.fetched:,} added "
         f"({byte_size(summary.n_bytes)} in {summary.seconds:.1f} s)"
     )
 
@@ -241,7 +243,9 @@ def format_duration(seconds: float) -> str:
     """
     if seconds < 90:
         return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5_400 else f"{seconds / 3600:.1f} hours"
+    if seconds < 5_400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
 
 
 @app.command(rich_help_panel="Photographs")
@@ -284,10 +288,10 @@ def format_index(summary: IndexSummary) -> str:
 def extract_images(
     *, folder: Annotated[Path, typer.Argument(metavar="DIR")], out: Annotated[Path, OUT_FOLDER]
 ) -> None:
-    """Write images that are published as arrays of pixels as PNG files, with a table of their labels.
+    """Write published arrays of pixels as PNG files, with a table of their labels.
 
-    CIFAR-10, CIFAR-100 and SVHN: the images of a reference of rejection scores. hgld manifest table reads the table
-    with the images. Pickle files are read without running what they ask for.
+    CIFAR-10, CIFAR-100 and SVHN: the images with which rejection scores were published. hgld manifest table reads the
+    table with the images. Pickle files are read without running any code that they contain.
 
     Example: hgld extract-images cifar-10-batches-py -o data/cifar10
 
@@ -314,7 +318,7 @@ def _format_extracted(summary: ExtractSummary) -> str:
     PartsConfig,
     part=part_option(
         "Write one of several parts of the tar files, such as 3/16; the same command without --part writes the "
-        "missing tar files and the manifest. Default: all tar files."
+        "missing tar files, and the manifest. Default: all tar files."
     ),
 )
 def repack(
@@ -342,14 +346,13 @@ def repack(
         images: Folder that the paths in MANIFEST are relative to. Default: the folder of MANIFEST.
         plan: Print the number and size of the images and the estimated time, then exit.
         verify: Verify existing tar files by SHA-256, and write damaged ones again.
-        force: Write all tar files again, and discard those of other settings.
+        force: Write all tar files again, and discard tar files of other settings.
     """
     from hgld.datasets.repack import plan_repack, repack_images
 
     if plan:
-        typer.echo(
-            _format_repack_plan(plan_repack(manifest, out, config, root=images, part=division.part))
-        )
+        repack_plan = plan_repack(manifest, out, config, root=images, part=division.part)
+        typer.echo(_format_repack_plan(repack_plan))
         return
     if division.ray is not None:
         if force:
@@ -369,21 +372,27 @@ def repack(
             part=division.part,
             verify=verify,
             force=force,
-            announce=lambda plan: typer.echo(_format_repack_plan(plan), err=True),
+            announce=_print_repack_plan,
             progress=progress,
         )
     print_summary(out, summary, _format_repacked)
 
 
 def _format_repack_plan(plan: RepackPlan) -> str:
-    done = f" ({plan.done:,} done before)" if plan.done else ""
+    images = f"{plan.images:,} images"
+    if plan.done:
+        images += f" ({plan.done:,} done before)"
     if plan.images == plan.done:
-        return f"{plan.images:,} images{done}: nothing is left to do"
+        return f"{images}: nothing is left to do"
     return (
-        f"{plan.images:,} images{done} to {plan.shards:,} tar files: about {byte_size(plan.n_bytes)} from "
+        f"{images} to {plan.shards:,} tar files: about {byte_size(plan.n_bytes)} from "
         f"{byte_size(plan.source_bytes)}, {format_duration(plan.cpu_seconds)} of processor time; "
         f"{byte_size(plan.free_bytes)} are free"
     )
+
+
+def _print_repack_plan(plan: RepackPlan) -> None:
+    typer.echo(_format_repack_plan(plan), err=True)
 
 
 def _format_repacked(summary: RepackSummary) -> str:
@@ -455,30 +464,27 @@ def _write_manifest_by(entry: ReaderEntry) -> Callable[..., None]:
 
 
 def format_manifest(summary: ManifestSummary) -> str:
-    """Format the number of images by split, of classes by level, and what else is to be known."""
+    """Format the number of images by split, of classes by level, and warnings."""
     from hgld.datasets.image_folders import format_suffixes
     from hgld.io.columns import preview
 
-    labels = (
-        "labels"
-        if summary.labels_per_image is None
-        else f"{summary.labels_per_image:.2f} labels per image"
-    )
-    finest = next(iter(summary.n_classes))
+    labels = "labels"
+    if summary.labels_per_image is not None:
+        labels = f"{summary.labels_per_image:.2f} labels per image"
     lines = [
         f"{sum(summary.images.values()):,} images ({listed(summary.images)}) with {labels} at "
         f"{len(summary.n_classes)} levels ({listed(summary.n_classes)})"
     ]
     if summary.untrained:
-        lines.append(
-            f"in test but not in train: {len(summary.untrained):,} {finest} ({preview(summary.untrained)})"
-        )
+        finest_level = next(iter(summary.n_classes))
+        n_untrained = len(summary.untrained)
+        names = preview(summary.untrained)
+        lines.append(f"in test but not in train: {n_untrained:,} {finest_level} ({names})")
     for reason, count in summary.excluded.items():
         lines.append(f"excluded: {count:,} images {reason}")
     if summary.other_files:
-        lines.append(
-            f"left out: files that are not images ({format_suffixes(summary.other_files)})"
-        )
+        suffixes = format_suffixes(summary.other_files)
+        lines.append(f"left out: files that are not images ({suffixes})")
     if summary.broken_links:
         lines.append(f"left out: {counted(summary.broken_links, 'broken link')}")
     for level, variants in summary.case_variants.items():
@@ -489,8 +495,12 @@ def format_manifest(summary: ManifestSummary) -> str:
 
 
 def _example(name: str, entry: ReaderEntry) -> str:
-    options = "".join(f"--{key.replace('_', '-')} {value} " for key, value in entry.example.items())
-    images = f"{entry.argument.upper()} --images DIR" if entry.argument else "DIR"
+    images = "DIR"
+    if entry.argument:
+        images = f"{entry.argument.upper()} --images DIR"
+    options = ""
+    for field, value in entry.example.items():
+        options += f"--{field.replace('_', '-')} {value} "
     return f"Example: hgld manifest {name} {images} {options}-o manifest.parquet"
 
 
@@ -515,8 +525,8 @@ def leave_out(
 
     Args:
         path: Manifest to read.
-        table: CSV or Parquet file of ids in a column id. If it has the column leave_out, as that of hgld audit
-            duplicates, only the images marked there are left out.
+        table: CSV or Parquet file of ids in a column id. If it has the column leave_out, like the table from hgld
+            audit duplicates, only the images marked there are left out.
         out: Manifest to write.
         near_views: Also leave out the near views that hgld audit duplicates lists, except the image of each group
             whose column kept is true.

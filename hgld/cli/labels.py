@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
+from hgld.cli.application import FIRST_STEPS, App, app
+from hgld.cli.options import field_options
+from hgld.cli.output import (
     LANDMARKS,
-    App,
+    begin_project,
+    figure_formats,
+    print_figure,
+    print_summary,
+    remember,
+)
+from hgld.cli.render import aligned, listed
+from hgld.cli.shared_options import (
     ClassesBeside,
     FigureFormat,
     Force,
     ImageLandmarks,
     Images,
     Taxonomy,
-    app,
-    begin_project,
-    figure_formats,
     out_file,
     parse_names,
-    print_figure,
-    print_summary,
-    remember,
     writable_file,
 )
-from hgld.cli.options import field_options
-from hgld.cli.render import aligned, listed
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.figures.style import Nouns
 from hgld.labels.settings import CleanConfig, ClusterConfig, EmbedConfig, PlainConfig
@@ -73,22 +73,22 @@ def labels(
     entities: str | None = None,
     force: Force = False,
 ) -> None:
-    """Take labels from a list of one's own, without a scrape, and unify their spellings.
+    """Take labels from a list of your own, without a scrape, and unify their spellings.
 
-    Labels that differ in case, spaces, hyphens, Unicode forms or as English plurals become one. Those that differ by
-    accents, punctuation or a typing mistake are only proposed, in OUT.variants.csv: write yes into its column merged,
-    and give the file as --variants. A no keeps labels apart, as --keep does.
+    Labels that differ in case, spaces, hyphens, Unicode forms or as English plurals become one label. Labels that
+    differ by accents, punctuation or a typing mistake are only proposed, in OUT.variants.csv: write yes into its
+    column merged, and give the file as --variants. A no keeps labels apart, as --keep does.
 
     Example: hgld labels products.csv --label label --count count -o clean.parquet
 
     Args:
         source: CSV or Parquet file with a row per label.
         out: Clean table to write. X.variants.csv beside X.parquet lists the spellings that became another label
-            (merged: yes) and those that may be another (merged: no), with the reason.
-        variants: An edited copy of X.variants.csv: rows with yes are merged, and those with no are kept apart.
-        entity: Word for one thing of the list, such as painting, which hgld.yaml keeps for further commands. Default:
+            (merged: yes), and the spellings that may be another label (merged: no), with the reason.
+        variants: An edited copy of X.variants.csv: rows with yes are merged, and rows with no are kept apart.
+        entity: Noun for an entry of the list, such as painting, which hgld.yaml keeps for further commands. Default:
             entity.
-        entities: Word for several things of the list. Default: the regular plural of ENTITY.
+        entities: Plural of --entity. Default: the regular plural.
     """
     from hgld.labels.plain_labels import label_file
     from hgld.taxonomy.project import words_of_list
@@ -97,38 +97,36 @@ def labels(
     is_new = not out.exists()
     summary = label_file(source, out, config, variants=variants, force=force)
     begin_project(out, words, is_new=is_new, counts=config.count is not None)
-    print_summary(out, summary, partial(_format_labels, nouns=words, count=config.count))
+    print_summary(out, summary, partial(_format_labels, nouns=words, count_column=config.count))
 
 
-def _format_labels(summary: PlainSummary, nouns: Nouns, count: str | None) -> str:
-    """Return the numbers of rows and labels; ``count`` is the column of counts, if there is one."""
+def _format_labels(summary: PlainSummary, nouns: Nouns, count_column: str | None) -> str:
+    """Return the numbers of rows and labels, the most frequent labels, and spelling variants."""
     from hgld.taxonomy.project import counted_words
 
-    width = max(len(f"{count:,}") for _, count in summary.labels)
-    merged = [row for row in summary.variants if row.merged]
-    proposed = [row for row in summary.variants if not row.merged]
     rows = counted(summary.rows, *nouns)
-    if count is not None:
-        rows += f" ({counted(summary.things, *counted_words(nouns))} by the column {count})"
-    lines = [
-        f"{rows}: {summary.spellings:,} spellings of {len(summary.labels):,} labels; most frequent:"
-    ]
-    for label, number in summary.labels[:_MOST_LABELS]:
-        lines.append(f"  {number:>{width},}  {label}")
-    lines.append(_format_variants(f"{len(merged):,} variants of these", merged))
-    lines.append(
-        _format_variants(
-            f"{len(proposed):,} that may be variants, and are labels of their own", proposed
-        )
+    if count_column is not None:
+        things = counted(summary.things, *counted_words(nouns))
+        rows += f" ({things} by the column {count_column})"
+    n_labels = len(summary.labels)
+    lines = [f"{rows}: {summary.spellings:,} spellings of {n_labels:,} labels; most frequent:"]
+    width = max(len(f"{count:,}") for _, count in summary.labels)
+    for label, count in summary.labels[:_MOST_LABELS]:
+        lines.append(f"  {count:>{width},}  {label}")
+    merged = [variant for variant in summary.variants if variant.merged]
+    proposed = [variant for variant in summary.variants if not variant.merged]
+    lines += _format_variants(f"{len(merged):,} variants of these", merged)
+    lines += _format_variants(
+        f"{len(proposed):,} that may be variants, and are labels of their own", proposed
     )
     return "\n".join(lines)
 
 
-def _format_variants(title: str, variants: Sequence[Variant]) -> str:
+def _format_variants(title: str, variants: Sequence[Variant]) -> list[str]:
     if not variants:
-        return title
-    rows = [f"{row.variant} → {row.label} ({row.why})" for row in variants]
-    return f"{title}:\n{indented_list(rows, limit=_MOST_LABELS)}"
+        return [title]
+    rows = [f"{variant.variant} → {variant.label} ({variant.why})" for variant in variants]
+    return [f"{title}:", indented_list(rows, limit=_MOST_LABELS)]
 
 
 @app.command(rich_help_panel="Labels")
@@ -150,8 +148,8 @@ def clean(
         scraped: Scraped tables, such as one per split.
         out: Clean table to write.
         removed: Table of removed landmarks to write. Default: removed.parquet beside the output.
-        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: that of the project file hgld.yaml,
-            for GLDv2 annotations/irrelevant_labels.csv.
+        irrelevant: CSV file (item,label,reason) of labels to exclude. Default: the file that hgld.yaml names, for
+            GLDv2 annotations/irrelevant_labels.csv.
         classes: Tables of classes, for --keep-multiple most-specific. Default: X.classes.parquet beside X.parquet.
     """
     from hgld.labels.clean import clean_file
@@ -199,12 +197,12 @@ def parse_sweep(text: str) -> range:
     range(4, 7)
     """
     match = re.fullmatch(r"([0-9]{1,6}):([0-9]{1,6})", text)
-    first, last = map(int, match.groups()) if match else (0, 0)
-    if not 2 <= first <= last:
-        raise ConfigurationError(
-            f'`sweep` is "{text}"; expected first:last such as 4:40, from 2 on'
-        )
-    return range(first, last + 1)
+    if match is not None:
+        first = int(match[1])
+        last = int(match[2])
+        if 2 <= first <= last:
+            return range(first, last + 1)
+    raise ConfigurationError(f'`sweep` is "{text}"; expected first:last such as 4:40, from 2 on')
 
 
 @app.command(rich_help_panel="Labels")
@@ -240,9 +238,8 @@ def cluster(
     if sweep is not None:
         picture = out.with_suffix(".sweep.png")
         with figure_formats(formats), TerminalProgress("sweep", "k") as progress:
-            typer.echo(
-                format_sweep(sweep_file(embeddings, picture, sweep, config.seed, progress=progress))
-            )
+            points = sweep_file(embeddings, picture, sweep, config.seed, progress=progress)
+            typer.echo(format_sweep(points))
             print_figure(picture)
         return
     photographs = None
@@ -285,9 +282,8 @@ def suggest(
         vocabulary: CSV file (term,group,items) of kinds of landmarks and their groups; may be repeated. Default:
             annotations/vocabulary.csv, if the taxonomy is H-GLDv2's.
         decisions: CSV file of decisions on other labels, as evidence; may be repeated, and the last decision counts.
-        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, which become
-            suggestions; those of each model are written to MODEL.machine.csv beside the output, for hgld agreement.
-            Default: none.
+        answers: CSV or Parquet table (label,group,score,model,prompt_hash) of answers of models, to suggest, too. The
+            answers of each model are written to MODEL.machine.csv beside the output, for hgld agreement.
         no_vocabulary: Use no vocabulary.
     """
     from hgld.labels.suggest import suggest_file
@@ -315,8 +311,9 @@ def suggest(
 
 def format_clean(summary: CleanSummary, nouns: Nouns = LANDMARKS) -> str:
     """Return the landmarks removed and kept by split, and the most frequent labels."""
-    splits = [_format_split(split, nouns) for split in summary.splits]
-    return "\n".join([*splits, f"unique labels in total: {summary.unique_labels:,}"])
+    lines = [_format_split(split, nouns) for split in summary.splits]
+    lines.append(f"unique labels in total: {summary.unique_labels:,}")
+    return "\n".join(lines)
 
 
 def _format_split(summary: SplitSummary, nouns: Nouns) -> str:
@@ -346,11 +343,15 @@ def format_embed(summary: EmbedSummary) -> str:
 
 def format_clusters(clusters: Sequence[ClusterRow], nouns: Nouns = LANDMARKS) -> str:
     """Return a table of the clusters."""
-    labels = sum(row.labels for row in clusters)
-    subclusters = sum(row.subclusters for row in clusters)
-    title = f"{labels:,} labels in {len(clusters)} clusters and {subclusters} sub-clusters"
+    n_labels = 0
+    n_subclusters = 0
+    rows = []
+    for row in clusters:
+        n_labels += row.labels
+        n_subclusters += row.subclusters
+        rows.append([row.cluster, row.subclusters, row.labels, row.landmarks, row.name])
+    title = f"{n_labels:,} labels in {len(clusters)} clusters and {n_subclusters} sub-clusters"
     columns = ["cluster", "sub-clusters", "labels", nouns[1], "name"]
-    rows = [[row.cluster, row.subclusters, row.labels, row.landmarks, row.name] for row in clusters]
     return "\n".join([title, *aligned(columns, rows)])
 
 
@@ -361,18 +362,17 @@ def format_sweep(points: Sequence[SweepPoint]) -> str:
 
 
 def format_suggestions(summary: SuggestSummary, nouns: Nouns = LANDMARKS) -> str:
-    """Return the numbers of labels and landmarks, and of those with a likely group."""
+    """Return the numbers of labels and landmarks, in all and with a likely group."""
     from hgld.labels.suggest import LIKELY_SCORE
 
-    return (
+    lines = [
         f"suggestions for {summary.labels:,} labels of {summary.landmarks:,} {nouns[1]}, "
-        f"using {summary.decisions:,} decisions\n"
-        f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} {nouns[1]}"
-        + "".join(
-            f"\n{path}: answers on {n:,} labels, for hgld agreement"
-            for path, n in summary.answers.items()
-        )
-    )
+        f"using {summary.decisions:,} decisions",
+        f"score {LIKELY_SCORE} or more: {summary.likely_labels:,} labels of {summary.likely_landmarks:,} {nouns[1]}",
+    ]
+    for path, n_labels in summary.answers.items():
+        lines.append(f"{path}: answers on {n_labels:,} labels, for hgld agreement")
+    return "\n".join(lines)
 
 
 taxonomy = App(no_args_is_help=True, rich_markup_mode="markdown")
@@ -399,8 +399,8 @@ def import_(
 ) -> None:
     r"""Make a taxonomy of a tree, whose leaves become the groups.
 
-    A leaf that is less deep than others repeats its name at the finer levels. A name that occurs below several
-    parents is followed by that of the parent in parentheses.
+    A leaf that is less deep than other leaves repeats its name at the finer levels. A name that occurs below several
+    parents is followed by the name of the parent in parentheses.
 
     Example: hgld taxonomy import tree.csv -o taxonomy.csv
 
@@ -440,7 +440,7 @@ def check(
     clusters: Path | None = None,
     decisions: Annotated[list[Path] | None, typer.Option(metavar="FILE")] = None,
 ) -> None:
-    """List what is wrong with a taxonomy: cycles, doubled and empty groups, missing guidelines, ambiguous classes.
+    """List problems of a taxonomy: cycles, doubled and empty groups, missing guidelines, ambiguous classes.
 
     The exit code is 1 for cycles and doubled names.
 
@@ -463,11 +463,18 @@ def check(
 
 
 def _format_report(report: TaxonomyReport) -> str:
-    rows = [
-        ["error" if each.is_error else "warning", each.problem, each.what]
-        for each in report.findings
-    ]
-    errors = counted(sum(finding.is_error for finding in report.findings), "error")
-    warnings = counted(sum(not finding.is_error for finding in report.findings), "warning")
-    lines = aligned(["", "problem", "groups"], rows) if rows else []
-    return "\n".join([*lines, f"{counted(report.n_groups, 'group')}: {errors}, {warnings}"])
+    n_errors = 0
+    rows = []
+    for finding in report.findings:
+        severity = "warning"
+        if finding.is_error:
+            severity = "error"
+            n_errors += 1
+        rows.append([severity, finding.problem, finding.what])
+    lines = []
+    if rows:
+        lines = aligned(["", "problem", "groups"], rows)
+    errors = counted(n_errors, "error")
+    warnings = counted(len(rows) - n_errors, "warning")
+    lines.append(f"{counted(report.n_groups, 'group')}: {errors}, {warnings}")
+    return "\n".join(lines)

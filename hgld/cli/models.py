@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
+from hgld.cli.application import FIRST_STEPS, SharedCommand, app, friendly_errors
+from hgld.cli.options import field_options, help_panels
+from hgld.cli.output import print_summary
+from hgld.cli.render import aligned
+from hgld.cli.shared_options import (
     OUT_FOLDER,
     Force,
     Pretrained,
-    SharedCommand,
-    app,
-    friendly_errors,
     parse_numbers,
     part_option,
-    print_summary,
     writable,
 )
-from hgld.cli.options import field_options, help_panels
-from hgld.cli.render import aligned
 from hgld.compute.parts import Part, PartsConfig
 from hgld.compute.slurm import current_task
 from hgld.datasets.settings import Fit, Interpolation
@@ -65,7 +62,7 @@ def complete_training(incomplete: str) -> list[str]:
     """Return the names of trainings that begin with a text."""
     from hgld.io.presets import OWN_IMAGES, training_presets
 
-    names = (known.removeprefix(f"{OWN_IMAGES}/") for known in training_presets())
+    names = [preset.removeprefix(f"{OWN_IMAGES}/") for preset in training_presets()]
     return [name for name in names if name.startswith(incomplete)]
 
 
@@ -79,28 +76,28 @@ def complete_comparison(incomplete: str) -> list[str]:
 def with_images(
     overrides: Sequence[str] | None, manifest: Path | None, images: Path | None
 ) -> list[str]:
-    """Return overrides of settings with those for the manifest and the images, if they are given.
+    """Return overrides of settings, after overrides for the manifest and the images if given.
 
     >>> with_images(["seed=1"], Path("a.parquet"), None)
     ['data.manifest="a.parquet"', 'data.root=null', 'seed=1']
     """
     from hgld.io.settings import override
 
-    if (
-        images is not None and images.is_file()
-    ):  # paths of images in a tar file start from its folder
-        images = images.parent
-    data = [] if manifest is None else [override("data.manifest", manifest)]
+    if images is not None and images.is_file():
+        images = images.parent  # paths of images in a tar file start from its folder
+    changes = []
+    if manifest is not None:
+        changes.append(override("data.manifest", manifest))
     if manifest is not None or images is not None:
-        data.append(override("data.root", images))
-    return [*data, *(overrides or ())]
+        changes.append(override("data.root", images))
+    return changes + list(overrides or ())
 
 
 @app.command(rich_help_panel="Retrieval")
 def presets(
     name: Annotated[str | None, typer.Argument(autocompletion=complete_training)] = None,
 ) -> None:
-    """List the settings that come with hgld: those of the paper's tables, and for images of your own.
+    """List the settings that come with hgld: for the paper's tables, and for images of your own.
 
     Example: hgld presets h-gldv2/happier
 
@@ -109,25 +106,29 @@ def presets(
     """
     from hgld.benchmark.presets import list_presets, resolve_preset
 
-    typer.echo(
-        _format_resolved(*resolve_preset(name)) if name else _format_presets(*list_presets())
-    )
+    if name is None:
+        trainings, comparisons = list_presets()
+        typer.echo(_format_presets(trainings, comparisons))
+    else:
+        path, settings = resolve_preset(name)
+        typer.echo(_format_resolved(path, settings))
 
 
 def _format_presets(
     trainings: Sequence[TrainingPreset], comparisons: Sequence[ComparisonPreset]
 ) -> str:
-    rows = [
-        (preset.name, preset.method, preset.tables, preset.backbone, preset.images)
-        for preset in trainings
-    ]
-    lines = [
-        *aligned(["hgld train", "method", "table", "backbone", "images"], rows),
-        "",
-        *aligned(
-            ["hgld benchmark", "methods", "title"],
-            [(preset.name, str(len(preset.methods)), preset.title) for preset in comparisons],
-        ),
+    training_rows = []
+    for training in trainings:
+        row = (training.name, training.method, training.tables, training.backbone, training.images)
+        training_rows.append(row)
+    comparison_rows = []
+    for comparison in comparisons:
+        n_methods = str(len(comparison.methods))
+        comparison_rows.append((comparison.name, n_methods, comparison.title))
+    lines = aligned(["hgld train", "method", "table", "backbone", "images"], training_rows)
+    lines.append("")
+    lines += aligned(["hgld benchmark", "methods", "title"], comparison_rows)
+    lines += [
         "",
         "Tables are those of Optimization of Rank Losses for Image Retrieval (Ramzi et al.) unless another paper is",
         "named: ROADMAP, Patel et al. (the recall@k surrogate) or Brown et al. (Smooth-AP). The weights of",
@@ -138,7 +139,12 @@ def _format_presets(
 
 
 def _format_resolved(path: Path, settings: Sequence[ResolvedSetting]) -> str:
-    rows = [(setting.key, setting.origin, _text(setting.value)) for setting in settings]
+    rows = []
+    for setting in settings:
+        value = setting.value
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False)
+        rows.append((setting.key, setting.origin, value))
     return "\n".join([*aligned(["setting", "from", "value"], rows), "", str(path)])
 
 
@@ -178,10 +184,10 @@ def train(
         config: Preset, such as happier or h-gldv2/happier (hgld presets lists all), or file of settings (YAML).
         out: Folder for checkpoints and the history.
         overrides: Override a setting, e.g. loss.lambda=0.3; repeatable.
-        loggers: Where to log besides history.jsonl: tensorboard or wandb; repeatable. Default: tensorboard.
-        resume: Resume the run in the folder, if there is one.
+        loggers: Logger besides history.jsonl: tensorboard or wandb; repeatable. Default: tensorboard.
+        resume: Resume the run in the folder, if it exists.
         force: Delete an existing run in the folder, and start again.
-        device: Device: cpu, cuda or cuda:N. Default: cuda if available, else cpu.
+        device: Device: cpu, cuda or cuda:N. Default: cuda if available, otherwise cpu.
         plan: Print all settings and the numbers of images and steps, then exit.
     """
     with friendly_errors(again="continue with --resume", **_TRAINING_OPTIONS):
@@ -237,23 +243,27 @@ def train(
 
 
 def format_training(summary: TrainingSummary) -> str:
-    """Return a table of the first evaluation and the result, the gain, and what could not be read."""
+    """Return a table of the first evaluation and the result, the gain, and skipped images."""
     from hgld.cli.evaluate import format_means
     from hgld.evaluation.metric_units import shown_value
 
-    test, metric, result = summary.test, summary.metric, summary.result
-    first = next(iter(test))
-    gain = shown_value(metric, test[result][metric]) - shown_value(metric, test[first][metric])
+    metric = summary.metric
+    result = summary.result
+    first = next(iter(summary.test))
+    first_means = summary.test[first]
+    result_means = summary.test[result]
+    gain = shown_value(metric, result_means[metric]) - shown_value(metric, first_means[metric])
     selection = "the last: there is no split val to select one on"
     if summary.val:
         selection = f"the best on val ({shown_value(metric, summary.val[result]):.2f})"
     lines = [
-        format_means({name: test[name] for name in (first, result)}),
+        format_means({first: first_means, result: result_means}),
         f"{summary.n_steps:,} steps; {metric} {gain:+.2f} from {first} to {result}, {selection}",
     ]
     if summary.n_skipped_images:
+        images = counted(summary.n_skipped_images, "image")
         lines.append(
-            f"{counted(summary.n_skipped_images, 'image')} could not be read (skipped.csv); "
+            f"{images} could not be read (skipped.csv); "
             f"{summary.n_skipped_batches:,} batches were skipped, with too few images left"
         )
     return "\n".join(lines)
@@ -263,29 +273,38 @@ def format_plan(images: TrainingImages) -> str:
     """Return all settings, and the numbers of images, classes, batches and steps."""
     from hgld.io.settings import to_yaml
 
-    about = "about " if getattr(images.settings.sampler, "packing", None) == "greedy" else ""
-    steps = f"{about}{images.sampler.n_batches(0):,} batches per epoch, {images.n_steps:,} steps"
+    batches = f"{images.sampler.n_batches(0):,} batches per epoch"
+    if getattr(images.settings.sampler, "packing", None) == "greedy":
+        batches = f"about {batches}"
+    steps = f"{batches}, {images.n_steps:,} steps"
     return "\n".join([to_yaml(images.settings), format_images(images), steps])
 
 
 def format_images(images: TrainingImages) -> str:
     """Return the numbers of training images, classes, validation and test images."""
-    train, test = images.train.manifest, images.test.manifest
-    classes = ", ".join(
-        f"{n:,} {name}" for n, name in zip(train.n_classes, train.level_names, strict=True)
-    )
-    ranked = f"{len(test):,} images ranked against each other"
-    if images.is_query is not None:
-        ranked = f"{int(images.is_query.sum()):,} queries, {int((~images.is_query).sum()):,} in the gallery"
-    lines = [f"train: {len(train):,} images, classes by level: {classes}"]
+    train = images.train.manifest
+    test = images.test.manifest
+    class_counts = []
+    for n_classes, level_name in zip(train.n_classes, train.level_names, strict=True):
+        class_counts.append(f"{n_classes:,} {level_name}")
+    lines = [f"train: {len(train):,} images, classes by level: {', '.join(class_counts)}"]
     if images.val is not None:
         lines.append(f"val: {len(images.val):,} images ranked against each other")
-    return "\n".join([*lines, f"test: {ranked}"])
+    if images.is_query is None:
+        lines.append(f"test: {len(test):,} images ranked against each other")
+    else:
+        n_queries = int(images.is_query.sum())
+        n_gallery = len(images.is_query) - n_queries
+        lines.append(f"test: {n_queries:,} queries, {n_gallery:,} in the gallery")
+    return "\n".join(lines)
 
 
 def _check_embeddings(path: Path) -> None:
     """Check that embeddings can be written to a file, or to a folder of parts."""
-    (check_writable_file if path.suffix and not path.is_dir() else check_writable_folder)(path)
+    if path.is_dir() or not path.suffix:
+        check_writable_folder(path)
+    else:
+        check_writable_file(path)
 
 
 @app.command(rich_help_panel=FIRST_STEPS)
@@ -338,24 +357,25 @@ def embed_images(
     Args:
         manifest: Manifest of the images to embed, or the table from hgld index-images. Default: all images in the
             folder are embedded.
-        images: Folder of the images, which are files in it or in tar files; or the table from hgld index-images in
+        images: Folder that contains the images, as files or in tar files; or the table from hgld index-images in
             that folder. Default: the folder of the manifest.
-        out: Embeddings to write: .parquet, .npy or .safetensors; or, in parts, a folder of files of which each is a
-            part, which other commands read as they are.
+        out: Embeddings to write: .parquet, .npy or .safetensors; or a folder with a file for each part, which other
+            commands read like a single file.
         model: Model: the folder of a run of hgld train, a checkpoint, hf:OWNER/NAME on the Hugging Face hub;
             untrained: a preset, a timm model, open_clip:NAME or open_clip:NAME/TAG; or a function,
             python:MODULE:FUNCTION or python:FILE.py:FUNCTION.
-        size: Input size in pixels. Default: that of the model; for a preset 224.
-        resize: Shorter side of images before the centre crop, both sides of squashed ones, or the longer side of
-            padded ones, in pixels. Default: that of the model; for a preset 256.
-        fit: How images of any aspect ratio are fitted: the centre crop; the whole image squashed or padded to a
-            square; or with a longer side of --size at most, keeping the aspect ratio. Default: that of the model; for
-            a preset crop.
-        interpolation: Interpolation between pixels. Default: that of the model; for a preset bilinear.
-        mean: Mean of red, green and blue, such as 0.5 0.5 0.5, subtracted from pixel values of 0 to 1. Default: that
-            of the model.
-        std: Standard deviation of red, green and blue, by which these differences are divided. Default: that of the
-            model.
+        size: Input size in pixels. Default: the size of the model; for a preset 224.
+        resize: Size in pixels to which images are resized first: the shorter side before a centre crop, both sides
+            of squashed images, or the longer side of padded images. Default: the value of the model; for a preset
+            256.
+        fit: Fit of images of any aspect ratio: the centre crop (crop); the whole image in a square, distorted
+            (squash) or padded (pad); or the whole image with a longer side of at most --size (longest). Default: the
+            fit of the model; for a preset crop.
+        interpolation: Interpolation between pixels. Default: the interpolation of the model; for a preset bilinear.
+        mean: Mean of red, green and blue, such as 0.5 0.5 0.5, that is subtracted from pixel values of 0 to 1.
+            Default: the mean of the model.
+        std: Standard deviation of red, green and blue, by which these differences are divided. Default: the
+            standard deviation of the model.
     """
     from hgld.models.embedding_files import (
         embedding_request,
@@ -365,7 +385,7 @@ def embed_images(
         record_request,
     )
 
-    listed, folder = _images_to_embed(manifest, images)
+    source, folder = _images_to_embed(manifest, images)
     part = division.part
     image_settings: dict[str, Any] = {
         "size": size,
@@ -380,10 +400,12 @@ def embed_images(
         raise ConfigurationError(
             "`force` would discard what other parts have written; remove the output instead"
         )
-    file, part_in_folder = out, None
+    file = out
+    part_in_folder = None
     if in_folder and part is not None:
-        file, part_in_folder = part_file(out, part), part
-    request = embedding_request(listed, model, pretrained, image_settings, config, part_in_folder)
+        file = part_file(out, part)
+        part_in_folder = part
+    request = embedding_request(source, model, pretrained, image_settings, config, part_in_folder)
     if request is not None and is_made_by(file, request) and not force:
         print_summary(file, None, format_embed_images)
         return
@@ -394,7 +416,7 @@ def embed_images(
 
     load = partial(load_model, model, pretrained, **image_settings)
     if division.ray is not None:
-        work = partial(_load_and_embed_part, load, listed, out, config, folder)
+        work = partial(_load_and_embed_part, load, source, out, config, folder)
         with TerminalProgress("embed", "parts") as progress:
             division.run_on_ray(work, progress, device=config.device)
         if in_folder:
@@ -411,11 +433,11 @@ def embed_images(
     with TerminalProgress("embed", "images") as progress:
         if part is None:
             summary = image_embedding.embed_images(
-                listed, out, embedder, config, root=folder, force=force, progress=progress
+                source, out, embedder, config, root=folder, force=force, progress=progress
             )
         else:
             summary = image_embedding.embed_part(
-                listed, out, embedder, config, part=part, root=folder, progress=progress
+                source, out, embedder, config, part=part, root=folder, progress=progress
             )
     if isinstance(summary, image_embedding.EmbedPartSummary):
         typer.echo(_format_embed_part(summary))
@@ -426,7 +448,7 @@ def embed_images(
 
 
 def _images_to_embed(manifest: Path | None, images: Path | None) -> tuple[Path, Path | None]:
-    """Return a list or a folder of images, and the folder that paths in a manifest are relative to, if it is given.
+    """Return a manifest or folder of images, and the folder of paths in a manifest, if given.
 
     Raises:
         ConfigurationError: Neither is given, or a manifest is given as images.
@@ -463,20 +485,23 @@ def _load_and_embed_part(
 
 def format_embed_images(summary: EmbedImagesSummary) -> str:
     """Format the counts and the throughput of a run."""
-    skipped, zeros = len(summary.skipped), len(summary.zeros)
-    of_all = f" of {summary.images + skipped:,}" if skipped else ""
-    lines = [
-        f"{summary.images:,}{of_all} images embedded in {summary.dim:,} dimensions"
-        f"{_throughput(summary, 'tried' if skipped else 'of them')}"
-    ]
-    if zeros:
+    n_skipped = len(summary.skipped)
+    n_zeros = len(summary.zeros)
+    images = f"{summary.images:,}"
+    verb = "of them"
+    if n_skipped:
+        images += f" of {summary.images + n_skipped:,}"
+        verb = "tried"
+    throughput = _throughput(summary, verb)
+    lines = [f"{images} images embedded in {summary.dim:,} dimensions{throughput}"]
+    if n_zeros:
         lines.append(
-            f"{counted(zeros, 'image')} with a vector of zeros, whose cosine similarity with all others is 0; "
+            f"{counted(n_zeros, 'image')} with a vector of zeros, whose cosine similarity with all others is 0; "
             f"are they blank?\n{indented_list(summary.zeros, limit=5)}"
         )
-    if skipped:
+    if n_skipped:
         lines.append(
-            f"{counted(skipped, 'image')} could not be read; see {summary.skipped_file}:\n"
+            f"{counted(n_skipped, 'image')} could not be read; see {summary.skipped_file}:\n"
             f"{indented_list(summary.skipped, limit=5)}"
         )
     return "\n".join(lines)
@@ -521,8 +546,8 @@ def push_model(
 
     Args:
         model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
-            open_clip:NAME; not what is published already, whose files can be copied as they are.
-        repository: Repository of the Hugging Face hub to upload to; it is created if there is none. Default: none.
+            open_clip:NAME. A published model is not accepted: copy its files.
+        repository: Repository of the Hugging Face hub to upload to; it is created if it does not exist.
         out: Folder to write the files to.
     """
     from hgld.training import publish_model
@@ -532,9 +557,10 @@ def push_model(
             model, repository, out=out, pretrained=pretrained, config=config
         )
         typer.echo(_format_push(summary))
-        for place in (out, summary.url):
-            if place is not None:
-                typer.echo(place)
+        if out is not None:
+            typer.echo(out)
+        if summary.url is not None:
+            typer.echo(summary.url)
 
 
 def _format_push(summary: PushSummary) -> str:

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
+from typing import Literal
 
 from rich import box
 from rich.console import Console
@@ -14,10 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?%?|-?inf|nan")
-#: Characters of a line of sentences, and of tables that go on below.
+#: Largest number of characters of a line of sentences, and of tables that continue below.
 WIDTH = 80
-#: Wider than any table: lines are never wrapped, so that they can be searched and cut by other programs.
-_WIDTH = 10_000
+#: Wider than any table: lines are not wrapped, so that other programs can search and cut them.
+_UNLIMITED = 10_000
 
 
 def listed(counts: Mapping[str, int]) -> str:
@@ -35,7 +36,9 @@ def percent(value: float) -> str:
     >>> percent(0.12345), percent(float("nan"))
     ('12.35', '–')
     """
-    return "–" if math.isnan(value) else f"{100 * value:.2f}"
+    if math.isnan(value):
+        return "–"
+    return f"{100 * value:.2f}"
 
 
 def aligned(
@@ -45,9 +48,9 @@ def aligned(
 
     Args:
         header: Title of each column.
-        rows: Cells of each row. Integers get commas between thousands, floats four decimals; texts stay as they are,
-            and count as numbers if they are written as one, perhaps with a percent sign. Rows may be shorter than the
-            header.
+        rows: Cells of each row; a row may be shorter than the header. Integers get commas between
+            thousands, floats four decimals, and texts stay as they are. A text that is written as a
+            number, perhaps with a percent sign, counts as a number.
         indent: Beginning of each line.
 
     >>> print("\n".join(aligned(["group", "landmarks"], [["church", 15204], ["sea", 7]])))
@@ -55,16 +58,19 @@ def aligned(
     church     15,204
     sea             7
     """
-    texts = [[*map(_text, row), *[""] * (len(header) - len(row))] for row in rows]
+    texts_by_row = []
+    for row in rows:
+        texts = [_text(cell) for cell in row]
+        texts += [""] * (len(header) - len(texts))
+        texts_by_row.append(texts)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column, title in enumerate(header):
-        numeric = all(_NUMBER.fullmatch(row[column]) for row in texts)
-        table.add_column(
-            Text(title), justify="right" if numeric else "left", header_style="", no_wrap=True
-        )
-    for row in texts:
-        table.add_row(*map(Text, row))
-    console = Console(file=StringIO(), width=_WIDTH, color_system=None)
+        is_numeric = all(_NUMBER.fullmatch(texts[column]) for texts in texts_by_row)
+        justify: Literal["left", "right"] = "right" if is_numeric else "left"
+        table.add_column(Text(title), justify=justify, header_style="", no_wrap=True)
+    for texts in texts_by_row:
+        table.add_row(*map(Text, texts))
+    console = Console(file=StringIO(), width=_UNLIMITED, color_system=None)
     with console.capture() as captured:
         console.print(table)
     return [f"{indent}{line}".rstrip() for line in captured.get().splitlines()]
@@ -77,9 +83,13 @@ def wrapped_table(
     *,
     width: int = WIDTH,
 ) -> str:
-    """Return a table with named rows; columns that do not fit the width continue in a further table below.
+    """Return a table with named rows; columns beyond the width continue in a further table below.
 
-    ``corner`` is the title above the names. Rows have cells by column; tables in which a row has no cell omit it.
+    Args:
+        corner: Title above the names of rows.
+        columns: Titles of the columns.
+        rows: Name and cells by column of each row. A table in which a row has no cell omits the row.
+        width: Largest number of characters of a line.
     """
     console = Console(
         file=StringIO(), width=width, color_system=None, highlight=False, emoji=False, markup=False
@@ -87,12 +97,11 @@ def wrapped_table(
     with console.capture() as captured:
         while columns:
             n_shown = len(columns)
-            while (
-                n_shown > 1
-                and _natural_width(_framed(corner, columns[:n_shown], rows), console) > width
-            ):
+            table = _framed(corner, columns, rows)
+            while n_shown > 1 and _natural_width(table, console) > width:
                 n_shown -= 1
-            console.print(_framed(corner, columns[:n_shown], rows), "")
+                table = _framed(corner, columns[:n_shown], rows)
+            console.print(table, "")
             columns = columns[n_shown:]
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
@@ -107,15 +116,19 @@ def _framed(
         table.add_column(column, justify="right", no_wrap=True)
     for name, cells in rows:
         if any(column in cells for column in columns):
-            table.add_row(Text(name), *(cells.get(column, "") for column in columns))
+            shown_cells = [cells.get(column, "") for column in columns]
+            table.add_row(Text(name), *shown_cells)
     return table
 
 
 def _natural_width(table: Table, console: Console) -> int:
-    return Measurement.get(console, console.options.update(width=_WIDTH), table).maximum
+    """Return the width of a table without wrapped lines."""
+    return Measurement.get(console, console.options.update(width=_UNLIMITED), table).maximum
 
 
 def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value)

@@ -10,27 +10,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
-    LANDMARKS,
+from hgld.cli.application import FIRST_STEPS, app, friendly_errors
+from hgld.cli.options import field_options
+from hgld.cli.output import LANDMARKS, print_summary, remember
+from hgld.cli.render import aligned
+from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
+from hgld.cli.shared_options import (
     ClassesBeside,
     CleanBeside,
     ImageLandmarks,
     Images,
     Taxonomy,
-    app,
-    friendly_errors,
     out_file,
     parse_names,
-    print_summary,
-    remember,
     writable_figure,
     writable_file,
     writable_folder,
 )
-from hgld.cli.options import field_options
-from hgld.cli.render import aligned
-from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
 from hgld.errors import ConfigurationError, counted, indented_list
 from hgld.figures.style import Nouns
 from hgld.review.settings import AgreementConfig, ExportConfig, ImportConfig
@@ -80,8 +76,8 @@ def review(
         annotator: Name of the annotator.
         clusters: Clusters from hgld cluster or hgld suggest.
         store: SQLite file of the decisions. Default: review/ANNOTATOR.sqlite beside CLUSTERS.
-        decisions: CSV file of decisions to start from, for labels without one in --store; with the taxonomy beside
-            it if groups were renamed or proposed.
+        decisions: CSV file of decisions to start from, for labels without a decision in --store. If groups were
+            renamed or proposed, the taxonomy must be beside it.
         blind: Hide suggestions, and record that decisions were made without them.
     """
     from hgld.io.writable import check_writable_file
@@ -125,7 +121,7 @@ def decisions(
 ) -> None:
     """Write the decisions of the review page as CSV.
 
-    An output with decisions that never were in STORE, such as those of other people, is not overwritten.
+    An output with decisions that never were in STORE, such as decisions of other people, is not overwritten.
 
     Example: hgld decisions review/ada.sqlite -o annotations/decisions/ada.csv
 
@@ -137,9 +133,8 @@ def decisions(
     """
     from hgld.review.decision_files import export_decisions
 
-    print_summary(
-        out, export_decisions(store, out, taxonomy=taxonomy, force=force), _format_decisions
-    )
+    summary = export_decisions(store, out, taxonomy=taxonomy, force=force)
+    print_summary(out, summary, _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
@@ -165,9 +160,8 @@ def copy_store(
     from hgld.review.state import current_decisions
 
     owner, state = store.copy_store(path, out, force=force)
-    print_summary(
-        out, DecisionsSummary(owner, len(current_decisions(state, []))), _format_decisions
-    )
+    n_decisions = len(current_decisions(state, []))
+    print_summary(out, DecisionsSummary(owner, n_decisions), _format_decisions)
 
 
 @app.command(rich_help_panel="Review")
@@ -262,9 +256,9 @@ def agreement(
     Args:
         decisions: A file for each annotator: CSV decisions, or a store (.sqlite).
         clusters: Clusters from hgld cluster, to count landmarks as well as labels. Default: clusters.parquet beside
-            the project file hgld.yaml, if there are both.
-        out: JSON file to write. Default: none.
-        figure: Image file to write, of the groups that two annotators confused. Default: none.
+            the project file hgld.yaml, if both exist.
+        out: JSON file to write.
+        figure: Image file to write with the groups that two annotators confused.
     """
     from hgld.review.agreement import agreement_files
     from hgld.taxonomy.project import (
@@ -310,21 +304,22 @@ def adjudicate(
 ) -> None:
     """Combine the decisions of two annotators into one per label, by a rule or on the review page.
 
-    Groups that they renamed or proposed are combined too, and written beside the output (final.taxonomy.csv).
+    Groups that the annotators renamed or proposed are combined, too, and written beside the output
+    (final.taxonomy.csv).
 
-    The page shows the labels on which they differ, with both opinions side by side; groups can be renamed and merged.
-    Stop it with Ctrl-C to write the file; the same command resumes.
+    The page shows the labels on which the annotators differ, with both opinions side by side; groups can be renamed
+    and merged. Stop the page with Ctrl-C to write the file; the same command resumes.
 
     Example: hgld adjudicate decisions/ada.csv decisions/ben.csv -o decisions/final.csv --rule prefer:ada
 
     Args:
         out: CSV file of final decisions to write.
-        rule: How to settle disagreements: agree-only (not at all), prefer:NAME, or most-landmarks.
+        rule: Rule that settles disagreements: agree-only (leaves them open), prefer:NAME, or most-landmarks.
         annotator: Name of the person who settles disagreements on the review page; replaces --rule.
-        first: CSV file of decisions of one annotator, with the taxonomy beside it if groups were renamed or proposed.
+        first: CSV file of decisions of one annotator; the taxonomy is beside it if groups were renamed or proposed.
         second: CSV file of decisions of the other annotator.
         clusters: Clusters from hgld cluster, to count landmarks; required by most-landmarks and the page. Default:
-            clusters.parquet beside the project file hgld.yaml, if there are both.
+            clusters.parquet beside the project file hgld.yaml, if both exist.
         force: Replace decisions of other people in the output on the same labels.
         store: SQLite file of the decisions on the page. Default: review/ANNOTATOR.final.sqlite.
     """
@@ -377,7 +372,8 @@ def format_export(summary: ExportSummary, nouns: Nouns = LANDMARKS) -> str:
     """Return counts, the files written, and what happened to earlier entries."""
     from hgld.review.sheets.worksheets import SET_ASIDE
 
-    labels, landmarks = counted(summary.labels, "label"), counted(summary.landmarks, *nouns)
+    labels = counted(summary.labels, "label")
+    landmarks = counted(summary.landmarks, *nouns)
     lines = [f"{labels} of {landmarks} in {counted(summary.clusters, 'cluster')}"]
     for path in summary.workbooks:
         lines.append(f"  {path} and {path.with_suffix('.csv').name}")
@@ -417,9 +413,8 @@ def _format_decisions(summary: DecisionsSummary) -> str:
 def format_adjudicate(summary: AdjudicateSummary) -> str:
     """Return counts of agreed, settled and open labels, of changes to the output, and the open labels."""
     still_open = [_open_label(label, summary) for label in summary.still_open]
-    lines = [
-        f"{counted(summary.agreed, 'label')} agreed, {summary.settled:,} settled, {len(still_open):,} open"
-    ]
+    agreed = counted(summary.agreed, "label")
+    lines = [f"{agreed} agreed, {summary.settled:,} settled, {len(still_open):,} open"]
     if summary.kept or summary.changed or summary.withdrawn:
         lines.append(
             f"  earlier decisions in the output: {summary.kept:,} kept on labels that neither annotator decided, "
@@ -434,59 +429,54 @@ def format_adjudicate(summary: AdjudicateSummary) -> str:
 
 
 def _group_conflicts(conflicts: Sequence[GroupConflict]) -> list[str]:
-    """Return the groups that annotators name differently; no lines if there are none."""
+    """Return the groups that annotators name differently, below a title if any exist."""
     if not conflicts:
         return []
-    return [
-        "groups to settle:",
-        indented_list([f"{conflict.name}: {conflict.problem}" for conflict in conflicts]),
-    ]
+    problems = [f"{conflict.name}: {conflict.problem}" for conflict in conflicts]
+    return ["groups to settle:", indented_list(problems)]
 
 
 def _open_label(label: OpenLabel, summary: AdjudicateSummary) -> str:
     from hgld.review.adjudication import opinion_text
 
-    decisions = zip(summary.annotators, (label.first, label.second), strict=True)
-    opinions = ", ".join(
-        opinion_text(annotator, row, summary.group_names) for annotator, row in decisions
-    )
-    return f"{label.label} ({label.label_id})  {opinions}"
+    first_annotator, second_annotator = summary.annotators
+    first = opinion_text(first_annotator, label.first, summary.group_names)
+    second = opinion_text(second_annotator, label.second, summary.group_names)
+    return f"{label.label} ({label.label_id})  {first}, {second}"
 
 
 def format_agreement(agreement: Agreement, nouns: Nouns = LANDMARKS) -> str:
     """Return tables of the coefficients and the groups, and the first disagreements.
 
-    ``nouns`` are the words for one and for several of the things that have labels.
+    Args:
+        agreement: Agreement of two or more annotators.
+        nouns: Words for one and for several entities that have labels.
     """
     title = f"{counted(agreement.labels, 'label')} decided by two or more annotators"
     if agreement.single:
         title += f", {agreement.single:,} by one only"
-    tables = [
-        *_all_coefficients(agreement, nouns[0]),
-        "",
-        *_groups(agreement.groups, nouns[0]),
-        "",
-        *_disagreements(agreement, nouns[1]),
-    ]
-    return "\n".join([title, "", *tables, *_group_conflicts(agreement.group_conflicts)])
+    lines = [title, ""]
+    lines += _all_coefficients(agreement, nouns[0])
+    lines.append("")
+    lines += _groups(agreement.groups, nouns[0])
+    lines.append("")
+    lines += _disagreements(agreement, nouns[1])
+    lines += _group_conflicts(agreement.group_conflicts)
+    return "\n".join(lines)
 
 
 def _all_coefficients(agreement: Agreement, entity: str) -> list[str]:
-    """Return the coefficients on all labels, and apart on those decided blind and the others if there are both."""
+    """Return the coefficients on all labels, and on blind and other decisions if both exist."""
     config = agreement.config
     lines = _coefficients(agreement, entity)
-    blind, others = agreement.blind, agreement.not_blind
-    if blind and others:
-        lines += [
-            "",
-            f"{counted(blind.labels, 'label')} decided blind, without suggestions",
-            *_coefficients(blind, entity),
-        ]
-        lines += [
-            "",
-            f"the other {counted(others.labels, 'label')}",
-            *_coefficients(others, entity),
-        ]
+    blind = agreement.blind
+    not_blind = agreement.not_blind
+    if blind and not_blind:
+        blind_labels = counted(blind.labels, "label")
+        lines += ["", f"{blind_labels} decided blind, without suggestions"]
+        lines += _coefficients(blind, entity)
+        lines += ["", f"the other {counted(not_blind.labels, 'label')}"]
+        lines += _coefficients(not_blind, entity)
     elif blind:
         lines.append("all labels were decided blind, without suggestions")
     if agreement.mixed:
@@ -495,32 +485,38 @@ def _all_coefficients(agreement: Agreement, entity: str) -> list[str]:
             f"warning: {labels} decided blind by one annotator and with suggestions by another"
         )
     resamples = counted(config.n_resamples, "resample")
-    return [
-        *lines,
-        f"({config.confidence:.0%} intervals from {resamples} of the labels; none by {entity})",
-    ]
+    lines.append(
+        f"({config.confidence:.0%} intervals from {resamples} of the labels; none by {entity})"
+    )
+    return lines
 
 
 def _coefficients(agreement: Agreement | SubsetAgreement, entity: str) -> list[str]:
     from hgld.taxonomy.decisions import MACHINE
 
-    columns = [agreement.by_label] + ([agreement.by_landmark] if agreement.by_landmark else [])
-    header = ("", "by label", f"by {entity}")[: len(columns) + 1]
+    header = ["", "by label"]
+    measures = [agreement.by_label]
+    if agreement.by_landmark:
+        header.append(f"by {entity}")
+        measures.append(agreement.by_landmark)
+    annotators: set[str] = set()
     rows = []
-    for pairs in zip(*(measures.pairs for measures in columns), strict=True):
-        names = f"{pairs[0].first}, {pairs[0].second}"
-        undefined = "both used one category" if pairs[0].labels else "no label in common"
-        rows.append(
-            (f"raw agreement ({names})", *(_interval(pair.raw, undefined) for pair in pairs))
-        )
-        rows.append(
-            (f"Cohen's kappa ({names})", *(_interval(pair.kappa, undefined) for pair in pairs))
-        )
-    alphas = (_interval(measures.alpha, "all used one category") for measures in columns)
-    annotators = {name for pair in columns[0].pairs for name in (pair.first, pair.second)}
+    for index, pair in enumerate(agreement.by_label.pairs):
+        annotators.update((pair.first, pair.second))
+        undefined = "both used one category" if pair.labels else "no label in common"
+        raw_row = [f"raw agreement ({pair.first}, {pair.second})"]
+        kappa_row = [f"Cohen's kappa ({pair.first}, {pair.second})"]
+        for measure in measures:
+            raw_row.append(_interval(measure.pairs[index].raw, undefined))
+            kappa_row.append(_interval(measure.pairs[index].kappa, undefined))
+        rows += [raw_row, kappa_row]
+    alpha_row = ["Krippendorff's alpha"]
     n_people = sum(not name.startswith(MACHINE) for name in annotators)
-    title = "Krippendorff's alpha" + (" (people)" if 1 < n_people < len(annotators) else "")
-    return aligned(header, [*rows, (title, *alphas)])
+    if 1 < n_people < len(annotators):
+        alpha_row = ["Krippendorff's alpha (people)"]
+    for measure in measures:
+        alpha_row.append(_interval(measure.alpha, "all used one category"))
+    return aligned(header, [*rows, alpha_row])
 
 
 def _interval(estimate: Estimate, undefined: str) -> str:
@@ -532,17 +528,17 @@ def _interval(estimate: Estimate, undefined: str) -> str:
     return f"{estimate.value:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
 
 
-def _groups(groups: tuple[GroupAgreement, ...], entity: str) -> list[str]:
-    with_landmarks = any(group.specific_by_landmark is not None for group in groups)
-    header = ["group", "both", "one only", "agreement"] + [f"by {entity}"] * with_landmarks
+def _groups(groups: Sequence[GroupAgreement], entity: str) -> list[str]:
+    header = ["group", "both", "one only", "agreement"]
+    if any(group.specific_by_landmark is not None for group in groups):
+        header.append(f"by {entity}")
     rows = []
     for group in groups:
-        shares = [
-            share for share in (group.specific, group.specific_by_landmark) if share is not None
-        ]
-        rows.append(
-            [group.category, group.both, group.only_one, *(f"{share:.3f}" for share in shares)]
-        )
+        row = [group.category, group.both, group.only_one]
+        for share in (group.specific, group.specific_by_landmark):
+            if share is not None:
+                row.append(f"{share:.3f}")
+        rows.append(row)
     return aligned(header, rows)
 
 
@@ -550,16 +546,17 @@ def _disagreements(agreement: Agreement, entities: str) -> list[str]:
     if not agreement.disagreements:
         return ["no disagreements"]
     order = f"most {entities} first" if agreement.by_landmark else "by label"
-    lines = indented_list(
-        [_disagreement(row) for row in agreement.disagreements], limit=_MAX_DISAGREEMENTS
-    )
-    return [f"{counted(len(agreement.disagreements), 'disagreement')}, {order}:", lines]
+    title = f"{counted(len(agreement.disagreements), 'disagreement')}, {order}:"
+    lines = [_disagreement(row) for row in agreement.disagreements]
+    return [title, indented_list(lines, limit=_MAX_DISAGREEMENTS)]
 
 
 def _disagreement(row: Disagreement) -> str:
-    opinions = ", ".join(f"{annotator}: {category}" for annotator, category in row.opinions.items())
-    comments = "".join(
-        f"; {annotator} says: {comment}" for annotator, comment in row.comments.items()
-    )
-    landmarks = "" if row.landmarks is None else f"{row.landmarks:>7,}  "
-    return f"{landmarks}{row.label} ({row.label_id})  {opinions}{comments}"
+    line = ""
+    if row.landmarks is not None:
+        line = f"{row.landmarks:>7,}  "
+    opinions = [f"{annotator}: {category}" for annotator, category in row.opinions.items()]
+    line += f"{row.label} ({row.label_id})  {', '.join(opinions)}"
+    for annotator, comment in row.comments.items():
+        line += f"; {annotator} says: {comment}"
+    return line

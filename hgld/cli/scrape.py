@@ -1,4 +1,4 @@
-"""``hgld scrape``: what landmarks are instances of, from Wikidata and Commons."""
+"""``hgld scrape``: look up the classes of landmarks on Wikidata and Commons."""
 
 from __future__ import annotations
 
@@ -9,16 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
-    LANDMARKS,
-    app,
-    begin_project,
-    out_file,
-    print_summary,
-    try_again,
-)
+from hgld.cli.application import FIRST_STEPS, app
 from hgld.cli.options import field_options, help_panels
+from hgld.cli.output import LANDMARKS, begin_project, print_summary, try_again
+from hgld.cli.shared_options import out_file
 from hgld.errors import ConfigurationError, SourceError, counted
 from hgld.figures.style import Nouns
 from hgld.progress import TerminalProgress
@@ -84,18 +78,18 @@ def scrape(
     The same command resumes an interrupted run, and retries failed rows; if the list has changed, only new landmarks
     are fetched. Beside X.parquet the API source writes X.classes.parquet with the classes and their superclasses.
 
-    A list of other entities has any columns: --id names that of their ids, --item or --category their items or
-    categories, for example: hgld scrape birds.csv --id id --item item --split-column part --property P171 --parents
-    P171 -o scraped.parquet
+    The list may be about other entities, such as birds. Name the column of their ids with --id, and the column of
+    their items or categories with --item or --category: hgld scrape birds.csv --id id --item item --split-column part
+    --property P171 --parents P171 -o scraped.parquet
 
     Example: hgld scrape train_label_to_category.csv --split train -o scraped_train.parquet --contact you@example.org
 
     Args:
         categories: GLDv2's *_label_to_category.csv: landmark_id, category URL; or any CSV or Parquet file, with --id.
         out: Table to write.
-        entity: With --id, word for one thing of the list, such as bird, which hgld.yaml keeps for further commands.
-            Default: entity.
-        entities: Word for several things of the list. Default: the regular plural of ENTITY.
+        entity: Noun for an entry of the list, such as bird, which hgld.yaml keeps for further commands. Default:
+            entity.
+        entities: Plural of --entity. Default: the regular plural.
         force: Discard an unfinished scrape, and replace an existing table.
     """
     from hgld.taxonomy.project import words_of_list
@@ -133,13 +127,20 @@ def format_scrape(summary: ScrapeSummary, nouns: Nouns = LANDMARKS) -> str:
             f"{summary.landmarks - summary.taken_over:,} are new or had failed"
         )
     if summary.unlabelled:
+        values = counted(len(summary.unlabelled), "value")
+        examples = preview(summary.unlabelled, 5)
         lines.append(
-            f"{counted(len(summary.unlabelled), 'value')} without a label in these languages, which hgld clean leaves"
-            f" out: {preview(summary.unlabelled, 5)}; name further languages with --languages"
+            f"{values} without a label in these languages, which hgld clean leaves out: {examples}; name further "
+            "languages with --languages"
         )
-    width = max(map(len, (*summary.statuses, *summary.routes)))
+    width = max(len(name) for name in [*summary.statuses, *summary.routes])
     for title, counts in (("status", summary.statuses), ("route", summary.routes)):
         lines.append(f"{title:<{width}}{nouns[1]:>12}")
-        for name, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])):
+        for name, count in sorted(counts.items(), key=_largest_count_first):
             lines.append(f"  {name:<{width}}{count:>10,} {count / summary.landmarks:>8.2%}")
     return "\n".join(lines)
+
+
+def _largest_count_first(name_and_count: tuple[str, int]) -> tuple[int, str]:
+    name, count = name_and_count
+    return -count, name

@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hgld.cli.base import (
-    FIRST_STEPS,
-    ComparedBy,
-    Json,
-    Pretrained,
-    app,
-    out_file,
-    writable_file,
-)
+from hgld.cli.application import FIRST_STEPS, app
 from hgld.cli.options import help_panels
 from hgld.cli.render import aligned
 from hgld.cli.served_page import Host, OpenBrowser, Port, announced_page
+from hgld.cli.shared_options import ComparedBy, Json, Pretrained, out_file, writable_file
 from hgld.errors import ConfigurationError
 from hgld.evaluation.settings import RerankSettings
 from hgld.progress import TerminalProgress
@@ -61,8 +54,8 @@ def search(
 ) -> None:
     """Search a gallery of embeddings with images or texts: the nearest photographs, and the labels they vote for.
 
-    The number beside a label is its share of the votes, which count the more the more similar a photograph is: the
-    weight of a cosine s is exp(s / 0.07), and of a distance d exp(-d / 0.07). It is not a calibrated probability.
+    The number beside a label is its share of the votes. The vote of a photograph with cosine similarity s has the
+    weight exp(s / 0.07), and with distance d the weight exp(-d / 0.07). The share is not a calibrated probability.
 
     Example: hgld search photo.jpg --embeddings embeddings.npy --page search.html
 
@@ -71,19 +64,19 @@ def search(
         query: Image to search with, a folder or tar file of images, or a manifest.
         text: Text to search with instead of an image, if open_clip:MODEL/TAG embedded the gallery; may be repeated.
         model: Model of the embeddings: a run of hgld train, a checkpoint, or the name of an untrained model. Default:
-            the one recorded by hgld embed-images.
+            the model that hgld embed-images recorded.
         manifest: Manifest of the gallery, or another table of labels as for hgld evaluate. Default: the manifest that
             was embedded, or landmark_id of the embeddings.
         hierarchy: Levels above landmarks: the output of hgld build, or H-GLDv2's CSV files.
-        split: Split of the landmark ids, if the hierarchy has several, or split of the manifest whose images are
-            used.
-        k: Number of nearest images, all of which vote on the labels.
+        split: Split of the landmark ids, if the hierarchy has several splits; or split of the manifest whose images
+            are used.
+        k: Number of nearest images that are shown and that vote on the labels.
         out: Answers to write: .csv, .parquet or .json.
         page: HTML page to write, with photographs.
         images: Folder of the photographs of the gallery, or the table from hgld index-images in it. Default: the
-            folder of the images that were embedded; if it is not there, no photographs are shown.
+            folder of the images that were embedded; if it does not exist, no photographs are shown.
         device: Device: cpu, cuda or cuda:N.
-        serve: Serve a local page where pictures are dropped or pasted, until Ctrl-C.
+        serve: Serve a local page that takes pictures by drag and drop or paste, until Ctrl-C.
     """
     from hgld.evaluation.ranking import RankingConfig
     from hgld.inspection.photos import find_images
@@ -96,9 +89,15 @@ def search(
     from hgld.search.served_page import serve_search
     from hgld.tables import Provenance, input_digests
 
-    if (query is not None) + bool(text) + serve != 1:
-        given = {"a `query`": query is not None, "`text`": bool(text), "--serve": serve}
-        found = " and ".join(name for name, is_given in given.items() if is_given) or "nothing"
+    given = []
+    if query is not None:
+        given.append("a `query`")
+    if text:
+        given.append("`text`")
+    if serve:
+        given.append("--serve")
+    if len(given) != 1:
+        found = " and ".join(given) or "nothing"
         raise ConfigurationError(
             f"expected a `query`, an image or a folder, or `text`, or --serve; found {found}"
         )
@@ -117,7 +116,8 @@ def search(
         return
     if query is None:
         assert text
-        vectors, ids = query_model.embed_texts(text), text
+        ids = text
+        vectors = query_model.embed_texts(text)
     else:
         with TerminalProgress("search", "images") as progress:
             vectors, ids = query_model.embed_path(query, progress=progress)
@@ -132,21 +132,28 @@ def search(
         write_answers(out, answers, Provenance("search", parameters, inputs))
         typer.echo(out, err=json)
     if page is not None:
-        asked = (lambda _: None) if query is None else find_images(query)
-        write_answer_page(answers, page, asked, gallery_photographs(embeddings, images))
+        find_query_image = _no_image if query is None else find_images(query)
+        find_gallery_image = gallery_photographs(embeddings, images)
+        write_answer_page(answers, page, find_query_image, find_gallery_image)
         typer.echo(page, err=json)
+
+
+def _no_image(_: str) -> None:
+    """Return no image for a query that is a text."""
 
 
 def format_answers(answers: Answers) -> str:
     """Format each query: its answer with the shares of votes, coarsest level first, and its nearest images."""
-    gallery, blocks = answers.gallery, []
+    gallery = answers.gallery
+    columns = ["", "score", "id", *gallery.level_names]
+    blocks = []
     for row in range(len(answers)):
         labels = [f"{level.name} {level.share:.2f}" for level in reversed(answers.answer(row))]
         answer = ", ".join(labels) or "no labels"
-        results = [
-            [rank, f"{score:.3f}", str(gallery.ids[position]), *gallery.names_of(position)]
-            for rank, (position, score, _) in enumerate(answers.results(row), start=1)
-        ]
-        table = aligned(["", "score", "id", *gallery.level_names], results, indent="  ")
-        blocks.append("\n".join([f"{answers.query_ids[row]}: {answer}", *table]))
+        nearest = []
+        for rank, (position, score, _) in enumerate(answers.results(row), start=1):
+            cells = [rank, f"{score:.3f}", str(gallery.ids[position])]
+            nearest.append(cells + list(gallery.names_of(position)))
+        lines = [f"{answers.query_ids[row]}: {answer}", *aligned(columns, nearest, indent="  ")]
+        blocks.append("\n".join(lines))
     return "\n\n".join(blocks)

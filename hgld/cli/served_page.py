@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from hgld.cli.base import option
+from hgld.cli.shared_options import option
 
 # Options of the commands that serve a page.
 Host = Annotated[
@@ -23,7 +23,11 @@ Host = Annotated[
 ]
 Port = Annotated[
     int,
-    option("Port of the page; 0 for a free one, each time the same if possible.", min=0, max=65535),
+    option(
+        "Port of the page; 0 for a free port, which is the same each time if possible.",
+        min=0,
+        max=65535,
+    ),
 ]
 OpenBrowser = Annotated[bool, option("Open the page in a browser.", "--open/--no-open")]
 
@@ -37,11 +41,11 @@ _REDIRECT = (
 def announced_page(open_browser: bool, folder: Path) -> Iterator[Callable[[str], None]]:
     """Yield a function that announces an address of the page, each of which admits one browser.
 
-    Every user of the machine can read the command line of a browser. The first address is therefore not there, but in
-    a file in ``folder`` that only this user can read, which leads to the address; Jupyter does the same
-    (``use_redirect_file`` of its ``ServerApp``). The file is deleted as soon as the address was used, and at the end.
-    Unlike the system's folder for temporary files, one below the user's home is visible to browsers in a sandbox,
-    such as those that are Snap packages.
+    Every user of the machine can read the command line of a browser. The browser therefore opens a file in ``folder``
+    that only this user can read, and the file redirects to the address; Jupyter does the same (``use_redirect_file``
+    of its ``ServerApp``). The file is deleted as soon as the address was used, and at the end. The folder is below
+    the user's home, because browsers in a sandbox, such as Snap packages, cannot read the system's folder for
+    temporary files.
     """
     with ExitStack() as used:
         n_announced = 0
@@ -51,7 +55,7 @@ def announced_page(open_browser: bool, folder: Path) -> Iterator[Callable[[str],
             n_announced += 1
             used.close()
             if n_announced > 1:
-                with suppress(OSError):  # nobody may read the output any more
+                with suppress(OSError):  # the reader of the output may have exited
                     typer.echo(f"opened; the address for another browser: {address}")
                 return
             typer.echo(f"{address}\nthis address works once; stop with Ctrl-C")
@@ -65,9 +69,9 @@ def announced_page(open_browser: bool, folder: Path) -> Iterator[Callable[[str],
 
 @contextmanager
 def _redirect_file(address: str, folder: Path) -> Iterator[str]:
-    """Yield the URL of a private file that leads to an address.
+    """Yield the URL of a private file that redirects to an address.
 
-    Under WSL the browser runs in Windows, where the file has another name: it gets the address itself.
+    Under WSL the browser runs in Windows, where the file has another name: the address itself is yielded.
     """
     if "microsoft" in platform.release().lower():
         yield address

@@ -21,7 +21,7 @@ class RepackConfig:
         quality: Quality of JPEG of reduced images, 1 to 100.
         split: Split of the manifest. Default: all images.
         shard_size: Number of images per tar file.
-        workers: Number of processes that reduce images; 0 reduces them in this one.
+        workers: Number of processes that reduce images; 0 reduces images in the calling process.
     """
 
     size: int | None = None

@@ -22,14 +22,15 @@ class PlainConfig:
 
     Args:
         label: Column of the labels.
-        id: Column of the ids. Default: the column id if there is one, else the number of the row from 1.
+        id: Column of the ids. Default: id if the list has such a column, otherwise the number of
+            the row from 1.
         split: Name of the split of all rows. Default: all.
         split_column: Column of the splits.
         count: Column with a count of each row, such as how often it occurs; whole numbers. Tables and summaries of
             labels add the counts up.
         item: Column of the Wikidata items of the labels: Q ids or addresses; rows may be without.
-        keep: Labels that stay apart although their spelling is one, separated by commas, such as lights,light; may be
-            repeated.
+        keep: Labels that stay apart although they count as the same spelling, separated by commas,
+            such as lights,light; may be repeated.
     """
 
     label: str
@@ -63,8 +64,9 @@ class CleanConfig:
     """Settings of the stage ``clean``: which landmarks are kept.
 
     Args:
-        keep_multiple: Keep landmarks with several labels, with the first label, or with the most specific one: the
-            only one that is no ancestor (P279) of another. Default: remove them, as the paper does.
+        keep_multiple: Keep landmarks with several labels, with the first label, or with the most
+            specific label: the only label that is not an ancestor (P279) of another label. Default:
+            remove such landmarks, as the paper does.
         allow_errors: Treat landmarks whose scrape failed as unlabelled.
     """
 
@@ -83,9 +85,10 @@ class EmbedConfig:
     Args:
         encoder: open_clip:MODEL/TAG, open_clip:MODEL/PATH with a local checkpoint, minilm (no download) or ngrams
             (spelling only).
-        templates: Prompt template with one {} for the label; may be repeated, vectors are then averaged.
+        templates: Prompt template with {} in place of the label; may be repeated, vectors are then
+            averaged.
         batch_size: Number of labels encoded at once.
-        device: Torch device. Default: cuda if available, else cpu.
+        device: Torch device. Default: cuda if available, otherwise cpu.
     """
 
     encoder: str = DEFAULT_ENCODER

@@ -19,12 +19,12 @@ class EmbedImagesConfig:
         half: Run the backbone in half precision: float16 on CUDA, bfloat16 elsewhere.
         center: Subtract the mean of all embeddings, which embeddings of an untrained backbone share, and normalise
             them again; not for queries and a gallery in separate files.
-        with_std: Also write the standard deviations of the feature maps before pooling, for the score heat:
-            x.deviations.npy beside x.npy; at one scale only.
+        with_std: Also write the standard deviations of the feature maps before pooling, for the
+            rejection score heat: x.deviations.npy beside x.npy; only for a single scale.
         device: Device: cpu, cuda or cuda:N.
         batch_size: Number of images embedded at once.
         shard_size: Number of images per shard.
-        workers: Number of processes that load images; 0 loads them in this one.
+        workers: Number of processes that load images; 0 loads images in the calling process.
     """
 
     split: str | None = None

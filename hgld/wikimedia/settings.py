@@ -120,27 +120,28 @@ class ScrapeConfig:
     have any splits.
 
     Args:
-        split: Split of the list; for GLDv2's train or index, whose landmark ids are different
-            numbering spaces.
+        split: Split of the list: train or index for lists of GLDv2, as landmark ids of the two
+            splits are unrelated numbers.
         source: Data source: api (fifty landmarks per request) or html (one page per landmark, as in
             the paper).
         workers: Number of concurrent requests, 1 to 3.
         class_depth: Number of steps of ``parents`` to fetch above the values.
         client: Addresses of the servers, and limits on requests to them. Default: the servers of
             Wikimedia.
-        allow_frequent: Status in which any number of landmarks may end; otherwise an implausible
-            share stops the scrape (:data:`hgld.wikimedia.settings.UNLIKELY_SHARES`); repeatable.
-        id: Column with the ids of entities, text or whole numbers. Default: the list is one of
-            GLDv2's.
-        item: Column with items on Wikidata: Q ids or addresses. Default: item, if there is one.
-        category: Column with categories on Commons instead: titles or addresses. Default: category,
-            without items.
-        split_column: Column with the split of each entity, instead of one for all.
+        allow_frequent: Status that any number of landmarks may have; an implausible share of other
+            statuses stops the scrape (:data:`hgld.wikimedia.settings.UNLIKELY_SHARES`); repeatable.
+        id: Column with the ids of entities, text or whole numbers. Default: no column; the list is
+            a list of GLDv2.
+        item: Column with items on Wikidata: Q ids or addresses. Default: item, if the list has such
+            a column.
+        category: Column with categories on Commons, instead of items: titles or addresses. Default:
+            category, if the list has no items.
+        split_column: Column with the split of each entity, for a list with several splits.
         property_id: Property whose values, which are items, are looked up for a list with ``id``.
         parents: Property of the superclasses of these values, such as P171 for taxa.
-        languages: Languages of labels, separated by commas: the label in the first language with a
-            label counts, which may be a label for all languages (mul); otherwise the language to
-            which Wikidata falls back.
+        languages: Languages of labels, separated by commas; mul stands for labels for all
+            languages. The first language with a label is used, otherwise the language to which
+            Wikidata falls back.
     """
 
     split: str | None = None

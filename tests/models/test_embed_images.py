@@ -11,8 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
-from hgld.cli.base import parse_numbers
 from hgld.cli.models import format_embed_images
+from hgld.cli.shared_options import parse_numbers
 from hgld.datasets.manifest import LANDMARK_LEVEL, Manifest, write_manifest
 from hgld.errors import BusyError, ConfigurationError, InputError
 from hgld.gldv2.image_index import index_images

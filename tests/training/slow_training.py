@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from hgld.cli.base import friendly_errors, log_to_stderr
+from hgld.cli.application import friendly_errors, log_to_stderr
 from hgld.compute.processes import joined_processes
 from hgld.progress import NoProgress
 from hgld.training import run
