@@ -1,1 +1,1 @@
-"""Demo of the whole label pipeline on the bundled sample, with a local server in place of Wikimedia."""
+"""Demo of the label pipeline on the bundled sample, with a local server in place of Wikimedia."""

@@ -1,4 +1,4 @@
-"""From scraped "instance of" values, or a plain list of labels, to clusters of labels with suggested groups.
+"""Turn scraped values, or a plain list of labels, into clusters of labels with suggested groups.
 
 The stages here are clean (or labels, for a plain list), embed, cluster and suggest. Each is imported on first use.
 """

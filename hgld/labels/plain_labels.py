@@ -1,4 +1,4 @@
-"""The stage ``labels``: plain labels become a ``clean`` table, and the spellings of a label become one."""
+"""The stage ``labels``: turn a list of labels into a ``clean`` table, and unify spellings."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _MERGED = {"yes": True, "no": False}
 
 @dataclass(frozen=True)
 class PlainSummary:
-    """What became of a list.
+    """Counts of a list.
 
     Args:
         rows: Number of rows.
         things: Number of things that the rows stand for.
         spellings: Number of different spellings.
         labels: Labels with the number of things, the most frequent first.
-        variants: Spellings that became another label, then those that may be another.
+        variants: Spellings that were replaced by a label, then spellings that may be variants.
     """
 
     rows: int
@@ -68,7 +68,8 @@ def label_file(
 
     Raises:
         InputError: A file is missing or invalid.
-        ConfigurationError: Decisions on spellings contradict one another, or ``variants`` would be replaced.
+        ConfigurationError: Decisions on spellings contradict one another, or ``variants`` would be
+            replaced.
     """
     variants_file = out.with_suffix(".variants.csv")
     if variants is not None and variants.resolve() == variants_file.resolve():
@@ -99,26 +100,27 @@ def label_file(
 def clean_labels(
     source: Path, config: PlainConfig, words: frozenset[str], variants: Path | None = None
 ) -> tuple[pa.Table, PlainSummary]:
-    """Return the ``clean`` table of a list and what was found; see :func:`label_file`."""
+    """Return the ``clean`` table of a list, and its counts.
+
+    Args:
+        source: CSV or Parquet file with the list.
+        config: Columns of the list, and labels to keep apart.
+        words: Words that are not typing mistakes, in lower case.
+        variants: CSV file of decisions on spellings.
+    """
     columns = _read_columns(source, config)
     spellings = parse_rows(source, enumerate(columns["label"], 1), _parse_label, "row")
     n_rows = len(spellings)
     splits = columns.get("split") or [config.split or "all"] * n_rows
-    ids = columns.get("id") or list(map(str, range(1, n_rows + 1)))
-    _require_new_ids(source, splits, ids)
-    counts, items = [1] * n_rows, list[str | None]([None] * n_rows)
+    ids = columns.get("id") or [str(row) for row in range(1, n_rows + 1)]
+    _require_unique_ids(source, splits, ids)
+    counts = [1] * n_rows
     if "count" in columns:
-        counts = parse_rows(
-            source,
-            enumerate(columns["count"], 1),
-            lambda _, text: parse_whole_number("count", text or ""),
-            "row",
-        )
+        counts = parse_rows(source, enumerate(columns["count"], 1), _parse_count, "row")
+    items: list[str | None] = [None] * n_rows
     if "item" in columns:
-        items = parse_rows(
-            source, enumerate(columns["item"], 1), lambda _, text: _item(text), "row"
-        )
-    decided = _decided_spellings(config, variants, spellings)
+        items = parse_rows(source, enumerate(columns["item"], 1), _parse_optional_item, "row")
+    decided = _read_decisions(config, variants, spellings)
     labels, spelling_variants = unify_spellings(spellings, counts, words, decided)
     names, unified = unify_labels(labels, items)
     table = pa.table(
@@ -134,23 +136,32 @@ def clean_labels(
         table = table.append_column("count", pa.array(counts, pa.int64()))
     label_names, per_split = count_labels(table)
     totals = sum(per_split.values(), Counter())
-    name_of = dict(zip(spellings, names, strict=True))
+    name_of_spelling = dict(zip(spellings, names, strict=True))
+    name_of_label = dict(zip(labels, names, strict=True))
     return table, PlainSummary(
         rows=n_rows,
         things=totals.total(),
-        spellings=len(name_of),
+        spellings=len(name_of_spelling),
         labels=[(label_names[identity], count) for identity, count in totals.most_common()],
-        variants=_all_variants(name_of, dict(zip(labels, names, strict=True)), spelling_variants),
+        variants=_all_variants(name_of_spelling, name_of_label, spelling_variants),
     )
 
 
 def _all_variants(
-    name_of: Mapping[str, str], name_of_label: Mapping[str, str], variants: Sequence[Variant]
+    name_of_spelling: Mapping[str, str],
+    name_of_label: Mapping[str, str],
+    variants: Sequence[Variant],
 ) -> list[Variant]:
-    """Return the variants of a list, given the names of labels that became one because they have the same item."""
+    """Return the variants of a list, including labels that were unified since they have the same item.
+
+    Args:
+        name_of_spelling: Final label of each spelling in the list.
+        name_of_label: Final label of each label after spellings were unified.
+        variants: Variants that :func:`~hgld.labels.spellings.unify_spellings` found.
+    """
     reasons = {row.variant: row.why for row in variants if row.merged}
     merged = []
-    for spelling, name in name_of.items():
+    for spelling, name in name_of_spelling.items():
         if spelling != name:
             merged.append(Variant(spelling, name, reasons.get(spelling, "same item"), merged=True))
     proposed = []
@@ -160,10 +171,10 @@ def _all_variants(
     return merged + proposed
 
 
-def _decided_spellings(
+def _read_decisions(
     config: PlainConfig, variants: Path | None, spellings: Sequence[str]
 ) -> DecidedSpellings:
-    """Return what the option and the file of variants say."""
+    """Return the decisions on spellings in the option ``keep`` and in the file of variants."""
     known = {normalise_label(spelling): spelling for spelling in spellings}
     apart: list[tuple[str, str]] = []
     merged: list[Variant] = []
@@ -171,16 +182,17 @@ def _decided_spellings(
         names = split_names(text)
         for name in names:
             if normalise_label(name) not in known:
+                question = ""
                 similar = similar_names(name, known.values())
-                question = f'; did you mean "{similar[0]}"?' if similar else ""
+                if similar:
+                    question = f'; did you mean "{similar[0]}"?'
                 raise ConfigurationError(
                     f'`keep` names "{name}", which is no label of the list{question}'
                 )
         apart += combinations(names, 2)
     if variants is not None:
-        for row in read_rows(
-            variants, ("variant", "label", "merged"), _parse_variant, may_be_empty=True
-        ):
+        columns = ("variant", "label", "merged")
+        for row in read_rows(variants, columns, _parse_variant, may_be_empty=True):
             if row.merged:
                 merged.append(row)
             else:
@@ -195,23 +207,26 @@ def _parse_label(_row: int, text: str) -> str:
 
 
 def _parse_variant(_line: int, row: Mapping[str, str]) -> Variant:
-    variant, label = (unescape_formula(row[name]) for name in ("variant", "label"))
-    if not variant.strip() or not label.strip():
-        raise ValueError(f"the {'label' if variant.strip() else 'variant'} is empty")
+    variant = unescape_formula(row["variant"])
+    label = unescape_formula(row["label"])
+    if not variant.strip():
+        raise ValueError("the variant is empty")
+    if not label.strip():
+        raise ValueError("the label is empty")
     answer = row["merged"].strip().lower()
     if answer not in _MERGED:
         raise ValueError(f'merged is "{row["merged"]}"; expected yes or no')
     return Variant(variant, label, row.get("why", ""), _MERGED[answer])
 
 
-def _require_new_ids(source: Path, splits: Sequence[str], ids: Sequence[str]) -> None:
-    """Raise unless each id stands in one row of its split."""
+def _require_unique_ids(source: Path, splits: Sequence[str], ids: Sequence[str]) -> None:
+    """Raise an InputError if an id occurs in several rows of a split."""
     first_rows: dict[tuple[str, str], int] = {}
     problems = []
-    for row, key in enumerate(zip(splits, ids, strict=True), 1):
-        first_row = first_rows.setdefault(key, row)
+    for row, (split, item_id) in enumerate(zip(splits, ids, strict=True), 1):
+        first_row = first_rows.setdefault((split, item_id), row)
         if first_row != row:
-            problems.append(f"{key[1]} (rows {first_row} and {row})")
+            problems.append(f"{item_id} (rows {first_row} and {row})")
     if problems:
         raise InputError(
             f"{source}: repeated ids within a split ({len(problems):,}): {preview(problems, 5)}; give each row an id "
@@ -220,22 +235,35 @@ def _require_new_ids(source: Path, splits: Sequence[str], ids: Sequence[str]) ->
 
 
 def _read_columns(source: Path, config: PlainConfig) -> dict[str, list[str]]:
-    """Read the columns that a list has, by their use."""
-    id_column = config.id or ("id" if "id" in text_column_names(source) else None)
-    names = {"label": config.label, "id": id_column, "split": config.split_column}
-    names |= {"count": config.count, "item": config.item}
-    used = {use: name for use, name in names.items() if name is not None}
-    columns = read_text_columns(
-        source, list(dict.fromkeys(used.values())), may_be_missing=[config.item or ""]
-    )
-    return {use: columns[name].to_pylist() for use, name in used.items()}
+    """Read the columns that the settings name, by their use."""
+    names = {"label": config.label}
+    if config.id is not None:
+        names["id"] = config.id
+    elif "id" in text_column_names(source):
+        names["id"] = "id"
+    if config.split_column is not None:
+        names["split"] = config.split_column
+    if config.count is not None:
+        names["count"] = config.count
+    if config.item is not None:
+        names["item"] = config.item
+    wanted = list(dict.fromkeys(names.values()))
+    columns = read_text_columns(source, wanted, may_be_missing=[config.item or ""])
+    return {use: columns[name].to_pylist() for use, name in names.items()}
 
 
-def _item(text: str | None) -> str | None:
-    return None if text is None else parse_item(text)
+def _parse_count(_row: int, text: str | None) -> int:
+    return parse_whole_number("count", text or "")
+
+
+def _parse_optional_item(_row: int, text: str | None) -> str | None:
+    if text is None:
+        return None
+    return parse_item(text)
 
 
 def _ids(texts: Sequence[str]) -> pa.Array:
-    """Return ids as whole numbers if all are, and as texts otherwise, such as with leading zeros."""
-    is_whole = all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) for text in texts)
-    return pa.array(map(int, texts), pa.int64()) if is_whole else pa.array(texts, pa.string())
+    """Return ids as int64 if all are whole numbers without leading zeros, and as texts otherwise."""
+    if all(re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text) for text in texts):
+        return pa.array([int(text) for text in texts], pa.int64())
+    return pa.array(texts, pa.string())

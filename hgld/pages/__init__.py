@@ -1,1 +1,1 @@
-"""What the HTML pages of hgld have in common: templates, and a local server that admits only its user."""
+"""Common parts of HTML pages: templates, and a local server that admits only its user."""

@@ -1,4 +1,4 @@
-"""Serve a page on this machine: only to browsers that have used a key, and requests only from the page itself.
+"""Serve a page on this machine, only to browsers that have used a key.
 
 The address that is printed at the start leads to a small page, whose form exchanges the key in the
 address for a cookie that scripts cannot read and other sites cannot send. Only sending the form

@@ -13,13 +13,13 @@ _TEMPLATES = Path(__file__).parents[1] / "templates"
 
 
 def template_folder(name: str) -> Path:
-    """Return the folder of the templates, style sheets and scripts of a kind of page, such as ``review``."""
+    """Return the folder of templates, style sheets and scripts of a kind of page, such as ``review``."""
     return _TEMPLATES / name
 
 
 @cache
 def page_templates(name: str) -> Environment:
-    """Return the templates of a kind of page, and those that all pages have in common, compiled once per process.
+    """Return the templates of a kind of page and the common templates, compiled once per process.
 
     Values are escaped, and one that a template expects but does not get is an error. The filter
     ``count`` writes numbers with commas between thousands.

@@ -1,7 +1,7 @@
-"""Values of the columns that have a closed set of them, each with its meaning.
+"""Allowed values of columns with a fixed set of values, and the meaning of each value.
 
-Code names the types, so that mypy refuses a value that is not listed; schemas name the meanings, so that tables with
-other values are neither written nor read.
+Code uses the types, so that mypy refuses other values; schemas use the meanings, so that tables with other
+values are neither written nor read.
 """
 
 from __future__ import annotations
@@ -44,13 +44,19 @@ SCRAPE_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
     "redirect_unresolved": "The chain of redirects is longer than is followed, or its end is no category.",
     "error": "The servers kept failing; running the command again retries the row.",
 }
-#: The same for lists of other entities, whose values may be of any property.
-ENTITY_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = {
-    "no_value" if status == "no_instance_of" else status: meaning.replace(
-        '"instance of"', "the property"
-    )
-    for status, meaning in SCRAPE_STATUS_MEANINGS.items()
-}
+
+
+def _entity_status_meanings() -> Mapping[ScrapeStatus, str]:
+    """Return the meanings for lists of other entities, whose values may be of any property."""
+    meanings: dict[ScrapeStatus, str] = {}
+    for status, meaning in SCRAPE_STATUS_MEANINGS.items():
+        name: ScrapeStatus = "no_value" if status == "no_instance_of" else status
+        meanings[name] = meaning.replace('"instance of"', "the property")
+    return meanings
+
+
+#: Outcome of looking up an entity of another list.
+ENTITY_STATUS_MEANINGS: Mapping[ScrapeStatus, str] = _entity_status_meanings()
 
 ScrapeSource = Literal["api", "html", "dump"]
 #: Where "instance of" values are from; "dump" only in tables of version 0.2.0.
