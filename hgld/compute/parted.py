@@ -1,4 +1,4 @@
-"""Rows of several tensors as one tensor without a copy, for embeddings that stay in files of parts."""
+"""Rows of several tensors as one tensor without a copy, for embeddings stored in several files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class PartedTensor(Tensor):
     """The rows of several tensors, one after another; the tensors may be memory-mapped files.
 
     Indexing reads the chosen values only: rows by ``tensor[start:stop]`` or ``tensor[rows]``, columns by
-    ``tensor[:, columns]``. Any other operation copies all rows into memory.
+    ``tensor[:, columns]`` or ``tensor[start:stop, columns]``. Any other operation, ``tensor[rows, columns]``
+    too, first copies the rows of all parts into one tensor.
 
     Args:
         parts: Tensors of the shape (n, d), on a CPU. Values that are read have the widest of their types.
@@ -33,20 +34,22 @@ class PartedTensor(Tensor):
 
     @staticmethod
     def __new__(cls, parts: Sequence[Tensor]) -> PartedTensor:
-        """Return the tensor of the parts, or of their own parts if they are parted, too."""
-        plain = []
+        """Return the tensor of the parts; a part that is parted itself counts as several parts."""
+        plain_parts = []
         for part in parts:
             if isinstance(part, PartedTensor):
-                plain += part._parts
+                plain_parts += part._parts
             else:
-                plain.append(part)
-        dtype, starts = plain[0].dtype, [0]
-        for part in plain:
+                plain_parts.append(part)
+        dtype = plain_parts[0].dtype
+        starts = [0]
+        for part in plain_parts:
             dtype = torch.promote_types(dtype, part.dtype)
             starts.append(starts[-1] + len(part))
-        shape = (starts[-1], *plain[0].shape[1:])
+        shape = (starts[-1], *plain_parts[0].shape[1:])
         tensor: PartedTensor = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
-        tensor._parts, tensor._starts = plain, np.array(starts)
+        tensor._parts = plain_parts
+        tensor._starts = np.array(starts)
         return tensor
 
     # The class has the methods below; operations of other methods come to __torch_dispatch__.
@@ -54,25 +57,32 @@ class PartedTensor(Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        def plain(value: Any) -> Any:
-            return value.whole() if isinstance(value, cls) else value
+        def whole_tensor(value: Any) -> Any:
+            if isinstance(value, cls):
+                return value.whole()
+            return value
 
-        return func(*tree_map(plain, args), **tree_map(plain, kwargs or {}))
+        return func(*tree_map(whole_tensor, args), **tree_map(whole_tensor, kwargs or {}))
 
     def whole(self) -> Tensor:
-        """Return a plain tensor, a copy of all rows."""
+        """Return a plain tensor of all rows, which shares memory if there is only one part."""
         return self[:]
 
     def __getitem__(self, index: Any) -> Tensor:
-        row_index, *column_index = index if isinstance(index, tuple) else (index,)
+        if not isinstance(index, tuple):
+            index = (index,)
+        row_index, *column_index = index
         if isinstance(row_index, slice) and row_index.step in (None, 1):
+            # Consecutive rows are slices of the parts; those of a single part are a view.
             start, stop, _ = row_index.indices(len(self))
             columns = (slice(None), *column_index)
             pieces = [piece[columns] for piece in self._pieces(start, stop)]
             rows = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
             return rows.to(self.dtype)
         if column_index:
+            # Other rows together with columns, such as tensor[rows, columns]: read all rows.
             return self.whole()[index]
+        # Rows by numbers, a mask or a slice with a step: copy the rows of each part to their places.
         positions = torch.arange(len(self))[row_index].numpy()
         flat_positions = positions.reshape(-1)
         taken = self.new_empty(positions.size, *self.shape[1:])
@@ -105,10 +115,10 @@ class PartedTensor(Tensor):
         return self
 
     def contiguous(self, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
-        """Return a copy of all rows, in memory of its own."""
+        """Return a plain tensor of all rows, which shares memory if there is only one part."""
         return self.whole()
 
     def numpy(self, *, force: bool = False) -> NDArray[Any]:
-        """Return a copy of all rows."""
+        """Return an array of all rows, which shares memory if there is only one part."""
         array: NDArray[Any] = self.whole().numpy(force=force)
         return array

@@ -101,7 +101,7 @@ class XBMContrastive(PairLoss):
 class LiftedStructureLoss(PairLoss):
     """Positive pairs against all negatives of both items (Song et al., CVPR 2016, Eq. 4).
 
-    With Euclidean distances D, the mean over the positive pairs i, j of ::
+    With Euclidean distances D, the loss is the mean over the positive pairs i, j of ::
 
         1/2 [ log( sum over negatives k of i of exp(margin - D_ik)
                    + sum over negatives k of j of exp(margin - D_jk) ) + D_ij ]_+^2
@@ -125,7 +125,7 @@ class LiftedStructureLoss(PairLoss):
 
     def forward_pairs(self, scores: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         distances = euclidean_distances(scores)
-        lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has no gradient
+        lowest = torch.finfo(scores.dtype).min / 2  # logsumexp of -inf alone has a NaN gradient
         exponents = (self.margin - distances).masked_fill(~negatives, lowest)
         query_sums = exponents.logsumexp(1, keepdim=True)
         reference_sums = exponents.logsumexp(0, keepdim=True)
@@ -143,8 +143,8 @@ class MultiSimilarityLoss(MetricLearningLoss):
         + 1/beta log(1 + sum over negatives of exp(beta (s - base)))
 
     Mining keeps positives that are less similar than the most similar negative plus ``epsilon``,
-    and negatives that are more similar than the least similar positive minus ``epsilon``. Defaults
-    follow the authors' code.
+    and negatives that are more similar than the least similar positive minus ``epsilon``. The
+    defaults are those of pytorch-metric-learning; the authors' code has a ``beta`` of 40.
 
     Args:
         alpha: Sharpness of the positive term, above 0.
@@ -181,8 +181,8 @@ class TripletLoss(MetricLearningLoss):
         mining: ``semihard`` takes all triplets whose negative is less similar than the positive,
             but by less than the margin. ``easy_positive`` takes the most similar positive of each
             query and the most similar negative that is less similar, as the published code intends.
-            ``all`` takes all triplets, as the published settings without the option ``semihard``
-            do, including the settings of the sum over levels.
+            ``all`` takes all triplets. The published settings without the option ``semihard``
+            take all, too, and so do the published settings that sum the loss over levels.
         include_query: Count the query as one of its own positives when there are no references, as
             the published code does. Triplets with the query as positive have a loss where a
             negative is more similar than 1 - margin; ``easy_positive`` then takes only these
@@ -214,8 +214,8 @@ class SelectivelyContrastiveTriplet(PairLoss):
     """Triplets of the most similar positive and negative; hard negatives are only pushed away.
 
     Xuan et al., Hard Negative Examples are Hard, but Useful, ECCV 2020. With s_p and s_n the scores
-    of the most similar positive and the most similar negative of a query, the mean over queries of
-    ::
+    of the most similar positive and the most similar negative of a query, the loss is the mean over
+    queries of ::
 
         weight s_n                              if s_n > s_p or s_n > hard
         log(1 + exp((s_n - s_p) / tau))         otherwise
@@ -256,9 +256,9 @@ class MarginLoss(ClassLoss):
     """[D_ap - beta + margin]_+ + [beta - D_an + margin]_+ of sampled triplets (Wu et al., 2017).
 
     D are Euclidean distances, and beta is a learnt boundary of the query's class. Each pair of a
-    query a and a positive p gets one negative n of the query, drawn with a probability inverse to
-    the density of its distance among random unit vectors (their Eqs. 5 and 6), with torch's global
-    generator. The sum is divided by the number of positive terms. A query is not its own positive.
+    query a and a positive p gets one negative n of the query, drawn with a probability inversely
+    proportional to the density of its distance among random unit vectors (their Eqs. 5 and 6), with
+    torch's global generator. The sum is divided by the number of positive terms. A query is not its own positive.
 
     Args:
         n_classes: Number of classes in column 0 of the labels.
@@ -273,7 +273,8 @@ class MarginLoss(ClassLoss):
     def __init__(self, n_classes: int, margin: float = 0.2, beta: float = 1.2) -> None:
         super().__init__()
         require(n_classes >= 1, "at least 1", n_classes=n_classes)
-        require(margin > 0 and 0 <= beta <= 2, "above 0, and 0 to 2", margin=margin, beta=beta)
+        require(margin > 0, "more than 0", margin=margin)
+        require(0 <= beta <= 2, "0 to 2", beta=beta)
         self.n_classes = n_classes
         self.margin = margin
         self.boundaries = nn.Parameter(torch.full((n_classes,), float(beta)))
@@ -316,7 +317,7 @@ def _sampled_triplets(is_positive: Tensor, weights: Tensor) -> tuple[Tensor, Ten
 def sampling_weights(distances: Tensor, negatives: Tensor, dim: int) -> Tensor:
     """Return the weights of distance-weighted sampling (Wu et al., Eqs. 5 and 6).
 
-    Distances below 0.5 have the weight of 0.5, and distances from 1.4 on the weight 0.
+    Distances below 0.5 are weighted like 0.5; from 1.4 on the weight is 0.
 
     Args:
         distances: Float tensor of shape (B, N).
@@ -333,7 +334,7 @@ def sampling_weights(distances: Tensor, negatives: Tensor, dim: int) -> Tensor:
     """
     has_weight = negatives & (distances < _FARTHEST)
     clamped = distances.clamp(min=_NEAREST, max=_FARTHEST)
-    log_factor = (1 - clamped.square() / 4).clamp(min=1e-6).log()
+    log_factor = (1 - clamped.square() / 4).log()
     log_density = (dim - 2) * clamped.log() + (dim - 3) / 2 * log_factor
     log_weights = (-log_density).masked_fill(~has_weight, -torch.inf)
     highest = log_weights.amax(dim=1, keepdim=True).nan_to_num(neginf=0.0)

@@ -1,4 +1,4 @@
-"""Settings of ``hgld diagnose``, in a module that is fast to import for help."""
+"""Temperature check of all losses, and settings of ``hgld diagnose``; fast to import, for help."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from hgld.errors import ConfigurationError, require, require_at_least
 
-#: Least temperature: a sixth of the distance of two float32 scores near 1, which a sigmoid takes to
-#: 0.002 or 0.998.
+#: Lowest temperature of a sigmoid of score differences. Scores in float32 near 1 are at least 6e-8
+#: apart, which is six times this temperature, so that the sigmoid is 0.998, or 0.002, for the smallest
+#: difference.
 MIN_TEMPERATURE = 1e-8
 
 
@@ -31,8 +32,8 @@ class DiagnosisConfig:
         max_batches: Largest number of batches. Default: all batches of an epoch.
         metric: Metric of the decomposability gap, as for hgld evaluate.
         temperatures: Temperature of the sigmoid, at least 1e-8; may be repeated.
-        alpha: Score that L_DG wants positives above (Eqs. 7 and 27).
-        beta: Score that L_DG wants negatives below (Eqs. 7 and 27).
+        alpha: Score that L_DG wants positives above (Eqs. 7 and 27 of the paper on rank losses).
+        beta: Score that L_DG wants negatives below (Eqs. 7 and 27 of the paper on rank losses).
         seed: Seed of the batches.
 
     Raises:
