@@ -1,20 +1,20 @@
-"""GLDv2's retrieval protocol, in its two readings: by the official lists, and by landmarks.
+"""GLDv2's retrieval protocol, in its two readings: by the official positives, and by landmarks.
 
-``map100_official`` uses the lists of ``retrieval_solution_v2.1.csv``: the positives of a test image
-are the index images listed for it, the gallery is all 761,757 index images, and Public and Private
-test images are reported separately (Weyand et al., CVPR 2020). ``map100_labelled`` uses landmarks: a
-test image has the landmark of the first image listed for it, its positives are all images of this
-landmark, and the gallery is the index images whose landmark has hierarchical labels. The paper's
-Table VII reports ``map100_labelled``, with H-AP, ASI and NDCG. Both are mAP@100, divided by
-min(R, 100).
+``map100_official`` takes the positives of a test image from ``retrieval_solution_v2.1.csv``. The
+gallery is all 761,757 index images, and Public and Private test images are reported separately
+(Weyand et al., CVPR 2020). ``map100_labelled`` uses landmarks: a test image has the landmark of its
+first positive in the solution, its positives are all images of this landmark, and the gallery is the
+index images whose landmark has hierarchical labels. The paper's Table VII reports
+``map100_labelled``, with H-AP, ASI and NDCG. Both are mAP@100: the sum in each AP is divided by
+min(R, 100), where R is the number of positives.
 
-Predictions are lists of the first index images, without the rest of the ranking. A list of k images
-is enough for all metrics at k or less, for mistake severity and for hF: the numbers of positives
-come from the ground truth. AP, H-AP, wAP, NDCG, ASI, AHP and mAP@R need the whole ranking. Ranks
-beyond the end of a list count as unrelated items; so do repeated and unknown images, which take a
-rank each.
+Predictions are the first index images of each ranking, without the rest. The first k images are
+enough for all metrics at k or less, for mistake severity and for hF: the numbers of positives come
+from the ground truth. AP, H-AP, wAP, NDCG, ASI, AHP and mAP@R need the whole ranking. Ranks
+beyond the end of the predictions count as unrelated items; so do repeated and unknown images, which
+take a rank each.
 
-The lists rank all index images, and ``map100_labelled`` excludes images without hierarchical labels:
+Predictions rank all index images, and ``map100_labelled`` excludes images without hierarchical labels:
 the ranks after an excluded image move up. If fewer than 100 images are left, the number is a lower
 bound.
 """
@@ -55,11 +55,11 @@ from hgld.hierarchy import Hierarchy, load_hierarchy
 from hgld.hierarchy.label_matrix import nested_codes
 from hgld.hierarchy.label_sets import take_images
 from hgld.io.text_array import TextArray
-from hgld.tables.embeddings import Embeddings, rows_of
+from hgld.tables.embeddings import Embeddings, required_ids, rows_of
 
 SOLUTION = "retrieval_solution_v2.1.csv"
 LANDMARKS = "index_image_to_landmark.csv"
-#: Number of images per list that are scored.
+#: Number of predicted images of a test image that are scored.
 N_RANKS = 100
 _SCORED = "test images that are scored"
 _RANKING = "as predicted; what a list does not have counts as unrelated"
@@ -68,7 +68,7 @@ _RANKING = "as predicted; what a list does not have counts as unrelated"
 def official_task(
     queries: Embeddings, gallery: Embeddings, solution: RetrievalSolution
 ) -> RetrievalTask:
-    """Build the task that ranks all index images, with the positives of the solution's lists.
+    """Build the task that ranks all index images, with the positives of the solution.
 
     Public and Private test images get separate results.
 
@@ -109,7 +109,8 @@ def labelled_task(
     """Build the task that ranks the index images with hierarchical labels, by landmark.
 
     Raises:
-        InputError: Test images are not embedded, or no image has labels.
+        InputError: Test images are not embedded, the gallery has images that are not index images, or
+            no image has labels.
     """
     gallery_landmarks = _landmark_ids(gallery, landmarks)
     query_labels, gallery_labels, counts = _labels(
@@ -167,33 +168,38 @@ def _build_tasks(inputs: EvaluationInputs) -> list[RetrievalTask]:
 
 
 def _landmark_ids(gallery: Embeddings, landmarks: ImageLandmarks) -> Integers:
-    """Return the landmark of each gallery image, in the order of the embeddings."""
-    assert gallery.ids is not None
-    return landmarks.landmark_ids[TextArray(landmarks.ids).find(gallery.ids)]
+    """Return the landmark of each gallery image, in the order of the embeddings.
+
+    Raises:
+        InputError: The gallery has no ids, or images that are not index images.
+    """
+    ids = required_ids(gallery)
+    rows = TextArray(landmarks.ids).find(ids)
+    if (rows < 0).any():
+        unknown = sorted(ids[rows < 0])
+        raise InputError(
+            f"{gallery.path}: {len(unknown):,} embeddings are of images that {LANDMARKS} does not have; the protocol "
+            f"ranks all index images and no others:\n{indented_list(unknown)}"
+        )
+    return landmarks.landmark_ids[rows]
 
 
 def _check_gallery(gallery: Embeddings, landmarks: ImageLandmarks) -> None:
     """Check that the gallery is all index images and no others."""
     rows_of(gallery, TextArray(landmarks.ids), f"index images in {LANDMARKS}")
-    if len(gallery) > len(landmarks.ids):
-        assert gallery.ids is not None
-        unknown = sorted(set(gallery.ids).difference(landmarks.ids.tolist()))
-        raise InputError(
-            f"{gallery.path}: {len(unknown):,} embeddings are of images that {LANDMARKS} does not have; the protocol "
-            f"ranks all index images and no others:\n{indented_list(unknown)}"
-        )
+    _landmark_ids(gallery, landmarks)
 
 
 def official_results(
     predictions: RetrievalPredictions, solution: RetrievalSolution
 ) -> list[RetrievalResult]:
-    """Score predictions by the lists of the solution, as the challenges do.
+    """Score predictions by the positives of the solution, as the challenges do.
 
     The metric is mAP@100, for Public and Private test images separately. As in the published scorer,
-    a positive counts as often as the solution lists it, a test image without predictions has an AP
-    of 0, and an empty list of positives is one positive, the empty id. The mean and median position
-    are also the scorer's: the position of the first correct image, or 101 if the first 100 images
-    are wrong.
+    a positive that the solution repeats counts each time in the number of positives R, but is found
+    only once, a test image without predictions has an AP of 0, and an empty list of positives is one
+    positive, the empty id. The mean and median position are also the scorer's: the position of the
+    first correct image, or 101 if the first 100 images are wrong.
     """
     levels = np.zeros((len(solution.query_ids), N_RANKS), np.uint8)
     queries = zip(solution.query_ids, solution.positives, strict=True)
@@ -237,7 +243,7 @@ def labelled_result(
     """Score predictions by landmark and the levels above, over the index images with labels.
 
     Args:
-        predictions: List of index images by test image.
+        predictions: Predicted index images by test image.
         solution: Positives of each test image; the first gives its landmark.
         landmarks: Landmark of each index image.
         hierarchy: Levels above landmarks.
@@ -253,14 +259,16 @@ def labelled_result(
     )
     labelled = query_labels.labelled
     query_ids = np.array(solution.query_ids)[labelled].tolist()
-    query_codes, gallery_codes = nested_codes(
+    query_codes, labelled_codes = nested_codes(
         query_labels.labels[labelled], gallery_labels.labels[gallery_labels.labelled]
     )
-    codes = np.full((len(landmarks.ids), gallery_codes.shape[1]), -1, np.int32)
-    codes[gallery_labels.labelled] = gallery_codes
-    levels, n_short, n_unknown = _levels(predictions, query_ids, query_codes, landmarks, codes)
-    n_positives = _count_positives(query_codes, gallery_codes)
-    result = _result("labelled", query_ids, levels, n_positives, len(gallery_codes), config)
+    index_codes = np.full((len(landmarks.ids), labelled_codes.shape[1]), -1, np.int32)
+    index_codes[gallery_labels.labelled] = labelled_codes
+    levels, n_short, n_unknown = _levels(
+        predictions, query_ids, query_codes, landmarks, index_codes
+    )
+    n_positives = _count_positives(query_codes, labelled_codes)
+    result = _result("labelled", query_ids, levels, n_positives, len(labelled_codes), config)
     result = result.renamed({"mAP@100": "map100_labelled"})
     warn_without_positives(result.name, result.per_query, range(1, query_codes.shape[1] + 1))
     counts = count_queries(result.per_query)
@@ -277,55 +285,56 @@ def _levels(
     query_ids: Sequence[str],
     query_codes: npt.NDArray[np.int32],
     landmarks: ImageLandmarks,
-    gallery_codes: npt.NDArray[np.int32],
+    index_codes: npt.NDArray[np.int32],
 ) -> tuple[npt.NDArray[np.uint8], int, int]:
     """Return the levels of the predicted images at ranks 1 to 100, and two counts.
 
     Args:
-        predictions: List of index images by test image.
+        predictions: Predicted index images by test image.
         query_ids: Ids of the labelled test images.
         query_codes: int32, shape (n_query, L); codes of their labels, finest first.
         landmarks: Ids of the index images.
-        gallery_codes: int32, shape (n_gallery, L); -1 for images without labels.
+        index_codes: int32, shape (n_index, L); codes of the labels of the index images, -1 for images
+            without labels.
 
     Returns:
-        Levels, uint8, shape (n_query, 100), the number of lists with fewer labelled images, and the
-        number of predicted images that the index lacks.
+        Levels, uint8, shape (n_query, 100), the number of test images with fewer labelled predictions,
+        and the number of predicted images that the index lacks.
     """
-    lists = [predictions.get(query, ()) for query in query_ids]
+    predicted = [predictions.get(query, ()) for query in query_ids]
     predicted_ids: list[str] = []
-    for images in lists:
+    for images in predicted:
         predicted_ids.extend(images)
     all_positions = TextArray(landmarks.ids).find(TextArray(predicted_ids))
-    n_labelled = int((gallery_codes[:, 0] >= 0).sum())
+    n_labelled = int((index_codes[:, 0] >= 0).sum())
     full_length = min(N_RANKS, n_labelled)
-    levels = np.zeros((len(lists), N_RANKS), np.uint8)
+    levels = np.zeros((len(predicted), N_RANKS), np.uint8)
     n_short = 0
     start = 0
-    for row, images in enumerate(lists):
+    for row, images in enumerate(predicted):
         positions = all_positions[start : start + len(images)]
         start += len(images)
-        is_ranked = (positions < 0) | (gallery_codes[positions, 0] >= 0)
+        is_ranked = (positions < 0) | (index_codes[positions, 0] >= 0)
         ranked = positions[is_ranked][:N_RANKS]
         if len(ranked) < full_length:
             n_short += 1
         is_first = np.zeros(len(ranked), bool)  # repeated images count once
         is_first[np.unique(ranked, return_index=True)[1]] = True
-        shared_levels = (gallery_codes[ranked] == query_codes[row]).sum(1)
+        shared_levels = (index_codes[ranked] == query_codes[row]).sum(1)
         levels[row, : len(ranked)] = np.where((ranked >= 0) & is_first, shared_levels, 0)
     return levels, n_short, int((all_positions < 0).sum())
 
 
 def _count_positives(
-    query_codes: npt.NDArray[np.int32], gallery_codes: npt.NDArray[np.int32]
+    query_codes: npt.NDArray[np.int32], labelled_codes: npt.NDArray[np.int32]
 ) -> Integers:
-    """Return the number of gallery items of level 1, ..., L or finer: int64, shape (n_query, L)."""
+    """Return the number of labelled index images of level 1, ..., L or finer: int64, shape (n_query, L)."""
     n_positives = np.zeros(query_codes.shape, np.int64)
     n_levels = query_codes.shape[1]
     for column in range(n_levels):
         queries = query_codes[:, column]
         n_codes = queries.max(initial=-1) + 1
-        n_items = np.bincount(gallery_codes[:, column], minlength=n_codes)
+        n_items = np.bincount(labelled_codes[:, column], minlength=n_codes)
         n_positives[:, n_levels - 1 - column] = n_items[queries]
     return n_positives
 
@@ -418,7 +427,7 @@ def _count_without_predictions(
 
 
 def _score_predictions(files: EvaluationFiles, config: EvaluationConfig) -> list[RetrievalResult]:
-    """Score predictions by labels, if there is a hierarchy, and by the official lists."""
+    """Score predictions by labels, if there is a hierarchy, and by the official positives."""
     assert files.predictions is not None
     assert files.ground_truth is not None
     solution = read_retrieval_solution(files.ground_truth / SOLUTION, may_lack_positives=True)

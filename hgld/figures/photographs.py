@@ -31,8 +31,9 @@ def make_thumbnail(
         data: Content of the photograph's file.
         width: Largest width of the thumbnail in pixels.
         height: Largest height of the thumbnail in pixels.
-        crop: Whether the photograph fills the whole area, with its longer side cut off. By default it
-            is shown completely, and never enlarged.
+        crop: Whether the photograph fills the whole area: it is enlarged if necessary, and its edges are
+            cropped to the proportions of the area. By default it is shown completely, and never
+            enlarged.
         quality: Quality of JPEG, 1 to 95.
 
     Raises:
@@ -81,14 +82,14 @@ _Square = tuple[float, float, float]
 #: Distance between photographs.
 _GAP = 0.06
 #: Height of a line of text.
-_LINE = 0.3
+_LINE_HEIGHT = 0.3
 #: Width of the names of methods.
-_NAMES = 1.4
+_NAMES_WIDTH = 1.4
 #: Width of the frame of a result.
-_FRAME = 0.045
+_FRAME_WIDTH = 0.045
 #: Side of the query's photograph, which stands beside two strips.
-_QUERY = 2 + _GAP
-_FIRST_RESULT = _QUERY + _NAMES + 2 * _GAP
+_QUERY_SIDE = 2 + _GAP
+_FIRST_RESULT = _QUERY_SIDE + _NAMES_WIDTH + 2 * _GAP
 _WIDTH_INCHES = 9.5
 _LONGEST_TITLE = 110
 _FONT_SIZE = 7.5
@@ -142,26 +143,28 @@ def draw_strips(
     n_results = 0
     height_of_sections = 0.0
     for queries in sections.values():
-        height_of_sections += 2 * _LINE + len(queries) * (_QUERY + 1.5 * _LINE)
+        height_of_sections += 2 * _LINE_HEIGHT + len(queries) * (_QUERY_SIDE + 1.5 * _LINE_HEIGHT)
         for query in queries:
             n_results = max(n_results, *[len(strip.results) for strip in query.strips])
     width = _FIRST_RESULT + n_results * (1 + _GAP)
-    figure, axes = make_canvas((width, _LINE + height_of_sections), _WIDTH_INCHES, margin=0.01)
+    figure, axes = make_canvas(
+        (width, _LINE_HEIGHT + height_of_sections), _WIDTH_INCHES, margin=0.01
+    )
     _draw_legend(axes, levels)
     colours = {level.level: level.colour for level in levels}
 
-    top = _LINE
+    top = _LINE_HEIGHT
     for heading, queries in sections.items():
-        _draw_text(axes, 0, top + 1.2 * _LINE, heading, weight="bold", size=9.5)
-        top += 2 * _LINE
+        _draw_text(axes, 0, top + 1.2 * _LINE_HEIGHT, heading, weight="bold", size=9.5)
+        top += 2 * _LINE_HEIGHT
         for query in queries:
             title = shorten(query.title, _LONGEST_TITLE, placeholder=" …")
-            _draw_text(axes, 0, top + _LINE / 2, f"{title}: {query.note}")
-            top += _LINE
-            _draw_photo(axes, query.photo, (0, top, _QUERY))
+            _draw_text(axes, 0, top + _LINE_HEIGHT / 2, f"{title}: {query.note}")
+            top += _LINE_HEIGHT
+            _draw_photo(axes, query.photo, (0, top, _QUERY_SIDE))
             for n, strip in enumerate(query.strips):
                 _draw_strip(axes, strip, top + n * (1 + _GAP), colours)
-            top += _QUERY + _LINE / 2
+            top += _QUERY_SIDE + _LINE_HEIGHT / 2
     save(figure, path)
 
 
@@ -189,7 +192,7 @@ def _draw_legend(axes: Axes, levels: Sequence[LevelStyle]) -> None:
 
 def _draw_strip(axes: Axes, strip: Strip, top: float, colours: dict[int, str]) -> None:
     """Draw the name, the score and the results of a method."""
-    left = _QUERY + 2 * _GAP
+    left = _QUERY_SIDE + 2 * _GAP
     _draw_text(axes, left, top + 0.35, strip.method, weight="bold")
     _draw_text(axes, left, top + 0.65, strip.score)
     for column, (photo, level) in enumerate(strip.results):
@@ -220,7 +223,7 @@ def _draw_frame(axes: Axes, left: float, top: float, colour: str, level: int) ->
     """
     from matplotlib.patches import Rectangle
 
-    inside = left + _FRAME, top + _FRAME, 1 - 2 * _FRAME
+    inside = left + _FRAME_WIDTH, top + _FRAME_WIDTH, 1 - 2 * _FRAME_WIDTH
     axes.add_patch(Rectangle((left, top), 1, 1, facecolor=colour))
     axes.add_patch(Rectangle(inside[:2], inside[2], inside[2], facecolor="white"))
     axes.add_patch(Rectangle((left, top + 0.8), 0.16, 0.2, facecolor=colour, zorder=3))
@@ -228,8 +231,8 @@ def _draw_frame(axes: Axes, left: float, top: float, colour: str, level: int) ->
     return inside
 
 
-def _draw_text(axes: Axes, left: float, middle: float, text: str, **style: Any) -> None:
-    """Write a line of text, vertically centred."""
+def _draw_text(axes: Axes, x: float, middle: float, text: str, **style: Any) -> None:
+    """Write a line of text, vertically centred; x is its left edge unless the style has another alignment."""
     defaults: dict[str, Any] = {
         "size": _FONT_SIZE,
         "color": INK,
@@ -237,4 +240,4 @@ def _draw_text(axes: Axes, left: float, middle: float, text: str, **style: Any) 
         "parse_math": False,
         "zorder": 4,
     }
-    axes.text(left, middle, text, **defaults | style)
+    axes.text(x, middle, text, **defaults | style)

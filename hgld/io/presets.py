@@ -122,19 +122,26 @@ def rejection_file(name: str | Path) -> Path:
     """Return the settings file of a comparison of rejection scores.
 
     Args:
-        name: Name of a file in ``pipelines/rejection``, or the path of a file.
+        name: Name of a file in ``pipelines/rejection`` in any case, or the path of a file.
+
+    Raises:
+        ConfigurationError: The name is neither a preset nor a file.
+        InputError: The name ends like a YAML file, but no such file exists.
 
     >>> rejection_file("washington").name
     'washington.yaml'
     """
     presets = {path.stem: path for path in sorted(rejection_folder().glob("*.yaml"))}
-    if str(name) in presets:
-        return presets[str(name)]
-    if Path(name).is_file():
-        return Path(name)
-    raise InputError(
-        f"{name}: no such file; the comparisons that come with hgld are {', '.join(presets)}"
-    )
+    preset = str(name).lower()
+    if preset in presets:
+        return presets[preset]
+    path = Path(name)
+    if path.is_file():
+        return path
+    known = f"the comparisons that come with hgld are {', '.join(presets)}"
+    if path.suffix in _SUFFIXES:
+        raise InputError(f"{path}: no such file; {known}")
+    raise ConfigurationError(f'there is neither a preset nor a file "{name}"; {known}')
 
 
 def _find_settings(
@@ -158,11 +165,12 @@ def _find_settings(
     if path.suffix in _SUFFIXES:
         raise InputError(f"{path}: no such file{_hint_at_preset(path, presets)}")
     problem = f'there is neither a preset nor a file "{name}"'
-    if name in other_presets or f"{OWN_IMAGES}/{name}" in other_presets:
+    lower_name = name.lower()
+    if lower_name in other_presets or f"{OWN_IMAGES}/{lower_name}" in other_presets:
         other_kind = "comparison" if kind == "training" else "training"
         problem = f'"{name}" is the preset of a {other_kind}, not of a {kind}'
     raise ConfigurationError(
-        f"{problem}; {_hint_at_similar_presets(name, list(presets))}`hgld presets` lists all"
+        f"{problem}; {_hint_at_similar_presets(lower_name, list(presets))}`hgld presets` lists all"
     )
 
 
@@ -176,15 +184,15 @@ def _require_own_settings(path: Path, kind: str) -> None:
 
 def _hint_at_preset(path: Path, presets: Mapping[str, Path]) -> str:
     """Return the end of an error message that names the preset with the name of a missing file."""
-    name = path.with_suffix("").as_posix()
+    name = path.with_suffix("").as_posix().lower()
     for preset in presets:
-        if name.endswith(preset):
+        if f"/{name}".endswith(f"/{preset}"):
             return f"; the preset is called {preset}"
     return ""
 
 
 def _hint_at_similar_presets(name: str, presets: Sequence[str]) -> str:
-    """Return a question that names the presets that contain a name as a part, or have a similar name."""
+    """Return a question that names the presets with a part equal or similar to a name in lower case."""
     short_names = [preset.removeprefix(f"{OWN_IMAGES}/") for preset in presets]
     similar = [preset for preset in presets if name in preset.split("/")]
     if not similar:

@@ -26,7 +26,7 @@ class TextArray:
     Args:
         texts: The stored texts, or another TextArray, whose memory is shared.
         positions: Integers, shape (N,); position of each row in ``texts``. Default: one row for
-            each stored text, in order.
+            each text, in order.
 
     >>> splits = TextArray(["train", "test"], np.array([0, 1, 0]))
     >>> splits[1], (splits == "train").tolist(), splits[np.array([2, 1])].tolist()
@@ -39,15 +39,20 @@ class TextArray:
     def __init__(
         self, texts: Texts | pa.Array | pa.ChunkedArray, positions: NDArray[Any] | None = None
     ):
+        own_positions = None
         if isinstance(texts, TextArray):
-            positions = texts.positions
+            own_positions = texts.positions
             arrow = texts.texts
         elif isinstance(texts, pa.Array | pa.ChunkedArray):
             arrow = texts
         else:
             arrow = pa.array(texts, pa.string())
         if pa.types.is_dictionary(arrow.type):
-            arrow, positions = _decode_dictionary(pa.chunked_array(arrow))
+            arrow, own_positions = _decode_dictionary(pa.chunked_array(arrow))
+        if positions is None:
+            positions = own_positions
+        elif own_positions is not None:
+            positions = own_positions[positions.astype(np.int64)]
         if isinstance(arrow, pa.ChunkedArray):
             arrow = in_one_chunk(arrow)
             if arrow.num_chunks == 1:
@@ -80,7 +85,7 @@ class TextArray:
             position = rows if self.positions is None else self.positions[rows]
             return str(self.texts[int(position)])
         if not isinstance(rows, slice):
-            rows = self._as_integers(rows)
+            rows = self._row_numbers(rows)
         if self.positions is not None:
             selected = TextArray(self.texts, self.positions[rows])
         elif isinstance(rows, slice):
@@ -92,8 +97,8 @@ class TextArray:
             return TextArray(selected.to_arrow())
         return selected
 
-    def _as_integers(self, rows: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
-        """Return the rows of a mask, or of a list of rows that may count from the end, as indices."""
+    def _row_numbers(self, rows: Sequence[int] | NDArray[Any]) -> NDArray[Any]:
+        """Return the numbers, 0 or more, of the rows of a mask, or of rows that may count from the end."""
         if len(rows) == 0:
             return np.empty(0, np.int64)
         index = np.asarray(rows)
@@ -120,6 +125,8 @@ class TextArray:
         return ~(self == text)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        if copy is False:
+            raise ValueError("an array of texts cannot be converted without a copy")
         return np.array(self.tolist(), dtype or object)
 
     def tolist(self) -> list[str]:
@@ -185,7 +192,7 @@ def _decode_dictionary(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[Any]]
     return texts, np.concatenate(indices, dtype=dtype, casting="unsafe")
 
 
-#: Texts in any form.
+#: Texts as an array of either kind, or as a sequence of str objects.
 Texts: TypeAlias = TextArray | Sequence[str] | NDArray[np.str_]
 #: Ids of images: texts or integers, shape (N,).
 Ids: TypeAlias = NDArray[Any] | TextArray

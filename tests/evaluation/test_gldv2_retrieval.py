@@ -16,12 +16,20 @@ import torch
 from hgld.errors import ConfigurationError, InputError
 from hgld.evaluation import EvaluationConfig, EvaluationFiles, evaluate_files, evaluate_tasks
 from hgld.evaluation.evaluation_files import EvaluationInputs
-from hgld.evaluation.gldv2_retrieval import GLDV2_RETRIEVAL, LANDMARKS, SOLUTION, labelled_result, official_results
+from hgld.evaluation.gldv2_retrieval import (
+    GLDV2_RETRIEVAL,
+    LANDMARKS,
+    SOLUTION,
+    labelled_result,
+    labelled_task,
+    official_results,
+)
 from hgld.evaluation.results import RetrievalResult
 from hgld.gldv2.retrieval_ground_truth import (
     ImageLandmarks,
     RetrievalPredictions,
     RetrievalSolution,
+    read_image_to_landmark,
     read_retrieval_predictions,
     read_retrieval_solution,
 )
@@ -318,6 +326,10 @@ def test_missing_and_surplus_embeddings_are_refused(folder: Path, images: tuple[
     other = Embeddings(queries.vectors[:-2], queries.ids[:-2], None, queries.path)
     with pytest.raises(InputError, match="1 of the 23 test images that are scored are not embedded"):
         evaluate(other, gallery, folder)
+    solution = read_retrieval_solution(folder / SOLUTION)
+    landmarks = read_image_to_landmark(folder / LANDMARKS)
+    with pytest.raises(InputError, match="1 embeddings are of images that"):
+        labelled_task(queries, more, solution, landmarks, HIERARCHY)
     nameless = Embeddings(gallery.vectors, None, None, gallery.path)
     with pytest.raises(InputError, match=r"has no ids.*g\.ids\.txt"):
         evaluate(queries, nameless, folder)

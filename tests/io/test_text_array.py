@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,3 +38,15 @@ def test_first_rows_are_found(texts: list[str], wanted: list[str]) -> None:
     found = TextArray(texts).find(TextArray(wanted))
     assert found.tolist() == [texts.index(text) if text in texts else -1 for text in wanted]
     assert TextArray(texts).is_unique() == (len(set(texts)) == len(texts))
+
+
+@pytest.mark.parametrize(
+    "texts", [TextArray(["b", "a"], np.array([1, 0, 0])), pa.array(["a", "b", "b"]).dictionary_encode()]
+)
+def test_positions_are_those_of_the_rows_of_another_array(texts: Any) -> None:
+    assert TextArray(texts, np.array([2, 0])).tolist() == ["b", "a"]
+
+
+def test_conversion_without_a_copy_is_refused() -> None:
+    with pytest.raises(ValueError, match="without a copy"):
+        TextArray(["a"]).__array__(copy=False)

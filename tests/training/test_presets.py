@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.io.presets import comparison_file, comparison_presets, training_file, training_presets
+from hgld.io.presets import (
+    comparison_file,
+    comparison_presets,
+    rejection_file,
+    training_file,
+    training_presets,
+)
 from hgld.losses import LabelSpace, build_loss
 from hgld.training.run import read_training_settings
 
@@ -63,6 +69,10 @@ def test_a_path_is_the_file_even_if_a_preset_has_its_name(tmp_path: Path, monkey
         ("triplet", r"did you mean dyml_animal/triplet, .*inat/triplet or .*sop/triplet\? `hgld presets` lists all"),
         ("washington", "is the preset of a comparison, not of a training; did you mean washington/csl, "),
         ("../washington/happier.yaml", "happier.yaml: no such file; the preset is called washington/happier"),
+        ("../Washington/Happier.yaml", "Happier.yaml: no such file; the preset is called washington/happier"),
+        ("../my-washington/happier.yaml", "happier.yaml: no such file$"),
+        ("Washington", "is the preset of a comparison, not of a training"),
+        ("TRIPLET", "did you mean dyml_animal/triplet, .*inat/triplet or .*sop/triplet"),
         ("settings.yaml", "settings.yaml: no such file$"),
     ],
 )
@@ -75,3 +85,11 @@ def test_comparisons_have_names() -> None:
     assert comparison_file("own_images") == comparison_presets()["own_images"]
     with pytest.raises(ConfigurationError, match='"happier" is the preset of a training, not of a comparison'):
         comparison_file("happier")
+
+
+def test_comparisons_of_rejection_scores_have_names() -> None:
+    assert rejection_file("Washington") == rejection_file("washington")
+    with pytest.raises(ConfigurationError, match='neither a preset nor a file "paris"; .* are .*washington'):
+        rejection_file("paris")
+    with pytest.raises(InputError, match="paris.yaml: no such file; .* are .*washington"):
+        rejection_file("paris.yaml")
