@@ -57,7 +57,7 @@ _REDIRECT_TEMPLATES = frozenset(
 
 
 @dataclass(frozen=True)
-class Query:
+class RequestedProperties:
     """Properties and languages that are requested for items.
 
     Args:
@@ -96,8 +96,8 @@ class ClassFact(NamedTuple):
     rank: Text | None = None
 
 
-class QueryResult:
-    """The response to ``action=query``, collected from all its parts."""
+class CommonsResponse:
+    """The response of Commons to ``action=query``, collected from all its parts."""
 
     def __init__(self) -> None:
         self._normalized: dict[str, str] = {}
@@ -161,9 +161,9 @@ class QueryResult:
 
 def query_titles(
     client: WikimediaClient, titles: Sequence[str], parameters: Mapping[str, str]
-) -> QueryResult:
+) -> CommonsResponse:
     """Call ``action=query`` of Commons for up to fifty titles, and collect all parts."""
-    result = QueryResult()
+    response = CommonsResponse()
     continuation: dict[str, str] = {}
 
     def read_part(value: dict[str, Any]) -> dict[str, str]:
@@ -171,28 +171,29 @@ def query_titles(
         next_part = {name: str(text) for name, text in (document.continuation or {}).items()}
         if next_part and next_part == continuation:
             raise ValueError(f"it continues where it began: {next_part}")
-        result.add(document)
+        response.add(document)
         return next_part
 
     for _ in range(_MAX_PARTS):
         call = {"action": "query", "titles": "|".join(titles), **parameters, **continuation}
         continuation = client.commons(call, read_part)
         if not continuation:
-            return result
+            return response
     raise SourceError(f"a response of Commons has more than {_MAX_PARTS} parts")
 
 
 class ItemFact(NamedTuple):
-    """An item after entity redirects, with its best-rank values of a property.
+    """An item after entity redirects.
 
     Args:
+        values: Items that are the best-rank values of the requested property, P31 by default.
         main_topic: First value of P301, for the item of a Wikimedia category, which has no values
             itself.
     """
 
     item: ItemId
     revision: Revision
-    instance_of: tuple[ItemId, ...]
+    values: tuple[ItemId, ...]
     main_topic: ItemId | None
 
 
@@ -226,24 +227,24 @@ def best_rank_items(statements: Sequence[Statement]) -> tuple[str, ...]:
     return tuple(items)
 
 
-def item_fact(entity: Any, query: Query) -> ItemFact | None:
+def item_fact(entity: Any, requested: RequestedProperties) -> ItemFact | None:
     """Return the fact about an item; None if it was deleted.
 
     Args:
         entity: Entity with the props ``info`` and ``claims``.
-        query: Requested properties.
+        requested: Requested properties.
     """
     if _as_missing(entity) is not None:
         return None
-    return _item_fact(read_document(ItemEntity, entity), query)
+    return _item_fact(read_document(ItemEntity, entity), requested)
 
 
-def sitelink_fact(entity: Any, query: Query) -> tuple[str, ItemFact | None]:
+def sitelink_fact(entity: Any, requested: RequestedProperties) -> tuple[str, ItemFact | None]:
     """Return the title on Commons and the fact about its item; None for a title without an item.
 
     Args:
         entity: Entity with the props ``info``, ``claims`` and ``sitelinks``.
-        query: Requested properties.
+        requested: Requested properties.
     """
     missing = _as_missing(entity)
     if missing is not None:
@@ -252,31 +253,31 @@ def sitelink_fact(entity: Any, query: Query) -> tuple[str, ItemFact | None]:
     link = item.sitelinks.commonswiki
     if link is None:
         raise ValueError(f"{item.id} has no sitelink to Commons, by which it was found")
-    return link.title, _item_fact(item, query)
+    return link.title, _item_fact(item, requested)
 
 
-def class_fact(key: str, entity: Any, query: Query) -> ClassFact:
+def class_fact(key: str, entity: Any, requested: RequestedProperties) -> ClassFact:
     """Return the fact about a class.
 
     Args:
         key: Requested id.
         entity: Entity with the props ``info``, ``labels``, ``descriptions`` and ``claims``.
-        query: Requested properties and languages.
+        requested: Requested properties and languages.
     """
     if _as_missing(entity) is not None:
         return ClassFact(key, key, None, None, (), None)
     item = read_document(ClassEntity, entity)
-    label = _in_first_language(item.labels, query.languages)
-    description = _in_first_language(item.descriptions, query.languages)
+    label = _in_first_language(item.labels, requested.languages)
+    description = _in_first_language(item.descriptions, requested.languages)
     rank = None
-    if query.ranks:
+    if requested.ranks:
         rank = next(iter(best_rank_items(item.statements("P105"))), None)
     return ClassFact(
         item=item.id,
         label=label.value if label else item.id,
         language=label.language if label else None,
         description=description.value if description else None,
-        subclass_of=best_rank_items(item.statements(query.parents)),
+        subclass_of=best_rank_items(item.statements(requested.parents)),
         revision=item.lastrevid,
         rank=rank,
     )
@@ -314,26 +315,27 @@ def _as_missing(entity: Any) -> MissingEntity | None:
     return None
 
 
-def _item_fact(item: ItemEntity, query: Query) -> ItemFact:
-    values = best_rank_items(item.statements(query.property_id))
+def _item_fact(item: ItemEntity, requested: RequestedProperties) -> ItemFact:
+    values = best_rank_items(item.statements(requested.property_id))
     main_topic = None
     if WIKIMEDIA_CATEGORY in best_rank_items(item.statements("P31")):
         main_topic = next(iter(best_rank_items(item.statements("P301"))), None)
     return ItemFact(item.id, item.lastrevid, values, main_topic)
 
 
-def page_fact(requested: str, query: QueryResult) -> PageFact | None:
+def page_fact(requested: str, response: CommonsResponse) -> PageFact | None:
     """Follow a requested title through a response to its page; None if the page is not in it."""
-    title, problem, redirected = query.follow(requested)
+    title, problem, redirected = response.follow(requested)
     if problem is not None:
         return PageFact(problem, title, None, redirected, False)
-    page = query.page(title)
+    page = response.page(title)
     if page is None:
         return None
     if page.invalid:
         return PageFact("invalid_title", title, None, False, False)
     if page.missing:
         return PageFact("missing", title, None, redirected, False)
+    # The request asks only for templates and categories of soft redirects, so any of them makes the page one.
     is_soft_redirect = bool(page.templates or page.categories)
     return PageFact("found", title, page.pageprops.wikibase_item, redirected, is_soft_redirect)
 

@@ -31,7 +31,7 @@ from hgld.wikimedia.api_facts import (
     ClassFact,
     ItemFact,
     PageFact,
-    Query,
+    RequestedProperties,
     class_fact,
     item_fact,
     page_fact,
@@ -71,9 +71,11 @@ class ApiSource:
     kinds = (CLASS, ITEM, REDIRECT_TARGET, PAGE, SITELINK)
     class_kind = CLASS
 
-    def __init__(self, client: WikimediaClient, query: Query | None = None) -> None:
+    def __init__(
+        self, client: WikimediaClient, requested: RequestedProperties | None = None
+    ) -> None:
         self._client = client
-        self._query = query or Query()
+        self._requested = requested or RequestedProperties()
         self._batch_size = 50
         self._fetchers: dict[str, Callable[[Sequence[str]], dict[str, Any]]] = {
             SITELINK: self._fetch_sitelinks,
@@ -147,7 +149,7 @@ class ApiSource:
         outcome = _find_item(title, facts)
         if isinstance(outcome, Resolution):
             return outcome
-        return _resolve_item(outcome, facts, self._query.no_value)
+        return _resolve_item(outcome, facts, self._requested.no_value)
 
     def _fetch_sitelinks(self, titles: Sequence[str]) -> dict[str, Any]:
         parameters = {
@@ -158,7 +160,7 @@ class ApiSource:
 
         def read(entities: dict[str, Any], is_complete: bool) -> _Answer:
             facts, problem = _read_entities(
-                entities, lambda _, entity: sitelink_fact(entity, self._query)
+                entities, lambda _, entity: sitelink_fact(entity, self._requested)
             )
             fact_of_title = dict(facts.values())
             # The API does not say which requested title an entity answers. With an answer for all
@@ -175,15 +177,15 @@ class ApiSource:
 
     def _fetch_items(self, ids: Sequence[str]) -> dict[str, Any]:
         def read(_: str, entity: Any) -> ItemFact | None:
-            return item_fact(entity, self._query)
+            return item_fact(entity, self._requested)
 
         return self._get_entities_by_id(ids, {}, "info|claims", read)
 
     def _fetch_classes(self, ids: Sequence[str]) -> dict[str, Any]:
-        parameters = {"languages": "|".join(self._query.languages), "languagefallback": "1"}
+        parameters = {"languages": "|".join(self._requested.languages), "languagefallback": "1"}
 
         def read(key: str, entity: Any) -> ClassFact:
-            return class_fact(key, entity, self._query)
+            return class_fact(key, entity, self._requested)
 
         return self._get_entities_by_id(ids, parameters, "info|labels|descriptions|claims", read)
 
@@ -236,10 +238,10 @@ class ApiSource:
             "cllimit": "max",
             "redirects": "1",
         }
-        query = query_titles(self._client, titles, parameters)
+        response = query_titles(self._client, titles, parameters)
         facts = {}
         for title in titles:
-            fact = page_fact(title, query)
+            fact = page_fact(title, response)
             if fact is not None:
                 facts[title] = fact
         return facts
@@ -252,10 +254,10 @@ class ApiSource:
             "plnamespace": "14",
             "pllimit": "max",
         }
-        query = query_titles(self._client, titles, parameters)
+        response = query_titles(self._client, titles, parameters)
         targets = {}
         for title in titles:
-            page = query.page(title)
+            page = response.page(title)
             if page is not None and (page.revisions or page.missing):
                 targets[title] = soft_redirect_target(page)
         return targets
@@ -327,7 +329,7 @@ def _resolve_item(found: _PageItem, facts: FactStore, no_value: ScrapeStatus) ->
         if topic is not None:
             item = topic
             route.append("topic")
-    classes: list[ClassFact] = facts.get_all(CLASS, item.instance_of)
+    classes: list[ClassFact] = facts.get_all(CLASS, item.values)
     values = [InstanceOfValue(fact.item, fact.label, fact.language) for fact in classes]
     return Resolution(
         status="ok" if values else no_value,

@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from bs4 import BeautifulSoup
 
 from hgld.wikimedia.api_documents import FileVersion
-from hgld.wikimedia.api_facts import QueryResult, query_titles
+from hgld.wikimedia.api_facts import CommonsResponse, query_titles
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.titles import is_sendable, normalise_title
 
@@ -90,17 +90,17 @@ def request_file_facts(
             "iiextmetadatafilter": "|".join(_METADATA),
             "iiextmetadatalanguage": "en",
         }
-        query = query_titles(client, sendable, parameters)
+        response = query_titles(client, sendable, parameters)
         for title in sendable:
-            fact = _file_fact(title, query)
+            fact = _file_fact(title, response)
             if fact is not None:
                 facts[title] = fact
     return facts
 
 
-def _file_fact(requested: str, query: QueryResult) -> FileFact | None:
-    title, problem, _ = query.follow(requested)
-    page = query.page(title)
+def _file_fact(requested: str, response: CommonsResponse) -> FileFact | None:
+    title, problem, _ = response.follow(requested)
+    page = response.page(title)
     if problem is not None:
         return FileFact("missing")
     if page is None:

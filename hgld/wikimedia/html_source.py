@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 
 from hgld.errors import SourceError
 from hgld.tables.column_values import RouteStep
-from hgld.wikimedia.api_facts import Query
+from hgld.wikimedia.api_facts import RequestedProperties
 from hgld.wikimedia.client import HtmlResponse, WikimediaClient
 from hgld.wikimedia.source import FactStore, InstanceOfValue, Resolution, route_of
 from hgld.wikimedia.titles import CATEGORY_PREFIX, REDIRECT_CATEGORIES, is_sendable, normalise_title
@@ -83,11 +83,14 @@ class HtmlSource:
     class_kind = None
 
     def __init__(
-        self, client: WikimediaClient, header: str = HEADER, query: Query | None = None
+        self,
+        client: WikimediaClient,
+        header: str = HEADER,
+        requested: RequestedProperties | None = None,
     ) -> None:
         self._client = client
         self._header = header.lower()
-        self._query = query or Query()
+        self._requested = requested or RequestedProperties()
 
     def batch_size(self, kind: str) -> int:
         """See :class:`Source`."""
@@ -131,7 +134,7 @@ class HtmlSource:
             return Resolution("no_infobox", page.title)
         values = [InstanceOfValue(item, label, None) for item, label in page.values]
         return Resolution(
-            status="ok" if values else self._query.no_value,
+            status="ok" if values else self._requested.no_value,
             resolved_title=page.title,
             item=page.item,
             route=route_of(redirects),

@@ -21,7 +21,7 @@ from hgld.progress import NoProgress, Progress
 from hgld.tables import Provenance, classes_path, input_digests, is_up_to_date, read_provenance
 from hgld.tables.column_values import ScrapeStatus
 from hgld.wikimedia.api_documents import PropertyEntity, PropertyError
-from hgld.wikimedia.api_facts import Query
+from hgld.wikimedia.api_facts import RequestedProperties
 from hgld.wikimedia.api_source import ApiSource, read_properties
 from hgld.wikimedia.client import WikimediaClient
 from hgld.wikimedia.fact_collector import FactCollector
@@ -194,15 +194,15 @@ def _scrape(
     progress: Progress,
 ) -> ScrapeSummary:
     """Collect the facts of all landmarks, and write the tables."""
-    query = _query(config)
+    requested = _requested_properties(config)
     source: ApiSource | HtmlSource
     if config.source == "html":
         header = HEADER
-        if query.property_id in properties:
-            header = properties[query.property_id].labels["en"].value
-        source = HtmlSource(client, header, query)
+        if requested.property_id in properties:
+            header = properties[requested.property_id].labels["en"].value
+        source = HtmlSource(client, header, requested)
     else:
-        source = ApiSource(client, query)
+        source = ApiSource(client, requested)
     titles = [landmark.title for landmark in landmarks]
     facts = FactStore()
     if source.class_kind is not None:
@@ -245,7 +245,10 @@ def _scrape(
 
 def _read_properties(client: WikimediaClient, config: ScrapeConfig) -> dict[str, PropertyEntity]:
     """Return the requested properties other than P31 and P279."""
-    names = {config.property_id, config.parents} - {Query.property_id, Query.parents}
+    names = {config.property_id, config.parents} - {
+        RequestedProperties.property_id,
+        RequestedProperties.parents,
+    }
     if not names:
         return {}
     properties = read_properties(client, sorted(names))
@@ -286,16 +289,16 @@ def _write_tables(
         PropertyError: A property is unknown, and no landmark or class has a value of it.
     """
     classes = collector.collect(config.workers, config.class_depth)
-    query = _query(config)
-    if query.property_id in unknown_properties:
+    requested = _requested_properties(config)
+    if requested.property_id in unknown_properties:
         values = (collector.resolution(landmark.title)[0].instance_of for landmark in landmarks)
         if not any(values):
-            raise _unknown_property(query.property_id)
+            raise _unknown_property(requested.property_id)
     has_parents = any(fact.subclass_of for fact in classes.values())
-    if query.parents in unknown_properties and not has_parents:
-        raise _unknown_property(query.parents)
+    if requested.parents in unknown_properties and not has_parents:
+        raise _unknown_property(requested.parents)
     if collector.source.class_kind is not None:
-        ranks = collector.rank_labels if query.ranks else None
+        ranks = collector.rank_labels if requested.ranks else None
         write_classes(classes, collector.class_redirects, classes_path(out), provenance, ranks)
     statuses, routes = write_scraped(
         landmarks, collector.resolution, out, provenance, neutral=config.id is not None
@@ -326,8 +329,8 @@ def _read_landmarks(config: ScrapeConfig, path: Path) -> list[LandmarkCategory]:
     )
 
 
-def _query(config: ScrapeConfig) -> Query:
+def _requested_properties(config: ScrapeConfig) -> RequestedProperties:
     """Return the properties and languages to request."""
     no_value: ScrapeStatus = "no_instance_of" if config.id is None else "no_value"
     languages = tuple(config.languages.split(","))
-    return Query(config.property_id, config.parents, languages, no_value)
+    return RequestedProperties(config.property_id, config.parents, languages, no_value)

@@ -8,7 +8,7 @@ import pytest
 
 from hgld.errors import SourceError
 from hgld.wikimedia.api_documents import Statement, read_document
-from hgld.wikimedia.api_facts import PageFact, Query, best_rank_items, class_fact
+from hgld.wikimedia.api_facts import PageFact, RequestedProperties, best_rank_items, class_fact
 from hgld.wikimedia.api_source import CLASS, ITEM, PAGE, REDIRECT_TARGET, SITELINK, ApiSource
 from hgld.wikimedia.client import TooManyValuesError, UnknownEntityError, WikimediaClient
 from hgld.wikimedia.source import FactStore
@@ -278,7 +278,7 @@ def test_class_has_its_label_in_the_first_language_that_has_one(
     """A label of the language mul is shown in every language, and the server sends it in place of one."""
     labels = {key: dict(zip(("language", "value"), text.split(":"), strict=True)) for key, text in texts.items()}
     entity = item("Q7") | {"labels": labels, "descriptions": {}}
-    assert class_fact("Q7", entity, Query(languages=tuple(languages.split(",")))).label == label
+    assert class_fact("Q7", entity, RequestedProperties(languages=tuple(languages.split(",")))).label == label
 
 
 def test_redirect_to_another_wiki_is_not_followed() -> None:
