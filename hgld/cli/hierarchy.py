@@ -608,11 +608,11 @@ def format_accepted(quality: CompletionQuality, nouns: Nouns = LANDMARKS) -> lis
     rows = []
     for threshold in THRESHOLDS:
         accepted = quality.accepted(threshold)
-        row = [f"{accepted.threshold:g}", f"{accepted.landmarks:,}", f"{accepted.coverage:.1%}"]
-        if accepted.landmarks:
-            row.append(f"{accepted.score:.1%}")
-            row.append(_with_interval(accepted.group))
-            row.append(_with_interval(accepted.root))
+        row = [f"{accepted.threshold:g}", f"{accepted.n_landmarks:,}", f"{accepted.coverage:.1%}"]
+        if accepted.n_landmarks:
+            row.append(f"{accepted.mean_score:.1%}")
+            row.append(_with_interval(accepted.group_accuracy))
+            row.append(_with_interval(accepted.root_accuracy))
         rows.append(row)
     group, root = quality.baseline
     n_landmarks = f"{len(quality.score):,}"

@@ -38,21 +38,21 @@ class AcceptedProposals:
 
     Args:
         threshold: Lowest accepted score.
-        landmarks: Number of landmarks with an accepted proposal.
+        n_landmarks: Number of landmarks with an accepted proposal.
         coverage: Share of landmarks with an accepted proposal.
-        score: Mean score of the accepted proposals; NaN without proposals.
-        group: Share of proposals whose group is right, with the ends of its 95 % interval; NaN
-            without proposals.
-        root: Share of proposals whose root is right, with the ends of its 95 % interval; NaN
+        mean_score: Mean score of the accepted proposals; NaN without proposals.
+        group_accuracy: Share of proposals whose group is right, with the ends of its 95 % interval;
+            NaN without proposals.
+        root_accuracy: Share of proposals whose root is right, with the ends of its 95 % interval; NaN
             without proposals.
     """
 
     threshold: float
-    landmarks: int
+    n_landmarks: int
     coverage: float
-    score: float
-    group: tuple[float, float, float]
-    root: tuple[float, float, float]
+    mean_score: float
+    group_accuracy: tuple[float, float, float]
+    root_accuracy: tuple[float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +63,8 @@ class CompletionQuality:
         score: float64, shape (n,); scores of the proposals.
         group_right: bool, shape (n,); whether the proposed group is the hidden group.
         root_right: bool, shape (n,); whether both groups have the same root.
-        baseline: Accuracies of groups and of roots if the most frequent group and root of the
-            landmarks that are not hidden were always proposed.
+        baseline: Accuracy of the groups and of the roots if each landmark got the most frequent group
+            and the most frequent root of the landmarks that were visible while it was hidden.
         misses: Hidden group, wrong proposed group and number of such landmarks, most frequent
             first.
     """
@@ -88,11 +88,11 @@ class CompletionQuality:
             mean_score = float(self.score[is_accepted].mean())
         return AcceptedProposals(
             threshold=threshold,
-            landmarks=n_accepted,
+            n_landmarks=n_accepted,
             coverage=n_accepted / len(is_accepted),
-            score=mean_score,
-            group=_share_and_interval(self.group_right[is_accepted]),
-            root=_share_and_interval(self.root_right[is_accepted]),
+            mean_score=mean_score,
+            group_accuracy=_share_and_interval(self.group_right[is_accepted]),
+            root_accuracy=_share_and_interval(self.root_right[is_accepted]),
         )
 
 
@@ -106,8 +106,8 @@ def evaluate_completion(
 ) -> CompletionQuality:
     """Measure proposals for landmarks with a known group, and draw accuracy over coverage.
 
-    Labelled landmarks are hidden a tenth at a time; a sample of ``config.calibration_landmarks`` if
-    there are more.
+    Labelled landmarks are hidden a tenth at a time. If there are more than
+    ``config.calibration_landmarks``, only a random sample of this size is hidden.
 
     Args:
         files: Input files.
@@ -193,7 +193,7 @@ def hide_and_propose(
 def _count_misses(
     truth: Integers, choice: Integers, names: Sequence[str]
 ) -> list[tuple[str, str, int]]:
-    """Return how often each wrong group was proposed for each group, in descending order."""
+    """Return hidden groups, wrong groups proposed for them, and their number, most frequent first."""
     counts: Counter[tuple[str, str]] = Counter()
     for number in np.flatnonzero(choice != truth):
         counts[names[truth[number]], names[choice[number]]] += 1

@@ -1,7 +1,7 @@
-"""Images as datasets: of a manifest, of precomputed features, and of lists of pictures.
+"""Datasets of images: the images of a manifest or their precomputed features, and lists of images.
 
-Images to embed may also be given as the table of ``hgld index-images``, a folder of pictures, or one
-picture.
+:func:`open_images` also takes the table of ``hgld index-images``, a folder of pictures, a tar file, or
+one picture.
 """
 
 from __future__ import annotations
@@ -100,10 +100,9 @@ class ImageDataset(Dataset[Example | SkippedImage]):
 class FeatureDataset(Dataset[Example | SkippedImage]):
     """Features of a manifest's images, to train a head on a frozen backbone.
 
-    ``hgld embed-images`` writes them.
-
-    Interchangeable with :class:`ImageDataset`. There is no augmentation, so the seed of an index is
-    ignored. The ``image`` of an example is float32, shape (C,).
+    ``hgld embed-images`` writes the features. The dataset takes the place of an
+    :class:`ImageDataset`. There is no augmentation, so the seed of an index is ignored. The ``image``
+    of an example is float32, shape (C,).
 
     Args:
         manifest: The images.
@@ -177,21 +176,21 @@ class ImageList(Dataset[Example | SkippedImage]):
                 name = str(image)
                 picture = open_picture(_read(image))
             else:
-                picture = Picture(as_picture(image))
+                picture = Picture(as_rgb_image(image))
             pixels = self._transform.pixels(picture)
         except UnreadableImageError as error:
             raise InputError(f"{name}: {error.description}") from error
         return Example(pixels, torch.empty(0, dtype=torch.int64), row)
 
 
-def as_picture(image: AnyImage) -> Image.Image:
-    """Return an image as an upright picture in RGB.
+def as_rgb_image(image: AnyImage) -> Image.Image:
+    """Return an image as an upright image in RGB.
 
     Raises:
         UnreadableImageError: The image is damaged, its file cannot be read, or it has another type or
             shape.
 
-    >>> as_picture(np.zeros((2, 3), np.uint8)).size
+    >>> as_rgb_image(np.zeros((2, 3), np.uint8)).size
     (3, 2)
     """
     if isinstance(image, str | Path):
@@ -312,7 +311,11 @@ def manifest_of_images(found: FoundImages) -> Manifest:
 
 
 def _read_folder(folder: Path) -> Manifest:
-    """Return the images below a folder or in a tar file as a manifest."""
+    """Return the images in a folder, at any depth, or in a tar file as a manifest without levels.
+
+    Raises:
+        InputError: There are no images, or two images have the same id.
+    """
     found = find_images(folder)
     if found.other_files:
         log.info(

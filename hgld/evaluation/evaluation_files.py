@@ -22,7 +22,7 @@ from hgld.evaluation.retrieval_task import RetrievalTask
 from hgld.evaluation.settings import PROTOCOLS, EvaluationFiles
 from hgld.gldv2.recognition_ground_truth import LandmarkPrediction
 from hgld.hierarchy import Hierarchy, load_hierarchy
-from hgld.io.markdown import in_words
+from hgld.io.markdown import join_names
 from hgld.tables import Provenance, input_digests
 from hgld.tables.embeddings import Embeddings, read_embeddings, read_vectors
 
@@ -190,9 +190,9 @@ class EvaluationProtocol:
         missing, unexpected = min(differences, key=lambda pair: len(pair[0]) + len(pair[1]))
         problems = []
         if missing:
-            problems.append(f"needs {in_words([self._described(name) for name in missing])}")
+            problems.append(f"needs {join_names([self._described(name) for name in missing])}")
         if unexpected:
-            problems.append(f"does not use {in_words([f'`{name}`' for name in unexpected])}")
+            problems.append(f"does not use {join_names([f'`{name}`' for name in unexpected])}")
         if problems:
             raise ConfigurationError(f"the protocol {self.name} {' and '.join(problems)}")
         if config.metrics is None or self.metrics_require is None:

@@ -1,6 +1,8 @@
-"""Figures of scores by which answers are accepted: risk and accuracy over coverage, detection.
+"""Figures of scores that decide which answers are accepted.
 
-Rejection scores accept answers to queries; scores of proposals accept groups of landmarks.
+Rejection scores decide on answers to queries: their figures show risk over coverage, and how well
+each score detects near and far images. Scores of proposals decide on groups of landmarks: their
+figures show accuracy over coverage.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ def draw_risk_coverage(
 ) -> None:
     """Draw risk over coverage, one curve per score, with areas in the legend, the lowest area first.
 
-    If all scores have the same share of right answers, the curve of the best order of them is drawn, too.
+    If all scores have the same share of right answers, the lowest risk that an order of the images can
+    have at each coverage is drawn, too.
     """
     from matplotlib.ticker import PercentFormatter
 
@@ -135,7 +138,8 @@ def draw_risk_coverage(
 def draw_detection(path: Path, scores: Sequence[str], panels: Sequence[MetricPanel]) -> None:
     """Draw a row per score and a panel per metric, with an interval for each kind of images.
 
-    It has the content of Table 5.5 of the thesis: which scores detect near images, and which far ones.
+    It has the content of Table 5.5 of E. Ramzi's thesis (see :mod:`hgld.rejection.residual_energy`):
+    which scores detect near images, and which scores detect far images.
     """
     width = 1.9 + _PANEL_WIDTH * len(panels)
     height = 1.2 + _ROW_HEIGHT * len(scores)
@@ -198,8 +202,12 @@ def _line_style(position: int) -> tuple[str, str]:
 
 
 def _points_to_draw(curve: RiskCoverageCurve) -> NDArray[np.intp]:
-    """Return positions of points: evenly spread over coverage, from enough images on, up to the last."""
-    wanted = np.linspace(min(_MIN_IMAGES / curve.n_images, 1), 1, _MAX_POINTS)
+    """Return the positions of the points that are drawn.
+
+    They are evenly spread over coverage, from ``_MIN_IMAGES`` accepted images to the last point.
+    """
+    lowest_coverage = min(_MIN_IMAGES / curve.n_images, 1)
+    wanted = np.linspace(lowest_coverage, 1, _MAX_POINTS)
     positions = np.searchsorted(curve.coverage, wanted)
     return np.unique(np.minimum(positions, len(curve.coverage) - 1))
 
@@ -227,16 +235,21 @@ class CoverageCurve:
     baseline: float
 
     def points(self) -> tuple[Integers, Floats, Floats]:
-        """Return numbers of proposals, their accuracies, and the scores that they reach, highest first.
+        """Return the points of the curve, highest score first.
 
-        Scores that few proposals reach are omitted, unless there are only few proposals.
+        Scores that fewer than ``_MIN_PROPOSALS`` proposals reach are omitted, unless there are fewer
+        proposals.
+
+        Returns:
+            For each distinct score: the number of proposals with at least this score, their accuracy,
+            and the score.
         """
-        scores, counts = np.unique(-self.score, return_counts=True)
+        negated_scores, counts = np.unique(-self.score, return_counts=True)
         order = np.argsort(-self.score, kind="stable")
         n = counts.cumsum()
         accuracy = self.right[order].cumsum()[n - 1] / n
         is_drawn = n >= min(_MIN_PROPOSALS, n[-1])
-        return n[is_drawn], accuracy[is_drawn], -scores[is_drawn]
+        return n[is_drawn], accuracy[is_drawn], -negated_scores[is_drawn]
 
 
 def draw_coverage(path: Path, curves: Sequence[CoverageCurve]) -> None:

@@ -1,4 +1,4 @@
-"""Write tables, links and lists of names in Markdown."""
+"""Write tables and links in Markdown, and join names in a sentence."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def markdown_link(path: Path, folder: Path) -> str:
     return link
 
 
-def in_words(names: Iterable[str]) -> str:
+def join_names(names: Iterable[str]) -> str:
     """Join names by commas and "and".
 
-    >>> in_words(["genus", "family", "order"])
+    >>> join_names(["genus", "family", "order"])
     'genus, family and order'
     """
     words = list(names)

@@ -16,7 +16,7 @@ from PIL import Image
 from torch import Tensor
 
 from hgld.datasets.encoded_images import SkippedImage
-from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_picture, open_images
+from hgld.datasets.image_dataset import AnyImage, ImageDataset, ImageList, as_rgb_image, open_images
 from hgld.datasets.loading import Batch, Images, evaluation_batches
 from hgld.datasets.transforms import ImageSettings, Transform, evaluation_transform
 from hgld.errors import ConfigurationError, InputError, indented_list
@@ -255,7 +255,7 @@ class ImageEmbedder:
 
 
 def _preprocess(transform: Transform, image: Image.Image, box: Box | None = None) -> Tensor:
-    return transform(as_picture(image), box)
+    return transform(as_rgb_image(image), box)
 
 
 def _outputs(

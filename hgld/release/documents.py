@@ -24,7 +24,7 @@ from hgld.hierarchy.build_inputs import InputTables
 from hgld.hierarchy.stats import HierarchyStats, hierarchy_stats
 from hgld.io.columns import read_columns
 from hgld.io.licences import hub_fields, licence_url
-from hgld.io.markdown import in_words, markdown_table
+from hgld.io.markdown import join_names, markdown_table
 from hgld.release.facts import (
     CLASSES,
     ReleaseFacts,
@@ -143,7 +143,7 @@ def _placeholders(facts: ReleaseFacts) -> dict[str, str]:
         "data_files": "\n".join(data_files),
         "features": "\n".join(features),
         "first_split": next(iter(facts.splits.values())),
-        "split_list": in_words(facts.splits),
+        "split_list": join_names(facts.splits),
         "counts": _counts_table(facts, counts),
         "largest": imbalance.largest,
         "largest_share": f"{imbalance.largest_share:.1%}",
@@ -179,7 +179,7 @@ def _conditional_texts(facts: ReleaseFacts) -> dict[str, str]:
     settings = facts.settings
     words = facts.words
     entities = words["entities"]
-    levels = in_words(f"`{name}`" for name in facts.tree.level_names[1:])
+    levels = join_names(f"`{name}`" for name in facts.tree.level_names[1:])
     texts = dict.fromkeys(_EMPTY, "")
     texts["level_list"] = levels
     if facts.is_neutral:
@@ -440,7 +440,7 @@ def _scraped_text(facts: ReleaseFacts) -> str:
         sentences.append(f"{number}, {' to '.join(days)}: {places}.")
     names = "Wikidata" if facts.is_neutral else '"instance of" (P31)'
     if properties:
-        names = in_words(dict.fromkeys(properties))
+        names = join_names(dict.fromkeys(properties))
     return " ".join([f"Values of {names} were read.", *sentences])
 
 
@@ -503,7 +503,7 @@ def _left_out_text(facts: ReleaseFacts) -> str:
         return ""
     return (
         f"{left_out.kept:,} of these {left_out.cleaned:,} {entities} have a group; "
-        f"left out are {in_words(reasons)}."
+        f"left out are {join_names(reasons)}."
     )
 
 

@@ -33,7 +33,7 @@ from hgld.io.columns import read_columns
 from hgld.io.docstrings import described_parameters
 from hgld.io.files import atomic_write
 from hgld.io.licences import spdx_licence
-from hgld.io.markdown import in_words
+from hgld.io.markdown import join_names
 from hgld.io.settings import Settings
 from hgld.resources import subset_file
 from hgld.tables import HIERARCHY, Provenance
@@ -573,7 +573,7 @@ def _known_answers(hierarchy: Path) -> dict[str, Any]:
     rows = tables.read_table(hierarchy, tables.HIERARCHY)
     levels = tables.level_columns(rows.column_names)
     is_neutral = GROUP not in levels
-    names = in_words(levels) if is_neutral else "group and root"
+    names = join_names(levels) if is_neutral else "group and root"
     entity, entities = nouns_of(hierarchy)
     kind = "whole number" if rows.schema.field("landmark_id").type == pa.int64() else "text"
     dataset_name = hierarchy.stem

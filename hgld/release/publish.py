@@ -25,7 +25,7 @@ from hgld.io.files import sha256_of
 from hgld.io.folder_replacement import folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, repository_tags, require_replaceable_repository, upload_folder
 from hgld.io.locks import exclusive_lock
-from hgld.io.markdown import in_words
+from hgld.io.markdown import join_names
 from hgld.release.croissant import files_in, write_croissant
 from hgld.release.documents import write_documents
 from hgld.release.facts import CROISSANT, SUPRANK_FILE, ReleaseFacts, ReleaseSettings
@@ -118,7 +118,7 @@ def write_release(
         log.warning(
             "%s: the documents say that nobody has confirmed %s",
             out,
-            in_words(settings.unconfirmed),
+            join_names(settings.unconfirmed),
         )
     out = out.absolute()
     with exclusive_lock(out), folder_draft(out) as draft:

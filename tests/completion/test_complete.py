@@ -287,12 +287,12 @@ def test_quality_counts_what_is_accepted(tmp_path: Path) -> None:
     quality = evaluate_completion(files, picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
     everything, nothing = quality.accepted(0), quality.accepted(1.01)
-    assert (everything.landmarks, everything.coverage) == (90, 1)
-    assert everything.group[0] == pytest.approx(quality.group_right.mean())
-    assert everything.group[1] < everything.group[0] < everything.group[2]
-    assert everything.root[0] >= everything.group[0] > 0.6
-    assert nothing.landmarks == 0
-    assert np.isnan(nothing.group[0])
+    assert (everything.n_landmarks, everything.coverage) == (90, 1)
+    assert everything.group_accuracy[0] == pytest.approx(quality.group_right.mean())
+    assert everything.group_accuracy[1] < everything.group_accuracy[0] < everything.group_accuracy[2]
+    assert everything.root_accuracy[0] >= everything.group_accuracy[0] > 0.6
+    assert nothing.n_landmarks == 0
+    assert np.isnan(nothing.group_accuracy[0])
     # A third of the landmarks is in each group, and two thirds are human-made.
     assert quality.baseline[0] <= 0.34
     assert quality.baseline[1] == pytest.approx(2 / 3)
