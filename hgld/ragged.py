@@ -16,7 +16,7 @@ class RaggedIndices:
     """Gallery positions for each query, such as its positives or the items excluded from its ranking.
 
     Args:
-        offsets: int64, shape (n_query + 1,); the items of query i are ``columns[offsets[i]:offsets[i + 1]]``.
+        offsets: int64, shape (n_queries + 1,); the items of query i are ``columns[offsets[i]:offsets[i + 1]]``.
         columns: int64, positions in the gallery.
     """
 
@@ -50,9 +50,23 @@ class RaggedIndices:
     def from_pairs(cls, rows: Integers, columns: Integers, n_queries: int) -> RaggedIndices:
         """Build from (query, gallery position) pairs in any order; repeated pairs count once.
 
+        Args:
+            rows: Query of each pair.
+            columns: Gallery position of each pair.
+            n_queries: Number of queries.
+
+        Raises:
+            InputError: A pair is of another query than 0 to ``n_queries - 1``.
+
         >>> RaggedIndices.from_pairs(np.array([2, 0, 2]), np.array([7, 5, 7]), n_queries=3).columns.tolist()
         [5, 7]
         """
+        outside = (rows < 0) | (rows >= n_queries)
+        if outside.any():
+            first = int(np.argmax(outside))
+            raise InputError(
+                f"the pair {first} is of query {rows[first]}; expected 0 to {n_queries - 1}"
+            )
         pairs = np.stack([rows, columns], axis=1)
         if len(pairs):
             pairs = np.unique(pairs, axis=0)
@@ -102,7 +116,7 @@ class RaggedIndices:
         return len(self.offsets) - 1
 
     def counts(self) -> Integers:
-        """Return the number of items of each query: int64, shape (n_query,)."""
+        """Return the number of items of each query: int64, shape (n_queries,)."""
         return np.diff(self.offsets)
 
     def rows(self) -> Integers:
@@ -110,18 +124,28 @@ class RaggedIndices:
         return np.repeat(np.arange(len(self)), self.counts())
 
     def padded(self, width: int | None = None) -> Integers:
-        """Return the items of each query as a row: int64, shape (n_query, width), padded with -1.
+        """Return the items of each query as a row: int64, shape (n_queries, width), padded with -1.
 
         Args:
-            width: Number of columns. Default: the largest number of items, at least 1.
+            width: Length of each row. Default: the largest number of items, at least 1.
+
+        Raises:
+            InputError: A query has more than ``width`` items.
         """
+        largest = int(self.counts().max(initial=0))
+        if width is None:
+            width = max(largest, 1)
+        if width < largest:
+            raise InputError(
+                f"the width is {width}; expected at least {largest}, as a query has so many items"
+            )
         rows = self.rows()
-        array = np.full((len(self), width or int(self.counts().max(initial=1))), -1)
+        array = np.full((len(self), width), -1)
         array[rows, np.arange(len(rows)) - self.offsets[rows]] = self.columns
         return array
 
     def block(self, queries: slice) -> tuple[Integers, Integers]:
-        """Return the pairs of a few queries: rows, counted from the slice's start, and columns; both int64."""
+        """Return the pairs of a few queries: int64 queries, counted from the slice's start, and gallery positions."""
         start, stop, _ = queries.indices(len(self))
         rows = np.repeat(np.arange(stop - start), np.diff(self.offsets[start : stop + 1]))
         return rows, self.columns[self.offsets[start] : self.offsets[stop]]
@@ -135,7 +159,7 @@ class RaggedIndices:
         )
 
     def check(self, n_queries: int, n_gallery: int, name: str) -> None:
-        """Check that there is a list for each query and that every column is in the gallery.
+        """Check that there is a list for each query and that every position is in the gallery.
 
         Args:
             n_queries: Number of queries.
@@ -143,7 +167,7 @@ class RaggedIndices:
             name: Name of the array in messages.
 
         Raises:
-            InputError: The number of lists differs from ``n_queries``, or a column is outside the gallery.
+            InputError: The number of lists differs from ``n_queries``, or a position is outside the gallery.
         """
         if len(self) != n_queries:
             raise InputError(

@@ -35,3 +35,20 @@ def test_empty_pairs() -> None:
 def test_invalid_indices_are_refused(lists: list[list[int]], message: str) -> None:
     with pytest.raises(InputError, match=message):
         RaggedIndices.from_lists(lists).check(2, 5, "junk")
+
+
+@pytest.mark.parametrize("row", [-1, 2, 5])
+def test_pairs_of_other_queries_are_refused(row: int) -> None:
+    with pytest.raises(InputError, match=f"the pair 1 is of query {row}; expected 0 to 1"):
+        RaggedIndices.from_pairs(np.array([0, row]), np.array([3, 4]), 2)
+
+
+def test_rows_are_padded_to_the_width() -> None:
+    lists = RaggedIndices.from_lists([[3, 1], []])
+    assert lists.padded().tolist() == [[3, 1], [-1, -1]]
+    assert lists.padded(3).tolist() == [[3, 1, -1], [-1, -1, -1]]
+    assert RaggedIndices.empty(2).padded().tolist() == [[-1], [-1]]
+    assert RaggedIndices.empty(2).padded(0).shape == (2, 0)
+    for width in (0, 1):
+        with pytest.raises(InputError, match=f"the width is {width}; expected at least 2"):
+            lists.padded(width)

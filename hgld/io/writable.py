@@ -21,7 +21,7 @@ def check_writable_file(path: Path) -> None:
     Traceback (most recent call last):
     hgld.errors.ConfigurationError: / is a folder; name a file in it
     """
-    if path.is_dir():
+    if os.access(path, os.F_OK) and path.is_dir():
         raise ConfigurationError(f"{path} is a folder; name a file in it")
     check_writable_folder(path.parent)
 
@@ -33,9 +33,7 @@ def check_writable_folder(path: Path) -> None:
         ConfigurationError: The path or a folder above it is a file, the folder or the file system
             is read-only or not on a disk, or the disk is full.
     """
-    existing = path.absolute()
-    while not existing.exists():
-        existing = existing.parent
+    existing = _nearest_existing(path)
     if not existing.is_dir():
         raise ConfigurationError(
             f"{existing} is a file, so nothing can be written below it; choose another place"
@@ -82,10 +80,15 @@ def require_free_space(
 
 def free_bytes(folder: Path) -> int:
     """Return the free space in bytes on the disk of a folder, which need not exist yet."""
-    folder = folder.absolute()
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
+    return shutil.disk_usage(_nearest_existing(folder)).free
+
+
+def _nearest_existing(path: Path) -> Path:
+    """Return a path, or the nearest folder above it that exists and whose contents can be accessed."""
+    existing = path.absolute()
+    while not os.access(existing, os.F_OK):  # Path.exists fails below a folder without access
+        existing = existing.parent
+    return existing
 
 
 def require_suffix(path: Path, *suffixes: str) -> None:

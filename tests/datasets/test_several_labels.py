@@ -14,6 +14,7 @@ import torch
 from hgld.datasets.image_labels import labels_from_landmarks, read_labels
 from hgld.datasets.label_columns import split_codes
 from hgld.datasets.manifest import Manifest, read_manifest, write_manifest
+from hgld.datasets.readers.base import build_manifest
 from hgld.datasets.readers.landmarks import Gldv2
 from hgld.datasets.splits import split_at_random
 from hgld.errors import ConfigurationError, InputError
@@ -102,6 +103,17 @@ def test_lists_need_no_separator_and_have_no_missing_codes(make: Callable[..., M
     assert [own.tolist() for own in labelling] == [[[1, 5], [2, 6]], [[3, 6]]]
     with pytest.raises(InputError, match='row 1: the code "" has 0 parts; expected 2'):
         split_codes(pa.chunked_array([[["1.2"], ["1.3", None]]]), ".", ["a", "b"], lambda row: f"row {row}")
+
+
+def test_texts_of_lists_are_in_nfc() -> None:
+    composed, decomposed = "caf\xe9", "cafe\u0301"
+    labels = pa.chunked_array([[["x"], [decomposed, "a"]], [[composed]]])
+    places = {"path": [f"{decomposed}.png", "b.png"], "split": ["all", "all"]}
+    for levels in ({"kind": labels[1:]}, {"kind": labels[1:].combine_chunks()}):
+        manifest = build_manifest(Path("labels"), places, levels)
+        assert manifest.class_names == (("a", composed),)
+        assert manifest.ids[0] == f"{composed}.png"
+        assert manifest.paths[0] == f"{decomposed}.png"
 
 
 def test_a_single_entry_stands_for_all_labels(make: Callable[..., Manifest]) -> None:

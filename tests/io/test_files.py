@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +135,34 @@ def test_file_system_without_files_is_not_called_full() -> None:
         ConfigurationError, match="^/proc is not on a disk, and holds no files; choose another place$"
     ):
         check_writable_folder(Path("/proc"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has other permissions")
+def test_output_below_a_folder_without_access_is_refused() -> None:
+    """In a child process, as permissions do not apply to root, who has to become another user."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0)
+        printed = run_script(NO_ACCESS, f"{folder}/new/out.parquet").splitlines()
+        Path(folder).chmod(0o700)
+    refusal = f"{folder} is read-only; choose another place, or change its permissions"
+    assert printed == [refusal, refusal, "True"]
+
+
+NO_ACCESS = """
+import os, sys
+from pathlib import Path
+from hgld.errors import ConfigurationError
+from hgld.io.writable import check_writable_file, check_writable_folder, free_bytes
+if os.geteuid() == 0:
+    os.setuid(65534)
+out = Path(sys.argv[1])
+for check in (check_writable_file, check_writable_folder):
+    try:
+        check(out)
+    except ConfigurationError as error:
+        print(error)
+print(free_bytes(out) > 0)
+"""
 
 
 def test_second_run_is_refused_until_the_first_ends(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from hgld.datasets.manifest import Manifest, prefix_input_errors
 from hgld.errors import InputError, bad_rows
+from hgld.io.columns import is_list
 from hgld.tables import MANIFEST
 
 #: Labels of images at a level: texts, or an Arrow column of texts or of lists of texts.
@@ -154,22 +155,32 @@ def build_manifest(
     columns = {"id": columns["path"], "offset": nulls, "size": nulls, **columns}
     table = {}
     for column in MANIFEST.schema:
-        table[column.name] = _as_arrow(columns[column.name], column.type)
-    table["path"] = pa.array(columns["path"], pa.string())  # not in NFC, but as in the file system
+        values = _as_arrow(columns[column.name], column.type)
+        if column.name != "path":  # paths stay as in the file system
+            values = _in_nfc(values)
+        table[column.name] = values
     for name, labels in levels.items():
-        table[name] = _as_arrow(labels, pa.string())
+        table[name] = _in_nfc(_as_arrow(labels, pa.string()))
     with prefix_input_errors(source):
         return Manifest.from_arrow(pa.table(table), describe_row=describe_row)
 
 
 def _as_arrow(values: Any, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
-    """Return a column whose texts are in NFC."""
+    """Return values as an Arrow column, of the type ``kind`` unless they are one already."""
     if isinstance(values, pa.Array | pa.ChunkedArray):
-        column = values
-    else:
-        column = pa.array(values, kind)
+        return values
+    return pa.array(values, kind)
+
+
+def _in_nfc(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Return a column with its texts, or the texts of its lists, in NFC."""
     if column.type == pa.string():
         return pc.utf8_normalize(column, form="NFC")
+    if is_list(column.type):
+        texts = pa.chunked_array([pc.list_flatten(column)]).combine_chunks()
+        lengths = pc.fill_null(pc.list_value_length(column), 0)
+        offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
+        return pa.ListArray.from_arrays(offsets, pc.utf8_normalize(texts, form="NFC"))
     return column
 
 
