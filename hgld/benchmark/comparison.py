@@ -321,7 +321,7 @@ def compare_methods(
         if is_first:
             pending = comparison.pending(runs, processes.count, force=force)
         # Settings of losses cannot be sent from process to process, so the first one sends the folders of the runs.
-        pending = processes.gather(pending)[0]
+        pending = processes.broadcast(pending)
         if pending:
             usable_device(device)  # raises once for a wrong device, and not in every run
             complete = partial(train_and_evaluate, settings, device=device, processes=processes)

@@ -369,7 +369,7 @@ def train_and_evaluate(
         InputError: Images or labels cannot be read.
     """
     processes = processes or Processes()
-    if retrain or not processes.gather(is_finished(run.settings, run.folder))[0]:
+    if retrain or not processes.broadcast(is_finished(run.settings, run.folder)):
         train(
             run.settings,
             run.folder,
@@ -381,7 +381,7 @@ def train_and_evaluate(
     # Evaluations during a training are for its learning curve; this one keeps values of each query, and embeddings.
     file = _result_file(settings, run)
     # The first process writes the file and decides for all: others may see an older state of the file system.
-    if processes.gather(_is_complete(settings, run, file))[0]:
+    if processes.broadcast(_is_complete(settings, run, file)):
         return
     context = EvaluationContext(run.folder, run.settings, settings.metrics, device, processes)
     results = settings.evaluation.evaluate(context)

@@ -50,6 +50,10 @@ class Processes:
         torch.distributed.all_gather_object(values, value)
         return values  # type: ignore[return-value]  # no None is left
 
+    def broadcast(self, value: T) -> T:
+        """Return the value of the first process to every process; the values of the others are ignored."""
+        return self.gather(value)[0]
+
 
 def current_processes() -> Processes:
     """Return the processes of ``torch.distributed``'s default group, or this process alone without one."""

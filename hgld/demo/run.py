@@ -1,4 +1,4 @@
-"""Run every stage from scrape to build on the bundled sample (``hgld demo``)."""
+"""Run the stages from scrape to build that need no annotators on the bundled sample (``hgld demo``)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def run_demo(
     force: bool = False,
     on_stage: Callable[[str, object | None], None] = lambda stage, summary: None,
 ) -> DemoSummary:
-    """Scrape, clean, embed, cluster, suggest and export the bundled sample, and build its hierarchy.
+    """Scrape, clean, embed, cluster, suggest and export the bundled sample, and build and draw its hierarchy.
 
     The sample is served at a new port every time, so it is always scraped again; later stages run
     only if their inputs changed. Entries in review sheets are kept. The hierarchy follows the

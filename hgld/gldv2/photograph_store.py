@@ -1,7 +1,8 @@
-"""Write photographs to tar files in GLDv2's layout, one by one and safe from kills."""
+"""Write photographs one by one to tar files in the layout of GLDv2, and keep them if the run is killed."""
 
 from __future__ import annotations
 
+import math
 import os
 import tarfile
 from collections.abc import Collection
@@ -9,18 +10,19 @@ from pathlib import Path, PurePosixPath
 
 from hgld.gldv2.image_index import index_shard
 
-#: Bytes of a tar file are in blocks of this size.
+#: Size in bytes of the blocks of a tar file. A header takes one block, and the bytes of a file fill whole blocks.
 _BLOCK = tarfile.BLOCKSIZE
-#: Two blocks of zeros end a tar file, which is filled up to a multiple of a record.
+#: Size in bytes of a record. A tar file ends with two blocks of zeros, and with further zeros up to a whole record.
 _RECORD = tarfile.RECORDSIZE
 
 
 class PhotographStore:
     """Writes the photographs of a split to tar files.
 
-    Photographs are appended to a file with the suffix ``.tar.part``. The photographs that a killed
-    run left in it are kept up to the last recorded photograph. The finished file gets the next free
-    number: ``train/images_000.tar``.
+    Photographs are appended to a file with the suffix ``.tar.part``. Of the photographs that a killed
+    run left in it, those before the first incomplete or unrecorded photograph are kept. The number of
+    the finished file is the largest number of a tar file of the split plus one, and 0 for the first:
+    ``train/images_000.tar``.
 
     Args:
         folder: Folder of the dataset.
@@ -56,7 +58,7 @@ class PhotographStore:
         """Append a photograph with the suffix of its name, such as ``.jpg``."""
         header = tarfile.TarInfo("/".join((*image_id[:3], f"{image_id}{suffix}")))
         header.size = len(data)
-        padding = bytes(-len(data) % _BLOCK)
+        padding = bytes(_padded(len(data)) - len(data))
         self._stream.write(header.tobuf(tarfile.USTAR_FORMAT) + data + padding)
         self._stream.flush()
         self._new.append(image_id)
@@ -95,7 +97,7 @@ class PhotographStore:
             except tarfile.HeaderError:  # zeros: the run was killed before the file was renamed
                 break
             image_id = PurePosixPath(header.name).stem
-            next_header = end + _BLOCK + header.size + -header.size % _BLOCK
+            next_header = end + _BLOCK + _padded(header.size)
             if next_header > size or image_id not in recorded:
                 break
             self._new.append(image_id)
@@ -103,3 +105,8 @@ class PhotographStore:
         self._stream.truncate(end)
         self._stream.seek(end)
         self.ids.update(self._new)
+
+
+def _padded(size: int) -> int:
+    """Return the size in bytes of the blocks that hold a file of ``size`` bytes."""
+    return math.ceil(size / _BLOCK) * _BLOCK

@@ -34,12 +34,14 @@ def subclass_levels(
     """Return the names above each group at extra levels, from "subclass of" on Wikidata (P279).
 
     The nodes of the first level are the groups, whose classes are the ``items`` of the taxonomy.
-    The parent of a node is the nearest class that is also above another node of the same root;
-    nodes with the same parent become one node of the next level. The distance is the smallest
-    number of P279 steps from any class of the node; it is 0 if another node is below one of its
-    classes (volcano is below mountain). Ties go to the class above the fewest nodes, then to the
-    first item. A node that shares no class with other nodes remains a node with its own name. So
-    levels are nested and never cross roots, whatever cycles and errors P279 has.
+    A class counts as above itself. The parent of a node is the nearest class above it that is also
+    above another node of the same root; nodes with the same parent become one node of the next
+    level. The distance of a class is the smallest number of P279 steps to it from any class of the
+    node. It is 0 for a class of the node itself, which is the parent if another node is below it:
+    volcano is below mountain, so mountain is the parent of both. Of equally near classes, the parent
+    is the class above the fewest nodes, and of these the class with the smallest item number. A node
+    that shares no class with other nodes remains a node with its own name. So levels are nested and
+    never cross roots, whatever cycles and errors P279 has.
 
     Args:
         groups: Groups of the taxonomy.
@@ -94,7 +96,7 @@ def _parent_nodes(
         for item, steps in steps_to_item.items():
             n_nodes = n_below[node.root, item]
             if n_nodes > 1:
-                # Items of equal length are sorted like their numbers.
+                # A shorter item has a smaller number; items of the same length sort by their numbers.
                 candidates.append((steps, n_nodes, len(item), item))
         if candidates:
             nearest = min(candidates)[-1]

@@ -12,7 +12,7 @@ from string import Template
 from typing import Any
 
 from hgld.errors import ConfigurationError, InputError
-from hgld.evaluation.metric_units import shown_value
+from hgld.evaluation.metric_units import is_distance, shown_value, with_unit
 from hgld.io.folder_replacement import folder_draft, replace_folder
 from hgld.io.hub import hub_snapshot, require_replaceable_repository, upload_folder
 from hgld.io.licences import model_fields
@@ -43,7 +43,7 @@ class ModelEvaluation:
 
     Args:
         protocol: Name of the evaluation, such as ``leave-one-out``.
-        means: Mean of each metric, from 0 to 1; undefined ones are NaN.
+        means: Mean of each metric: a share from 0 to 1, or a distance in levels; NaN if it is undefined.
         n_queries: Number of queries; None if unknown.
         digest: SHA-256 of the manifest of the images; None if unknown.
     """
@@ -218,7 +218,13 @@ def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
             row.append(f"{shown_value(name, mean):.2f}" if math.isfinite(mean) else "")
         row.append("" if evaluation.n_queries is None else f"{evaluation.n_queries:,}")
         rows.append(row)
-    header = ["mean in %", "protocol", *metrics, "queries"]
+    header = ["mean in %", "protocol"]
+    for name in metrics:
+        if is_distance(name):
+            header.append(with_unit(name))
+        else:
+            header.append(name)
+    header.append("queries")
     return markdown_table(header, rows, n_numeric=len(metrics) + 1)
 
 
@@ -254,14 +260,17 @@ def push_model(
     The folder is written completely or not at all, and the upload is one commit.
 
     Args:
-        model: Model: the folder of a run of hgld train, a checkpoint, or untrained: a preset, a timm model or
-            open_clip:NAME. A model that is published already is refused, as its files can be copied as they are.
+        model: The folder of a run of hgld train or a checkpoint; or an untrained model, which may be a preset, a
+            timm model or open_clip:NAME. A model that is published already is refused, as its files can be copied as
+            they are.
         repository: Repository of the Hugging Face hub to upload to; it is created if it does not exist.
             Default: no upload.
         out: Folder to write the files to.
         pretrained: Weights of a model given by name; see :func:`hgld.load_model`.
+        config: Description of the model, and whether the repository is private and files of others are replaced.
 
     Raises:
+        InputError: A file of evaluations cannot be read; or see :func:`hgld.load_model`.
         ConfigurationError: Neither ``repository`` nor ``out`` is given; the repository holds files that do not belong
             to a model of hgld, or the folder does not hold this model; a public repository was to be private; or see
             :func:`hgld.load_model`.
@@ -278,6 +287,7 @@ def push_model(
             f"{model}: runs outside hgld, which cannot publish it; publish its file as it is"
         )
     if repository is not None:
+        name, source = repository, f"{HUB_PREFIX}{repository}"
 
         def holds_model(names: Sequence[str]) -> bool:
             return CONFIG in names and is_written_by_hgld(hub_snapshot(repository, [CONFIG]))
@@ -289,8 +299,6 @@ def push_model(
             private=config.private,
             force=config.force,
         )
-    if repository is not None:
-        name, source = repository, f"{HUB_PREFIX}{repository}"
     else:
         name, source = (out or Path()).absolute().name, "path/to/this/folder"
     facts = _card_facts(find_checkpoint(model), name, source, config)

@@ -1,4 +1,4 @@
-"""Plan, run and resume a training, from its settings to the trained model."""
+"""Start or resume a training run, from its settings to the trained model."""
 
 from __future__ import annotations
 
@@ -57,9 +57,17 @@ def train(
     """Train a model.
 
     Args:
+        settings: Settings of the training, see :func:`read_training_settings`.
         out: Folder of the run, see :mod:`hgld.training.run_folder`. The process of rank 0 writes to it, and all
             processes read the checkpoint of a resumed run.
-        processes: Processes that train together; None for this one alone.
+        resume: Whether to continue the run in the folder, if it has a checkpoint.
+        force: Whether to delete the run in the folder.
+        device: Device to train on, such as ``cuda:0``.
+        processes: Processes that train together. Default: this process alone.
+        progress: Progress of the training. Default: it is not shown.
+
+    Returns:
+        The result of the run, the same in every process.
 
     Raises:
         KeyboardInterrupt: A stop was requested; a checkpoint of the last step is saved.
@@ -75,16 +83,16 @@ def train(
         torch_device = usable_device(device)
         images.require_readable()
         # The first process prepares the folder, and tells the others whether there is a run to resume.
-        is_resumed = False
+        has_checkpoint = False
         if is_first:
-            is_resumed = folder.prepare(resume=resume, force=force)
-        resuming = processes.gather(is_resumed)[0]
+            has_checkpoint = folder.prepare(resume=resume, force=force)
+        has_checkpoint = processes.broadcast(has_checkpoint)
         trainer = _build_trainer(
-            images, folder, torch_device, processes, progress, initialise=not resuming
+            images, folder, torch_device, processes, progress, initialise=not has_checkpoint
         )
         return_memory()
         n_history_lines = 0
-        if resuming:
+        if has_checkpoint:
             state = read_checkpoint(folder.last, trainer.device)
             fingerprint = trainer.fingerprint()
             require_same_run(folder.last, {key: state[key] for key in fingerprint}, fingerprint)
@@ -110,12 +118,11 @@ def train(
         finally:
             if is_first:
                 folder.close(finished=finished)
-        if is_first:
-            folder.mark_finished()
         summary = None
         if is_first:
+            folder.mark_finished()
             summary = folder.summary(settings.evaluation.best)
-        summary = processes.gather(summary)[0]
+        summary = processes.broadcast(summary)
     assert summary is not None
     return summary
 
@@ -206,7 +213,7 @@ def _initial_model(
 
 
 def model_for_checkpoint(settings: TrainingSettings) -> EmbeddingModel:
-    """Build the model for the weights of a checkpoint."""
+    """Build the model of a training without pretrained weights, to load the weights of a checkpoint into it."""
     return _build(settings, settings.model.model_copy(update={"pretrained": False}))
 
 
@@ -218,7 +225,7 @@ def _build(settings: TrainingSettings, model_settings: ModelSettings) -> Embeddi
 
 
 def _require_distance(loss: Loss, model: ModelSettings) -> None:
-    """Raise unless the loss is for the distance of the model."""
+    """Raise a ConfigurationError if the loss compares embeddings by another distance than the model."""
     for part in loss.modules():
         if not isinstance(part, Loss) or model.distance == "cosine":
             continue

@@ -21,7 +21,14 @@ from hgld.datasets.settings import Fit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
 from hgld.models.model_loading import write_model
-from hgld.training.publish_model import CardFacts, model_card, push_model, read_evaluations, training_record
+from hgld.training.publish_model import (
+    CardFacts,
+    ModelEvaluation,
+    model_card,
+    push_model,
+    read_evaluations,
+    training_record,
+)
 from hgld.training.push_settings import PushConfig
 from hgld.training.run import train
 from hgld.training.training_settings import RandomSplitSettings
@@ -284,6 +291,13 @@ def test_evaluations_of_the_command_are_on_the_card(run: Path, tmp_path: Path) -
     results = card_metadata(card)["model-index"][0]["results"]
     assert {result["dataset"]["name"] for result in results} == {"manifest (test)", "noise"}
     assert f"| noise | leave-one-out | {100 * means['H-AP']:.2f} " in card
+
+
+def test_distances_on_the_card_are_in_levels() -> None:
+    evaluation = ModelEvaluation("animals", "leave-one-out", {"R@1": 0.5, "avg_hdist@5": 1.25})
+    card = model_card(hgld.load_model("test_vit", "none"), CardFacts("model", "model", None, [evaluation]))
+    assert "| mean in % | protocol | R@1 | avg_hdist@5 in levels | queries |" in card
+    assert "| animals | leave-one-out | 50.00 | 1.25 |" in card
 
 
 @pytest.mark.parametrize(
