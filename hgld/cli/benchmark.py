@@ -333,9 +333,9 @@ def format_rejection(study: RejectionComparison, values: RejectionValues) -> str
         lines += aligned([f"{embedding.title}, %", *titles], rows)
         lines.append("")
     lines.append(f"{study.n_results:,} scores, {study.n_kept:,} done before")
-    if study.failed:
-        reasons = list(map(str, study.failed))
-        lines.append(f"{len(reasons):,} not computed:\n{indented_list(reasons)}")
+    if study.failure_lines:
+        n_failures = len(study.failure_lines)
+        lines.append(f"{n_failures:,} not computed:\n{indented_list(study.failure_lines)}")
     return "\n".join(lines)
 
 

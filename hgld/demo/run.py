@@ -25,7 +25,7 @@ from hgld.wikimedia.scraper import scrape_file
 from hgld.wikimedia.settings import ClientConfig, ScrapeConfig
 
 ANNOTATORS = ("ada", "ben")
-#: Fewer than the default, which is for the full dataset with forty times as many labels.
+#: The default would be 75 for the 150 labels of the sample, only two labels for each.
 _SUBCLUSTERS = 40
 
 

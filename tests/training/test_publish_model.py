@@ -21,14 +21,8 @@ from hgld.datasets.settings import Fit
 from hgld.errors import ConfigurationError, InputError, SourceError
 from hgld.io.files import sha256_of
 from hgld.models.model_loading import write_model
-from hgld.training.publish_model import (
-    CardFacts,
-    ModelEvaluation,
-    model_card,
-    push_model,
-    read_evaluations,
-    training_record,
-)
+from hgld.training.model_card import CardFacts, ModelEvaluation, model_card
+from hgld.training.publish_model import push_model, read_evaluations, training_record
 from hgld.training.push_settings import PushConfig
 from hgld.training.run import train
 from hgld.training.training_settings import RandomSplitSettings

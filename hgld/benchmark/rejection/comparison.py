@@ -56,9 +56,9 @@ from hgld.tables import Provenance, write_results
 class RejectionComparison:
     """Scores of a comparison on all embeddings and splits.
 
-    Args:
+    Attributes:
         failures: Reasons why :func:`compare_rejection` could not compute scores.
-        n_kept: Number of scores that it did not compute again.
+        n_kept: Number of scores that it did not compute again, as they were up to date.
     """
 
     settings: RejectionSettings
@@ -76,8 +76,8 @@ class RejectionComparison:
         """Scores of each split on each kind of embeddings."""
         splits = []
         for embedding in self.settings.embeddings:
-            for split in self.settings.splits:
-                splits.append(SplitScores(self.settings, self.images, self.out, embedding, split))
+            for seed in self.settings.splits:
+                splits.append(SplitScores(self.settings, self.images, self.out, embedding, seed))
         return splits
 
     @cached_property
@@ -86,12 +86,12 @@ class RejectionComparison:
         runs = {}
         for split in self.splits:
             for score in self.settings.score_settings():
-                runs[ScoreRun(split.embedding, score, split.split)] = split
+                runs[ScoreRun(split.embedding, score, split.seed)] = split
         return runs
 
     @property
-    def failed(self) -> list[str]:
-        """Scores that could not be computed, and why."""
+    def failure_lines(self) -> list[str]:
+        """Scores that could not be computed, and why, as lines of text."""
         return describe_failures(self.failures)
 
     @property
@@ -100,7 +100,7 @@ class RejectionComparison:
         return len(self.runs)
 
     def n_finished(self) -> int:
-        """Return how many scores a run would not compute again."""
+        """Return how many scores are up to date, so that a run would keep them."""
         return sum(split.result_file(run.score).is_up_to_date() for run, split in self.runs.items())
 
     def sizes(self) -> dict[int, dict[str, int]]:
@@ -110,23 +110,23 @@ class RejectionComparison:
             InputError: A manifest cannot be read.
             ConfigurationError: The settings do not fit the images.
         """
-        return {
-            split: dict(Counter(self.images.split(split).table["set"]))
-            for split in self.settings.splits
-        }
+        sizes = {}
+        for seed in self.settings.splits:
+            sizes[seed] = dict(Counter(self.images.split(seed).table["set"]))
+        return sizes
 
     def missing(self) -> list[str]:
         """Return the files of embeddings and heads that do not exist."""
         missing: dict[str, None] = {}
         for embedding in self.settings.embeddings.values():
-            for split in self.settings.splits:
-                for path in files_of_split(embedding, split).values():
+            for seed in self.settings.splits:
+                for path in files_of_split(embedding, seed).values():
                     if not path.is_file():
                         missing[str(path)] = None
                 try:
-                    head_checkpoint(embedding, split)
+                    head_checkpoint(embedding, seed)
                 except InputError:
-                    missing[str(embedding.head).replace("{split}", str(split))] = None
+                    missing[str(embedding.head).replace("{split}", str(seed))] = None
         return list(missing)
 
     def compute(self, *, force: bool, progress: Progress) -> ScoreResults:
@@ -149,13 +149,15 @@ class RejectionComparison:
             if run not in self.failures:
                 results[run] = split.read(run.score)
         if not results:
-            raise InputError(f"none of the scores could be computed:\n{indented_list(self.failed)}")
+            raise InputError(
+                f"none of the scores could be computed:\n{indented_list(self.failure_lines)}"
+            )
         return results
 
     def report(self, results: ScoreResults, *, force: bool) -> tuple[RejectionValues, list[Path]]:
         """Compare the scores that were computed, and write tables, figures and pages unless they are up to date."""
         values = compare_scores(self.settings, results)
-        parameters = {**to_dict(self.settings), "failed": self.failed}
+        parameters = {**to_dict(self.settings), "failed": self.failure_lines}
         files = {str(run): self.runs[run].path(run.score) for run in results}
         provenance = report_provenance("compare-rejection", parameters, files)
         write = partial(self._write, results, values)
@@ -186,7 +188,9 @@ class RejectionComparison:
             files.append(out / f"{name}.parquet")
             write_results(files[-1], rows, f"rejection_{name}/1", provenance)
         files.append(out / "results.md")
-        write_text(files[-1], rejection_markdown(settings, values, self.failed, shown) + "\n")
+        write_text(
+            files[-1], rejection_markdown(settings, values, self.failure_lines, shown) + "\n"
+        )
         return files + shown
 
 

@@ -287,7 +287,15 @@ ScoreResults: TypeAlias = Mapping[ScoreRun, pd.DataFrame]
 
 
 class SplitScores:
-    """Scores of the queries of a split on one kind of embeddings."""
+    """Scores of the queries of a split on one kind of embeddings.
+
+    Args:
+        settings: Settings of the comparison.
+        images: Images of the comparison.
+        out: Folder of the comparison.
+        embedding: Name of the embeddings.
+        seed: Seed of the split.
+    """
 
     def __init__(
         self,
@@ -295,12 +303,12 @@ class SplitScores:
         images: ComparedImages,
         out: Path,
         embedding: str,
-        split: int,
+        seed: int,
     ) -> None:
         self._settings, self.all_images = settings, images
-        self.embedding, self.split = embedding, split
+        self.embedding, self.seed = embedding, seed
         self._embedding_settings = settings.embeddings[embedding]
-        self._folder = out / "scores" / embedding / f"split{split}"
+        self._folder = out / "scores" / embedding / f"split{seed}"
 
     def write_queries(self, *, force: bool) -> None:
         """Describe the queries, unless that is done.
@@ -356,7 +364,7 @@ class SplitScores:
         labels, n_index = self.images.labels, self.images.n_index
         chosen = np.arange(n_index)
         if index_share < 1:
-            chosen = np.flatnonzero(closed_set_split(labels[:n_index], index_share, self.split))
+            chosen = np.flatnonzero(closed_set_split(labels[:n_index], index_share, self.seed))
         index = self.embedded.take(chosen)
         queries = self.embedded.take(slice(n_index, None))
         detector.fit(index.vectors, labels[chosen, 0], deviations=index.deviations)
@@ -376,12 +384,12 @@ class SplitScores:
     @cached_property
     def images(self) -> SplitImages:
         """The images."""
-        return self.all_images.split(self.split)
+        return self.all_images.split(self.seed)
 
     @cached_property
     def embedded(self) -> SplitEmbeddings:
         """Embeddings of the images."""
-        return embed_split(self._embedding_settings, self.images, self.split)
+        return embed_split(self._embedding_settings, self.images, self.seed)
 
     @cached_property
     def _classifier(self) -> LinearClassifier:
@@ -413,7 +421,7 @@ class SplitScores:
         parameters: dict[str, Any] = {
             "index": to_dict(settings.index),
             "unknown": {key: to_dict(images) for key, images in settings.unknown.items()},
-            "split": self.split,
+            "split": self.seed,
         }
         if name != _QUERIES:
             detector = self._detector(name)
@@ -422,9 +430,9 @@ class SplitScores:
             if share < 1:
                 parameters["index_share"] = share
         files = {f"manifest/{key}": images.manifest for key, images in settings.sources.items()}
-        embeddings = files_of_split(self._embedding_settings, self.split)
+        embeddings = files_of_split(self._embedding_settings, self.seed)
         files |= {f"embeddings/{key}": path for key, path in embeddings.items()}
-        checkpoint = head_checkpoint(self._embedding_settings, self.split)
+        checkpoint = head_checkpoint(self._embedding_settings, self.seed)
         if checkpoint is not None:
             files["head"] = checkpoint
         digests = {role: self.all_images.digest(path) for role, path in files.items()}

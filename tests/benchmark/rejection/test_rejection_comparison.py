@@ -34,7 +34,7 @@ def read(path: Path, out: Path) -> RejectionComparison:
 def computed(path: Path, out: Path) -> tuple[ScoreResults, list[str]]:
     """Return all results of a comparison, and those that failed."""
     study = read(path, out)
-    return study.compute(force=False, progress=NoProgress()), study.failed
+    return study.compute(force=False, progress=NoProgress()), study.failure_lines
 
 
 def n_finished(path: Path, out: Path) -> int:
@@ -47,7 +47,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("toy")
     study = read(write_toy(folder), folder / "out")
     compare_rejection(study)
-    assert (study.n_results, study.n_kept, study.failed) == (8, 0, [])
+    assert (study.n_results, study.n_kept, study.failure_lines) == (8, 0, [])
     return folder
 
 
