@@ -131,7 +131,7 @@ def test_documented_commands_make_the_table(n: int, data: Path) -> None:
     path.write_text(yaml.safe_dump(small, sort_keys=False))
     study = RejectionComparison(read_rejection_settings(path), data / "out")
     compare_rejection(study)
-    assert study.failed == []
+    assert study.failure_lines == []
     shown = {(row.score, row.unknown) for row in pd.read_parquet(data / "out/values.parquet").itertuples()}
     assert {score for score, _ in shown} == set(settings["scores"])
     assert {unknown for _, unknown in shown} >= set(settings["unknown"])

@@ -177,7 +177,9 @@ def _in_nfc(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if column.type == pa.string():
         return pc.utf8_normalize(column, form="NFC")
     if is_list(column.type):
-        texts = pa.chunked_array([pc.list_flatten(column)]).combine_chunks()
+        texts = pc.list_flatten(column)
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.combine_chunks()
         lengths = pc.fill_null(pc.list_value_length(column), 0)
         offsets = pa.array([0, *pc.cumulative_sum(lengths).to_pylist()], pa.int32())
         return pa.ListArray.from_arrays(offsets, pc.utf8_normalize(texts, form="NFC"))
