@@ -6,14 +6,15 @@ level. The taxonomy of H-GLDv2 has two levels, ``group`` and ``root``::
     group,root,items,guideline
     dam,human-made,Q12323,"What holds water back: dam, weir, barrage, dyke, levee."
 
-``items`` are classes of Wikidata, and ``guideline`` defines the group. In a taxonomy without the levels ``group``
-and ``root``, all columns except ``items``, ``guideline``, ``key`` and ``merged`` are levels.
+``items`` are classes of Wikidata, and ``guideline`` defines the group. If there are columns ``group`` and ``root``,
+the levels are the columns from ``group`` to ``root``. Otherwise all columns are levels, except ``items``,
+``guideline``, ``key`` and ``merged``.
 
 A group has a name for people, which may change, and a key, which never changes: its first name. Decisions,
-suggestions and events of a review refer to the key. They stay valid when a group is renamed, and two annotators with
-different names for a group refer to the same group. The column ``key`` has the keys that differ from the name, and
-``merged`` the keys of the groups that were merged into a group. Annotators who changed groups have their own taxonomy
-beside their decisions: ``ada.taxonomy.csv`` beside ``ada.csv``.
+suggestions and events of a review refer to the key. They stay valid when a group is renamed, and annotators who give
+a group different names still refer to the same group. The column ``key`` has a value only for groups whose key
+differs from their name. The column ``merged`` has the keys of the groups that were merged into the group. Annotators
+who changed groups have a taxonomy of their own beside their decisions: ``ada.taxonomy.csv`` beside ``ada.csv``.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hgld.taxonomy.label_identity import ITEM_ID, normalise_label
 from hgld.taxonomy.project import PROJECT_FILE, project_file_of
 from hgld.taxonomy.settings import FURTHER_COLUMNS, RESERVED
 
-_LEVELS = ("group", "root")
+_H_GLDV2_LEVELS = ("group", "root")
 _VOCABULARY_COLUMNS = ("term", "group", "items")
 
 
@@ -62,7 +63,7 @@ class Group:
     key: str = ""
     merged: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
-    levels: tuple[str, ...] = _LEVELS
+    levels: tuple[str, ...] = _H_GLDV2_LEVELS
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "key", self.key or self.name)
@@ -94,11 +95,11 @@ def allows_catch_all(levels: Sequence[str]) -> bool:
     >>> allows_catch_all(("leaf", "shelf", "aisle")), allows_catch_all(("group", "root"))
     (True, False)
     """
-    return tuple(levels) != _LEVELS
+    return tuple(levels) != _H_GLDV2_LEVELS
 
 
 def survivors(groups: Iterable[Group]) -> dict[str, str]:
-    """Return the keys of the surviving groups by the keys of merged groups.
+    """Return the key of the group into which each merged group was merged, by the key of the merged group.
 
     >>> survivors([Group("lake", "natural", "Standing water.", merged=("pond", "tarn"))])
     {'pond': 'lake', 'tarn': 'lake'}
@@ -144,80 +145,118 @@ def find_taxonomy(taxonomy: Path | None, near: Path, decisions: Path | None = No
 
 
 def read_taxonomy(path: Path) -> list[Group]:
-    """Read and validate a taxonomy: a CSV file in UTF-8 with a column per level, groups first, and guideline.
+    """Read and validate a taxonomy: a CSV file in UTF-8 with a column for each level, finest first, and guideline.
 
     Optional columns are ``items``, the ids of the group's Wikidata classes separated by spaces; ``key``, the key of a
-    renamed group; and ``merged``, the keys of the groups that were merged into the group, one per line. In trees with
-    other levels than ``group`` and ``root``, a row may lack names at the finest levels. It is then a catch-all group:
-    the finer levels repeat its first name.
+    renamed group; and ``merged``, the keys of the groups that were merged into the group, one per line. In taxonomies
+    with other levels than ``group`` and ``root``, a row may lack names at the finest levels. It is then a catch-all
+    group: its name at the missing levels is the name at the finest level that it has.
+
+    Raises:
+        InputError: See :func:`hgld.io.table_rows.read_rows`. A row is invalid if it lacks a name, if a group, key or
+            item is in an earlier row, if a name has another name above it than in an earlier row, or if an item is
+            invalid.
     """
     first_lines: dict[str, int] = {}
     parents: dict[tuple[int, str], tuple[int, str]] = {}
 
     def parse(line: int, row: Mapping[str, str]) -> Group:
-        levels = _levels([*row])
-        if not levels:
-            raise ValueError("there is no level; expected a column for each, before guideline")
-        for name in levels:
-            if name in RESERVED:
-                raise ValueError(
-                    f'"{name}" is a column of every hierarchy; give the level another name'
-                )
-        values = {name: unescape_formula(value).strip() for name, value in row.items()}
-        for name in (*levels, "key"):
-            values[name] = stored_name(values.get(name, ""))
-        path = [values[level] for level in levels]
-        if allows_catch_all(levels) and any(path):
-            n_empty = 0
-            while not path[n_empty]:
-                n_empty += 1
-            path[:n_empty] = [path[n_empty]] * n_empty
-        items = tuple(values.get("items", "").split())
-        merged = tuple(stored_name(key) for key in values.get("merged", "").splitlines())
-        group = Group(
-            path[0],
-            path[-1],
-            values["guideline"],
-            items,
-            key=values["key"],
-            merged=merged,
-            between=tuple(path[1:-1]),
-            levels=levels,
-        )
-        if not group.name:
-            raise ValueError(f"the {levels[0]} is empty")
-        new = [f'group "{group.name}"', f'key "{group.key}"']
-        new += [f'key "{key}"' for key in merged]
-        _require_new(new, line, first_lines)
-        if "" in path:
-            raise ValueError(f'the {levels[path.index("")]} of "{group.name}" is empty')
-        for level, (name, parent) in enumerate(pairwise(path)):
-            first_line, first_parent = parents.setdefault((level, name), (line, parent))
-            if first_parent != parent:
-                raise ValueError(
-                    f'the {levels[level + 1]} of "{name}" is "{parent}", but in line {first_line} it is '
-                    f'"{first_parent}"'
-                )
-        _check_items(items)
-        _require_new([f"item {item}" for item in items], line, first_lines)
+        group = _group_of_row(row)
+        identifiers = [f'group "{group.name}"', f'key "{group.key}"']
+        identifiers += [f'key "{key}"' for key in group.merged]
+        _require_new(identifiers, line, first_lines)
+        _require_complete_path(group)
+        _require_same_parents(group, line, parents)
+        _check_items(group.items)
+        _require_new([f"item {item}" for item in group.items], line, first_lines)
         return group
 
     def check_header(names: list[str]) -> list[list[str]]:
-        columns = [name.strip() for name in names]
-        levels = _levels(columns)
-        if "path" in levels:
-            raise InputError(
-                f"{path}: a tree of paths, not yet a taxonomy; make one with hgld taxonomy import {path} -o "
-                "taxonomy.csv"
-            )
-        if "guideline" not in columns:
-            raise InputError(
-                f"{path}: line 1: no column guideline; found {','.join(names)}; a taxonomy has a column for each "
-                "level, then guideline, and hgld taxonomy import makes one of a tree"
-            )
+        _require_header_of_taxonomy(path, names)
         return [names]
 
     return read_rows(path, ("guideline",), parse, parse_header=check_header)
+
+
+def _require_header_of_taxonomy(path: Path, names: Sequence[str]) -> None:
+    """Raise an InputError for the header of another file than a taxonomy."""
+    columns = [name.strip() for name in names]
+    if "path" in _level_columns(columns):
+        raise InputError(
+            f"{path}: a tree of paths, not yet a taxonomy; make one with hgld taxonomy import {path} -o "
+            "taxonomy.csv"
+        )
+    if "guideline" not in columns:
+        raise InputError(
+            f"{path}: line 1: no column guideline; found {','.join(names)}; a taxonomy has a column for each "
+            "level, then guideline, and hgld taxonomy import makes one of a tree"
+        )
+
+
+def _group_of_row(row: Mapping[str, str]) -> Group:
+    """Return the group of a row; raise a ValueError if a level has a reserved name, or the group has no name."""
+    levels = _level_columns([*row])
+    if not levels:
+        raise ValueError("there is no level; expected a column for each, before guideline")
+    for name in levels:
+        if name in RESERVED:
+            raise ValueError(
+                f'"{name}" is a column of every hierarchy; give the level another name'
+            )
+    values = {name: unescape_formula(value).strip() for name, value in row.items()}
+    path = [stored_name(values[level]) for level in levels]
+    if allows_catch_all(levels):
+        path = _catch_all_path(path)
+    if not path[0]:
+        raise ValueError(f"the {levels[0]} is empty")
+    merged = [stored_name(key) for key in values.get("merged", "").splitlines()]
+    return Group(
+        name=path[0],
+        root=path[-1],
+        guideline=values["guideline"],
+        items=tuple(values.get("items", "").split()),
+        key=stored_name(values.get("key", "")),
+        merged=tuple(merged),
+        between=tuple(path[1:-1]),
+        levels=levels,
+    )
+
+
+def _catch_all_path(path: Sequence[str]) -> list[str]:
+    """Return a path whose missing names at the finest levels are the first name that is there.
+
+    >>> _catch_all_path(["", "shelf", "aisle"])
+    ['shelf', 'shelf', 'aisle']
+    """
+    for position, name in enumerate(path):
+        if name:
+            return [name] * position + [*path[position:]]
+    return [*path]
+
+
+def _require_complete_path(group: Group) -> None:
+    for level, name in zip(group.levels, group.path, strict=True):
+        if not name:
+            raise ValueError(f'the {level} of "{group.name}" is empty')
+
+
+def _require_same_parents(
+    group: Group, line: int, parents: dict[tuple[int, str], tuple[int, str]]
+) -> None:
+    """Record the name above each name of a group; raise if an earlier line has another one.
+
+    Args:
+        group: Group of the line.
+        line: Number of the line.
+        parents: Line and name above, by number of the level and name.
+    """
+    for level, (name, parent) in enumerate(pairwise(group.path)):
+        first_line, first_parent = parents.setdefault((level, name), (line, parent))
+        if first_parent != parent:
+            raise ValueError(
+                f'the {group.levels[level + 1]} of "{name}" is "{parent}", but in line {first_line} it is '
+                f'"{first_parent}"'
+            )
 
 
 def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
@@ -228,7 +267,7 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     groups = list(groups)
     has_keys = any(group.key != group.name for group in groups)
     has_merged = any(group.merged for group in groups)
-    levels = groups[0].levels if groups else _LEVELS
+    levels = groups[0].levels if groups else _H_GLDV2_LEVELS
     header = [*levels, "items", "guideline"]
     if has_keys:
         header.append("key")
@@ -245,11 +284,16 @@ def write_taxonomy(path: Path, groups: Iterable[Group]) -> None:
     write_csv(path, header, rows)
 
 
-def _levels(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns of levels: from ``group`` to ``root`` if both exist, otherwise all level columns.
+def _level_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of levels in the order of the file.
 
-    >>> _levels(["number", "group", "root", "guideline"]), _levels(["genus", "family", "order", "items", "guideline"])
-    (('group', 'root'), ('genus', 'family', 'order'))
+    If there are columns ``group`` and ``root``, these are the columns from ``group`` to ``root``, or only the two if
+    ``root`` comes first. Otherwise all columns are levels, except the further columns of taxonomies.
+
+    >>> _level_columns(["number", "group", "root", "guideline"])
+    ('group', 'root')
+    >>> _level_columns(["genus", "family", "order", "items", "guideline"])
+    ('genus', 'family', 'order')
     """
     levels = tuple(name for name in columns if name not in FURTHER_COLUMNS)
     if "group" not in levels or "root" not in levels:
@@ -257,7 +301,7 @@ def _levels(columns: Sequence[str]) -> tuple[str, ...]:
     first = levels.index("group")
     last = levels.index("root")
     if first > last:
-        return _LEVELS
+        return _H_GLDV2_LEVELS
     return levels[first : last + 1]
 
 
