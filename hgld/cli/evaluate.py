@@ -252,9 +252,19 @@ def format_evaluation(
 
 
 def format_means(means: Mapping[str, Mapping[str, float]], *, width: int = WIDTH) -> str:
-    """Format means in percent by metric in named rows; the columns are the metrics of the first row."""
-    rows = [(name, _value_cells(row)) for name, row in means.items()]
-    return wrapped_table("mean in %", list(next(iter(means.values()))), rows, width=width)
+    """Format means by metric in named rows; the columns are the metrics of the first row.
+
+    Shares are in percent, and distances in levels, as their titles say.
+    """
+    from hgld.evaluation.metric_units import percent_title
+
+    rows = []
+    for name, row in means.items():
+        cells = _value_cells(row)
+        rows.append((name, {percent_title(metric): cell for metric, cell in cells.items()}))
+    first_row = next(iter(means.values()))
+    titles = [percent_title(metric) for metric in first_row]
+    return wrapped_table("mean in %", titles, rows, width=width)
 
 
 def format_label_table(table: pd.DataFrame, *, n: int = 5) -> str:

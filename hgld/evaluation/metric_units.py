@@ -51,3 +51,14 @@ def with_unit(metric: str) -> str:
     """
     unit = "levels" if is_distance(metric) else "%"
     return f"{metric} in {unit}"
+
+
+def percent_title(metric: str) -> str:
+    """Return the title of a metric in a table of percentages, with the unit of a distance.
+
+    >>> percent_title("avg_hdist@5"), percent_title("H-AP")
+    ('avg_hdist@5 in levels', 'H-AP')
+    """
+    if is_distance(metric):
+        return with_unit(metric)
+    return metric

@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from hgld.evaluation.metric_units import is_distance, shown_value, with_unit
+from hgld.evaluation.metric_units import percent_title, shown_value
 from hgld.io.licences import model_fields
 from hgld.io.markdown import markdown_table
 from hgld.models.image_embedder import ImageEmbedder
@@ -204,10 +204,7 @@ def _evaluation_text(evaluations: Sequence[ModelEvaluation]) -> str:
         rows.append(row)
     header = ["mean in %", "protocol"]
     for name in metrics:
-        if is_distance(name):
-            header.append(with_unit(name))
-        else:
-            header.append(name)
+        header.append(percent_title(name))
     header.append("queries")
     return markdown_table(header, rows, n_numeric=len(metrics) + 1)
 

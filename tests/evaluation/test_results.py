@@ -379,3 +379,10 @@ def test_means_have_the_metrics_of_the_first_row_and_fit_the_width() -> None:
         ["epoch", "4", "61.20", "–"],
     ]
     assert len(format_means(rows, width=20).split("mean in %")) == 3  # a table for each metric
+
+
+def test_distances_among_percentages_have_their_unit() -> None:
+    lines = format_means({"first": {"R@1": 0.5, "avg_hdist@5": 1.25}}).splitlines()
+    assert any("avg_hdist@5 in levels" in line for line in lines)
+    (row,) = [line for line in lines if line.startswith("first")]
+    assert row.split() == ["first", "50.00", "1.25"]

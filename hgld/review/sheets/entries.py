@@ -245,7 +245,8 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
-_DELIMITERS = (",", ";", "\t")
+#: Separators of cells that need no line to name them, and their names in messages.
+_DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
 #: Columns whose texts never begin with "=", unlike comments.
 _NEVER_FORMULAS = ("label_id", "group", "decision")
 #: First line that names the separator, which Excel reads and some programs write.
@@ -332,9 +333,10 @@ def read_csv_sheet(path: Path) -> list[SheetRow]:
             row = SheetRow(number, values)
             if any(record[len(header) :]):
                 line = lines_before + reader.line_num
+                separator = _DELIMITERS.get(delimiter, f'"{delimiter}"')
                 row.problems.append(
-                    f"row {number}: line {line} has {len(record)} cells, not {len(header)}; is a value with a comma "
-                    "not in quotes?"
+                    f"row {number}: line {line} has {len(record)} cells, not {len(header)}; "
+                    f"is a value with {separator} not in quotes?"
                 )
             for name, value in cells:
                 if name in _NEVER_FORMULAS and value.startswith("="):

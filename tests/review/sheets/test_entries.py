@@ -287,6 +287,17 @@ def test_first_line_that_names_the_separator_is_no_header(tmp_path: Path, delimi
         read_csv_sheet(path)
 
 
+@pytest.mark.parametrize(
+    ("delimiter", "name"), [(",", "a comma"), (";", "a semicolon"), ("\t", "a tab"), ("|", '"|"')]
+)
+def test_long_rows_are_explained_by_the_separator_of_the_file(tmp_path: Path, delimiter: str, name: str) -> None:
+    records = sheet_records(tmp_path)
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows([*records[:3], [*records[3], "x"]])
+    (problem,) = problems_of(tmp_path / "a.csv", f"sep={delimiter}\n{text.getvalue()}")
+    assert problem.endswith(f" cells, not 13; is a value with {name} not in quotes?")
+
+
 def test_rows_with_too_many_cells_are_problems_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     records = sheet_records(tmp_path)
