@@ -288,9 +288,10 @@ def _required_tables(setting: str, name: str, given: Sequence[Path], clean: Path
     """
     if given:
         return given
-    found = tables.find_scraped_tables(clean)
     if name == "classes":
         found = tables.find_classes_tables(clean)
+    else:
+        found = tables.find_scraped_tables(clean)
     if not found:
         raise ConfigurationError(
             f"`{setting}` needs tables of hgld scrape that are not beside {clean}; name them with `{name}`"
